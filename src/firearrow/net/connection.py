@@ -1,0 +1,263 @@
+"""One TCP connection of the remoting protocol, seen from either end.
+
+Both ends may ask: the peer's requests go to the service in the order they came, all complete frames of a read at once; our own
+requests get their answers matched here by opaque number, and the service never sees a response.
+
+Costs and limits
+- `write` *is* the transport's write: no layer in between. It is replaced when the connection fills up or ends, so call it
+  through the connection each time and do not keep it.
+- Nothing is timed per read. A read sets one flag; a sweep (net/server.py) looks at the flags every few seconds.
+- When more than WRITE_HIGH bytes wait to be sent, nothing more is read until fewer than WRITE_LOW wait: a peer that asks but
+  does not read holds up only itself. When more than WRITE_LIMIT wait all the same (answers to parked requests), it is cut off.
+
+Bytes that are not a frame end this connection and no other: what was complete before them is still served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+from firearrow.net.address import format_address, unmapped
+from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
+from firearrow.wire.command import Command, FrameDecoder, encode_request
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.ids import host_bytes
+
+WRITE_HIGH = 8 * 1024 * 1024
+WRITE_LOW = 2 * 1024 * 1024
+WRITE_LIMIT = 128 * 1024 * 1024
+
+log = logging.getLogger("firearrow.net")
+
+_MAX_OPAQUE = 0x7FFFFFFF
+# Linux struct tcp_info: eight single bytes, then 32-bit words; tcpi_last_data_sent (ms ago) is the tenth of those.
+_LAST_DATA_SENT = struct.Struct("=44xI")
+
+
+class Service(Protocol):
+    """What a listener serves. All three are called on the event loop and must not block."""
+
+    def connected(self, conn: Connection) -> None: ...
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        """Requests (never responses) in the order they came; answers go to `conn.write`, now or later, in any order."""
+
+    def disconnected(self, conn: Connection) -> None:
+        """Called once for every `connected`."""
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_feed",
+        "_loop",
+        "_next_opaque",
+        "_on_lost",
+        "_pending",
+        "_received",
+        "_service",
+        "_transport",
+        "active",
+        "binary",
+        "closed",
+        "idle_since_ms",
+        "peer_host",
+        "peer_ip",
+        "peer_port",
+        "state",
+        "write",
+    )
+
+    write: Callable[[bytes], None]
+
+    def __init__(self, service: Service, on_lost: Callable[[Connection], None] | None = None) -> None:
+        self.peer_ip = "0.0.0.0"
+        self.peer_port = 0
+        self.peer_host = b"\0" * 8
+        self.state: Any = None  # belongs to the service
+        self.closed = False
+        self.binary = False  # header type last seen from the peer; our own requests use it
+        self.active = True  # something was received since the last idle sweep
+        self.idle_since_ms = 0
+        self.write = _discard
+        self._service = service
+        self._received = service.received
+        self._on_lost = on_lost
+        self._feed = FrameDecoder().feed
+        self._pending: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
+        self._next_opaque = 1  # some clients take 0 for "unset"
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
+
+    @property
+    def peer(self) -> str:
+        return format_address(self.peer_ip, self.peer_port)
+
+    def request(
+        self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, timeout_ms: int = 3_000
+    ) -> asyncio.Future[Command]:
+        """Asks the peer. The future gives its response, or RequestTimeoutError, or ConnectionLostError."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(ConnectionLostError(f"connection to {self.peer} is closed; request {code} was not sent"))
+            return future
+        opaque = self._take_opaque()
+        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, opaque, code, timeout_ms)
+        self._pending[opaque] = (future, timer)
+        self.active = True
+        self.write(encode_request(code, ext or {}, body, opaque=opaque, binary=self.binary))
+        return future
+
+    def notify(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> None:
+        """Tells the peer, one-way. Nothing happens on a closed connection."""
+        if not self.closed:
+            self.active = True
+            self.write(encode_request(code, ext or {}, body, opaque=self._take_opaque(), oneway=True, binary=self.binary))
+
+    def close(self, reason: str) -> None:
+        """Ends the connection once what was written is sent. `disconnected` follows."""
+        if self.closed:
+            return
+        log.debug("closing connection to %s: %s", self.peer, reason)
+        self._end(f"connection to {self.peer} was closed: {reason}")
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection without waiting for anything."""
+        self._end(f"connection to {self.peer} was cut")
+        if self._transport is not None:
+            self._transport.abort()
+
+    def sent_within_ms(self, window_ms: int) -> bool:
+        """Whether the system has sent data lately; False where it cannot say. One system call: for sweeps only."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is None or not hasattr(socket, "TCP_INFO"):
+            return False
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_SENT.size)
+        except OSError:
+            return False
+        return len(info) == _LAST_DATA_SENT.size and _LAST_DATA_SENT.unpack(info)[0] < window_ms
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)
+        stream.set_write_buffer_limits(WRITE_HIGH, WRITE_LOW)
+        self._transport = stream
+        self.write = stream.write
+        name = stream.get_extra_info("peername")
+        if name:  # a peer that is gone already has none
+            self.peer_ip, self.peer_port = unmapped(name[0]), name[1]
+            self.peer_host = host_bytes(self.peer_ip, self.peer_port)
+        try:
+            self._service.connected(self)
+        except Exception:
+            log.exception("closing connection to %s: the service could not take it", self.peer)
+            self.close("internal error")
+
+    def data_received(self, data: bytes) -> None:
+        self.active = True
+        try:
+            commands = self._feed(data)
+        except ProtocolError as error:
+            log.warning("closing connection to %s: %s", self.peer, error)
+            if error.commands:
+                self._hand_over(error.commands)
+            self.close("broken frame")
+            return
+        if commands:
+            self._hand_over(commands)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None and not self.closed:
+            log.warning("%s does not read its answers; reading from it is paused", self.peer)
+            self._transport.pause_reading()
+            self.write = self._write_while_full
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self.closed:
+            self.write = self._transport.write
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"connection to {self.peer} was lost" + (f": {exc}" if exc else ""))
+        try:
+            self._service.disconnected(self)
+        finally:
+            if self._on_lost is not None:
+                self._on_lost(self)
+
+    # Inside.
+
+    def _hand_over(self, commands: list[Command]) -> None:
+        self.binary = commands[-1].binary
+        for command in commands:
+            if command.flag & 1:
+                commands = self._without_responses(commands)
+                if not commands:
+                    return
+                break
+        try:
+            self._received(self, commands)
+        except Exception:
+            log.exception("closing connection to %s: serving request codes %s failed", self.peer, [c.code for c in commands[:16]])
+            self.close("internal error")
+
+    def _without_responses(self, commands: list[Command]) -> list[Command]:
+        requests = []
+        for command in commands:
+            if not command.flag & 1:
+                requests.append(command)
+                continue
+            asked = self._pending.pop(command.opaque, None)
+            if asked is None:
+                log.debug("%s answered opaque %d, which nobody asked (or no longer waits for)", self.peer, command.opaque)
+                continue
+            future, timer = asked
+            timer.cancel()
+            if not future.done():
+                future.set_result(command)
+        return requests
+
+    def _take_opaque(self) -> int:
+        opaque = self._next_opaque
+        self._next_opaque = opaque + 1 if opaque < _MAX_OPAQUE else 1
+        return opaque
+
+    def _timed_out(self, opaque: int, code: int, timeout_ms: int) -> None:
+        future, _ = self._pending.pop(opaque)
+        if not future.done():
+            future.set_exception(RequestTimeoutError(f"{self.peer} did not answer request {code} within {timeout_ms} ms"))
+
+    def _write_while_full(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() + len(data) > WRITE_LIMIT:
+            log.warning("cutting connection to %s: more than %d bytes wait to be read by it", self.peer, WRITE_LIMIT)
+            self.abort()
+        else:
+            transport.write(data)
+
+    def _end(self, why: str) -> None:
+        """Marks the connection closed; whoever waits for an answer is told why there is none."""
+        self.closed = True
+        self.write = _discard
+        pending, self._pending = self._pending, {}
+        for future, timer in pending.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(ConnectionLostError(why))
+
+
+def _discard(data: bytes) -> None:
+    """Stands in for `write` when there is nobody to write to."""

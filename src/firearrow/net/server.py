@@ -1,0 +1,107 @@
+"""The listening side: accepts connections and hands what they send to a service.
+
+`serve` gives a Listener; `Listener.close` ends it and its connections. One sweep over the connections every few seconds closes
+those on which nothing was read or written for the idle time, and cuts those whose peer does not take the last bytes of a closed
+connection: no timer per connection, no work per read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from firearrow.net.address import BACKLOG, bind, bind_pair
+from firearrow.net.connection import Connection, Service
+
+__all__ = ["Connection", "Listener", "Service", "bind", "bind_pair", "serve"]
+
+IDLE_TIMEOUT_MS = 120_000
+LINGER_MS = 10_000  # how long a closed connection may take to send what was written before
+_CLOSE_GRACE_S = 0.5
+
+log = logging.getLogger("firearrow.net")
+
+
+async def serve(
+    service: Service,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    sock: socket.socket | None = None,
+    idle_timeout_ms: int = IDLE_TIMEOUT_MS,
+) -> Listener:
+    """Listens on host:port (0: any free port), or on a socket already bound (`bind`, `bind_pair`)."""
+    listener = Listener(service, idle_timeout_ms)
+    await listener.open(sock if sock is not None else bind(host, port))
+    return listener
+
+
+class Listener:
+    host: str
+    port: int
+
+    def __init__(self, service: Service, idle_timeout_ms: int) -> None:
+        self.connections: set[Connection] = set()
+        self._service = service
+        self._idle_timeout_ms = idle_timeout_ms
+        self._sweep_every_s = max(0.02, min(5.0, idle_timeout_ms / 4000))
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._drained = asyncio.Event()
+
+    async def open(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self.host, self.port = sock.getsockname()[:2]
+        self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
+        self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
+
+    async def close(self) -> None:
+        """Stops accepting, sends what was written, closes every connection; what hangs is cut after half a second."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for conn in list(self.connections):
+            conn.close("the server is stopping")
+        try:
+            await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
+        except TimeoutError:
+            for conn in list(self.connections):
+                conn.abort()
+            await self._wait_drained()
+
+    def _accept(self) -> Connection:
+        conn = Connection(self._service, self._lost)
+        conn.idle_since_ms = self._now_ms()
+        self.connections.add(conn)
+        return conn
+
+    def _lost(self, conn: Connection) -> None:
+        self.connections.discard(conn)
+        if not self.connections:
+            self._drained.set()
+
+    async def _wait_drained(self) -> None:
+        while self.connections:
+            self._drained.clear()
+            await self._drained.wait()
+
+    def _sweep(self) -> None:
+        now_ms = self._now_ms()
+        for conn in list(self.connections):
+            if conn.active:
+                conn.active = False
+                conn.idle_since_ms = now_ms
+            elif conn.closed:
+                if now_ms - conn.idle_since_ms >= LINGER_MS:
+                    conn.abort()
+            elif now_ms - conn.idle_since_ms >= self._idle_timeout_ms and not conn.sent_within_ms(self._idle_timeout_ms):
+                conn.close(f"idle for {self._idle_timeout_ms} ms")
+        self._sweeper = asyncio.get_running_loop().call_later(self._sweep_every_s, self._sweep)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
