@@ -1,0 +1,94 @@
+# Sourced by the scripts beside it: finds the checkout and brings what a script needs onto the machine.
+#
+#   prepare_python run|dev   a virtual environment in .venv with the package (dev: and the tools for tests and lint)
+#   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when possible, else we stop and name them
+#   want COMMAND PACKAGE...  the same, but go on without it
+#
+# When nothing is to be done this costs a few milliseconds. Progress goes to stderr; stdout belongs to the script.
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+venv=$root/.venv
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$@"; exit 1; }
+
+prepare_python() {
+  local wanted=$1
+  if prepared "$wanted"; then return; fi
+  # Two scripts may start at the same time in one checkout: the second waits, then finds the work done.
+  if command -v flock >/dev/null; then
+    exec 9>"$root/.prepare.lock"
+    flock 9
+    if prepared "$wanted"; then exec 9>&-; return; fi
+  fi
+  make_venv
+  say "installing the Python packages into .venv ..."
+  local what=.
+  if [ "$wanted" = dev ]; then what='.[dev]'; fi
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" >&2 \
+    || fail "pip could not install the packages named in pyproject.toml (see above); is the package index reachable?"
+  state >"$venv/.prepared-$wanted"
+  if command -v flock >/dev/null; then exec 9>&-; fi
+}
+
+# What an environment depends on: when any of it changes, the packages are installed again.
+state() { printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")"; cksum <"$root/pyproject.toml"; }
+
+prepared() {
+  local kind
+  for kind in dev "$1"; do
+    if [ -x "$venv/bin/python" ] && [ -f "$venv/.prepared-$kind" ] && [ "$(cat "$venv/.prepared-$kind")" = "$(state)" ]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+make_venv() {
+  local python clear=()
+  # An environment that belongs to another place or whose Python is gone cannot be mended, only made again.
+  if [ -e "$venv" ]; then
+    if "$venv/bin/python" -c 'import pip' 2>/dev/null && grep -qsF "$venv" "$venv/bin/pip"; then return; fi
+    clear=(--clear)
+  fi
+  python=$(find_python)
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    install_packages "the Python modules venv and ensurepip" "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+  fi
+  say "making a virtual environment in .venv ..."
+  "$python" -m venv "${clear[@]}" "$venv" >&2 || fail "could not make a virtual environment in $venv (see above)"
+}
+
+find_python() {
+  local name
+  for name in python3 python3.13 python3.12 python3.11; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$name"; return; fi
+  done
+  fail "Python 3.11 or newer is needed; found: $(python3 --version 2>&1 || true)"
+}
+
+need() {
+  local name=$1
+  command -v "$name" >/dev/null || install_packages "the command $name" "${@:2}"
+}
+
+want() {
+  local name=$1
+  command -v "$name" >/dev/null || (install_packages "the command $name" "${@:2}") || say "going on without $name"
+}
+
+install_packages() {
+  local missing=$1
+  shift
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "$missing is missing; on Debian: apt-get install $*"
+  fi
+  say "installing $* ($missing is missing) ..."
+  export DEBIAN_FRONTEND=noninteractive
+  # The package lists of a fresh machine are empty or old.
+  { apt-get update -qq && apt-get install -qq -y --no-install-recommends "$@"; } >&2 </dev/null \
+    || fail "$missing is missing and apt-get could not install $* (see above)"
+}
