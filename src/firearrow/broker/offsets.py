@@ -1,0 +1,185 @@
+"""How far each group has read each queue: `config/consumerOffset.json`, resets that wait, what was pulled.
+
+Offsets are kept per `topic@group` and queue, and mean the next message to consume. The last commit wins, also backwards: a
+consumer that was reset goes back on purpose.
+
+Three tables
+- offsets: what was committed. Saved every `flushConsumerOffsetInterval` and at the stop.
+- pull offsets: how far somebody has read, committed or not. Saved along.
+- resets: an operator's wish that a group go to an offset. While one waits for a queue, commits for it are ignored (they come from
+  before the wish) and queries are answered with it. The group's next pull of that queue is told to go there and takes the wish
+  out of the table. The wish is also put among the offsets, so that it outlives a restart of the broker.
+
+Broadcasting groups keep their offsets themselves; entries `topic@group@broadcast` that Apache RocketMQ wrote are kept as they are.
+
+Cost: a commit is one string and two dictionary look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from firearrow.wire.bodies import DataVersion
+
+SEPARATOR = "@"
+
+
+class OffsetTable:
+    def __init__(self, *, version_step: int = 500) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.dirty = False  # something to save
+        self._version_step = version_step
+        self._commits = 0
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+
+    # Consumers.
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int = 0) -> bool:
+        """False when the commit is ignored because a reset waits for this queue."""
+        key = f"{topic}@{group}"
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return False
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
+        self.dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self._next_version(now_ms)
+        return True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset committed, or the one that a waiting reset names; None if there is neither."""
+        key = f"{topic}@{group}"
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        offset = self._offsets.get(key, {}).get(queue_id)
+        return None if offset is None or offset < 0 else offset
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A consumer was given what there is below `offset`."""
+        key = f"{topic}@{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        return self._pulled.get(f"{topic}@{group}", {}).get(queue_id)
+
+    # Resets.
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group shall go on at `offset`, wherever it is now."""
+        key = f"{topic}@{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._offsets.setdefault(key, {})[queue_id] = offset
+        self._pulled.get(key, {}).pop(queue_id, None)
+        self.dirty = True
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a pull of this queue must be sent to, once. A pull asks this before it commits anything."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        queues = self._resets.get(key)
+        if not queues:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    # Operators.
+
+    def offsets_of(self, group: str, topic: str) -> dict[int, int]:
+        return dict(self._offsets.get(f"{topic}@{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics of which the group has offsets."""
+        return [topic for topic, owner in self._keys() if owner == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of the topic."""
+        return [group for name, group in self._keys() if name == topic]
+
+    def clone(self, source: str, target: str, topic: str) -> bool:
+        """Gives `target` the offsets that `source` has of the topic; False if it has none."""
+        queues = self._offsets.get(f"{topic}@{source}")
+        if not queues:
+            return False
+        self._offsets[f"{topic}@{target}"] = dict(queues)
+        self._resets.pop(f"{topic}@{target}", None)
+        self.dirty = True
+        return True
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(key for key in self._all_keys() if key.partition(SEPARATOR)[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(key for key in self._all_keys() if key.partition(SEPARATOR)[2] in (group, f"{group}@broadcast"))
+
+    # File form.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what consumerOffset.json held. Called once."""
+        version = table.get("dataVersion")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        self._offsets = _read_table(table.get("offsetTable"))
+        self._pulled = _read_table(table.get("pullOffsetTable"))
+
+    def to_json(self) -> dict[str, Any]:
+        topics_of_group: dict[str, list[str]] = {}
+        for topic, group in self._keys():
+            topics_of_group.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "groupTopicMap": topics_of_group,
+            "offsetTable": {key: dict(sorted(queues.items())) for key, queues in self._offsets.items()},
+            "pullOffsetTable": {key: dict(sorted(queues.items())) for key, queues in self._pulled.items()},
+        }
+
+    def is_empty(self) -> bool:
+        return not self._offsets
+
+    def _keys(self) -> Iterator[tuple[str, str]]:
+        """(topic, group) of every entry, without those that were kept for broadcasting groups."""
+        for key in self._offsets:
+            topic, _, group = key.partition(SEPARATOR)
+            if SEPARATOR not in group:
+                yield topic, group
+
+    def _all_keys(self) -> list[str]:
+        return list({**self._offsets, **self._pulled, **self._resets})
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._offsets.pop(key, None)
+            self._pulled.pop(key, None)
+            self._resets.pop(key, None)
+            self.dirty = True
+
+    def _next_version(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
+        )
+
+
+def _read_table(value: Any) -> dict[str, dict[int, int]]:
+    """`topic@group` -> queue -> offset, keys quoted or not; what is none of that is left out rather than fatal."""
+    table: dict[str, dict[int, int]] = {}
+    for key, queues in (value if isinstance(value, dict) else {}).items():
+        if isinstance(queues, dict):
+            table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+    return table

@@ -1,0 +1,73 @@
+"""What the broker is made of, as its request handlers see it.
+
+Every module of handlers has a function `handlers(broker) -> {request code: handler}`. A handler is called with the connection, the
+request and the time, and returns the encoded response, or None when it will be answered later or not at all. It raises
+`Refused` for a peer's fault; the dispatcher makes the response. Responses to one-way requests are dropped by the dispatcher.
+
+The callbacks are the broker's way out. They are set by whoever puts it together (broker/server.py); tests put in lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from firearrow.wire.command import Command
+
+if TYPE_CHECKING:  # these modules import this one for their handlers
+    from firearrow.broker.clients import ClientTable
+    from firearrow.broker.groups import GroupTable
+    from firearrow.broker.locks import QueueLocks
+    from firearrow.broker.offsets import OffsetTable
+    from firearrow.broker.request_modes import RequestModes
+    from firearrow.broker.settings import BrokerSettings
+    from firearrow.broker.stats import BrokerStats
+    from firearrow.broker.topics import TopicTable
+    from firearrow.net.server import Connection
+    from firearrow.store.settings import StoreSettings
+    from firearrow.store.store import MessageStore
+
+Handler = Callable[["Connection", Command, int], bytes | None]
+
+# (connection, request code, ext fields, body): one-way, to a client.
+Notify = Callable[["Connection", int, Mapping[str, Any], bytes], None]
+# (connection, request code, ext fields, body, timeout_ms, done): asks a client; done gets its answer, or None and why there is none.
+CallClient = Callable[["Connection", int, Mapping[str, Any], bytes, int, Callable[[Command | None, str], None]], None]
+
+
+def _no_notify(conn: Connection, code: int, ext: Mapping[str, Any], body: bytes) -> None: ...
+
+
+def _no_call(
+    conn: Connection, code: int, ext: Mapping[str, Any], body: bytes, timeout_ms: int, done: Callable[[Command | None, str], None]
+) -> None:
+    done(None, "this broker cannot ask clients")
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    settings: BrokerSettings
+    store_settings: StoreSettings
+    store: MessageStore
+    topics: TopicTable  # topics.listeners: who wants to hear of changes (registration, the send path)
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientTable
+    locks: QueueLocks
+    stats: BrokerStats
+    request_modes: RequestModes
+    address: str  # the advertised ip:port
+    boot_ms: int = 0
+    notify: Notify = _no_notify
+    call_client: CallClient = _no_call
+    register_all: Callable[[], None] = field(default=lambda: None)  # the whole topic table, to every name server, soon
+    wake_queue: Callable[[str, int], None] = field(default=lambda topic, queue_id: None)  # its held pulls look again
+
+    @property
+    def name(self) -> str:
+        return self.settings.broker_name
+
+    @property
+    def cluster(self) -> str:
+        return self.settings.broker_cluster_name

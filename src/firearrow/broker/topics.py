@@ -1,0 +1,259 @@
+"""The broker's topics: `config/topics.json`, the topics every broker has, creation on demand.
+
+A topic is a name, a number of queues to write to and to read from, and a permission (4 read, 2 write, 1 inherit: may be the
+template of new topics). The counts may differ. Making one smaller deletes nothing: the queues beyond it stay in the store,
+and are there again when the count grows back. To empty a topic's last queues, lower the write count first, and the read
+count when the consumers are through.
+
+Invariants
+- Every change has a data version of its own. Name servers ignore a registration whose version they have seen, so two changes
+  under one version would lose the second. `data_version` is a value that is replaced, never altered: whoever listens to
+  changes may keep it. Listeners are called at once, while it is the version of that very change.
+- A `TopicConfig` in the table is never altered either; a change puts a new one in its place.
+- Every change is on the disk when the method that made it returns. `save` is handed in and writes the whole file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from firearrow.broker.refused import Refused
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.topic_attributes import alter_attributes
+from firearrow.wire.bodies import DataVersion, TopicConfig
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.names import RETRY_PREFIX, check_topic
+
+PERM_PRIORITY = 8
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+
+TEMPLATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+MAX_QUEUES = 65_535
+DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we assume when one asks for nothing
+UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
+
+Listener = Callable[[str, TopicConfig | None], None]
+Save = Callable[[dict[str, Any]], None]
+
+
+class TopicTable:
+    """`listeners` are called with (topic, its new config), or (topic, None) when it was deleted."""
+
+    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.listeners: list[Listener] = []
+        self._settings = settings
+        self._table: dict[str, TopicConfig] = {}
+        self._system: frozenset[str] = frozenset()
+        self._save = save
+
+    # Reading.
+
+    def find(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        return self._table
+
+    def system_topics(self) -> frozenset[str]:
+        """The topics that this broker made for itself at the start; nobody may change or delete them."""
+        return self._system
+
+    # File form.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what topics.json held. Called once, before `add_system_topics`."""
+        version = table.get("dataVersion")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        configs = table.get("topicConfigTable")
+        for name, value in (configs if isinstance(configs, dict) else {}).items():
+            self._table[name] = replace(TopicConfig.from_json(value), topic_name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    # Changing.
+
+    def add_system_topics(self, now_ms: int) -> None:
+        """Puts the broker's own topics in, as the settings have them now; saves once if anything was missing or different."""
+        declared = {config.topic_name: config for config in system_topic_configs(self._settings)}
+        self._system = frozenset(declared) | {TEMPLATE_TOPIC}
+        changed = {name: config for name, config in declared.items() if self._table.get(name) != config}
+        stale = TEMPLATE_TOPIC not in declared and self._table.pop(TEMPLATE_TOPIC, None) is not None
+        if changed or stale:
+            self._table.update(changed)
+            self._next_version(now_ms)
+            self._save(self.to_json())
+
+    def create_in_send(
+        self, topic: str, default_topic: str, default_topic_queue_nums: int, now_ms: int, *, unit_mode: bool = False
+    ) -> TopicConfig:
+        """The topic of a message being sent, made from the template that the client names if it does not exist yet.
+
+        For a retry topic the sender has to make sure first that the group exists: the topic is made without a template.
+        """
+        config = self._table.get(topic)
+        if config is not None:
+            return config
+        # Some clients send batches without a template.
+        template = self._table.get(default_topic or TEMPLATE_TOPIC)
+        wanted = default_topic_queue_nums if default_topic_queue_nums > 0 else DEFAULT_QUEUES_OF_A_CLIENT
+        sys_flag = UNIT_SUBSCRIPTION if unit_mode else 0
+        auto_create = self._settings.auto_create_topic_enable
+        if template is not None and template.perm & PERM_INHERIT and (auto_create or template.topic_name != TEMPLATE_TOPIC):
+            queues = min(wanted, template.write_queue_nums)
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~PERM_INHERIT,
+                topic_filter_type=template.topic_filter_type,
+                topic_sys_flag=sys_flag,
+            )
+        elif topic.startswith(RETRY_PREFIX):
+            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE, topic_sys_flag=sys_flag)
+        else:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
+        _check_new_name(topic)
+        self._put(config, now_ms)
+        return config
+
+    def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
+        """The topic as it is, or newly made with this many queues (retry, dead letter and such topics)."""
+        config = self._table.get(topic)
+        if config is None:
+            _check_new_name(topic)
+            config = TopicConfig(
+                topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
+            )
+            self._put(config, now_ms)
+        return config
+
+    def update(self, wanted: TopicConfig, now_ms: int, *, alter: Mapping[str, str] | None = None) -> TopicConfig:
+        """Creates or changes a topic by an operator's wish. `alter` holds signed attributes ("+key": value, "-key": "").
+
+        A wish that changes nothing is granted without a new version.
+        """
+        self._check(wanted)
+        current = self._table.get(wanted.topic_name)
+        attributes = alter_attributes(None if current is None else current.attributes, alter or {})
+        wanted = replace(wanted, attributes=attributes)
+        if current == wanted:
+            return wanted
+        self._put(wanted, now_ms)
+        return wanted
+
+    def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
+        """Several topics in one request: all are checked before the first is changed. Their attributes are set as given."""
+        for config in wanted:
+            self._check(config)
+        for config in wanted:
+            current = self._table.get(config.topic_name)
+            alter = {f"+{key}": value for key, value in config.attributes.items()}
+            alter_attributes(None if current is None else current.attributes, alter)
+        for config in wanted:
+            self.update(config, now_ms, alter={f"+{key}": value for key, value in config.attributes.items()})
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """True if there was such a topic. Its messages are the store's affair."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._next_version(now_ms)
+        self._save(self.to_json())
+        self._tell(topic, None)
+        return True
+
+    def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
+        """The name server's order configuration names these topics."""
+        for topic in topics:
+            config = self._table.get(topic)
+            if config is not None and not config.order:
+                self._put(replace(config, order=True), now_ms)
+
+    def _put(self, config: TopicConfig, now_ms: int) -> None:
+        self._table[config.topic_name] = config
+        self._next_version(now_ms)
+        self._save(self.to_json())
+        self._tell(config.topic_name, config)
+
+    def _next_version(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
+        )
+
+    def _tell(self, topic: str, config: TopicConfig | None) -> None:
+        for listener in self.listeners:
+            listener(topic, config)
+
+    def _check(self, wanted: TopicConfig) -> None:
+        topic = wanted.topic_name
+        _check_new_name(topic)
+        if topic in self._system:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic. Choose another name."
+            )
+        for name, count in (("readQueueNums", wanted.read_queue_nums), ("writeQueueNums", wanted.write_queue_nums)):
+            if not 0 <= count <= MAX_QUEUES:
+                raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} of topic {topic} is {count}; expected 0 to {MAX_QUEUES}")
+        if not 0 <= wanted.perm <= 7:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"perm of topic {topic} is {wanted.perm}; expected 2 (write), 4 (read) or 6 (both)"
+            )
+
+    def _why_not_created(self, topic: str, default_topic: str) -> str:
+        template = default_topic or TEMPLATE_TOPIC
+        if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic_enable:
+            why = "autoCreateTopicEnable is false"
+        elif template not in self._table:
+            why = f"its template {template} does not exist"
+        else:
+            why = f"its template {template} has no inherit permission"
+        return (
+            f"topic[{topic}] not exist, apply first please! It is not created by sending because {why}. "
+            f"Create it with: mqadmin updateTopic -n <name server> -c {self._settings.broker_cluster_name} -t {topic}"
+        )
+
+
+def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
+    """The topics a broker makes for itself at its start."""
+    cluster, broker_name = settings.broker_cluster_name, settings.broker_name
+    plain = [
+        ("SELF_TEST_TOPIC", 1, 6),
+        ("BenchmarkTest", 1024, 6),
+        (cluster, 16, 7 if settings.cluster_topic_enable else 1),
+        (broker_name, 1, 7 if settings.broker_topic_enable else 1),
+        ("OFFSET_MOVED_EVENT", 1, 6),
+        (SCHEDULE_TOPIC, settings.delay_level_count(), 6),
+        (f"{cluster}_REPLY_TOPIC", 1, 6),
+        (f"rmq_sys_REVIVE_LOG_{cluster}", 8, 6),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, 6),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, 6),
+        ("rmq_sys_wheel_timer", 1, 6),
+    ]
+    if settings.auto_create_topic_enable:
+        plain.append((TEMPLATE_TOPIC, settings.default_topic_queue_nums, 7))
+    if settings.trace_topic_enable:
+        plain.append((settings.msg_trace_topic_name, 1, 6))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm) for name, queues, perm in plain
+    ]
+
+
+def _check_new_name(topic: str) -> None:
+    """A topic's name becomes a directory's name: nothing is made under a name that is not one."""
+    try:
+        check_topic(topic)
+    except ValueError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
