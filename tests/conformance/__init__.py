@@ -1,0 +1,1 @@
+"""Clients and servers other people wrote, driven against ours."""

@@ -1,0 +1,92 @@
+"""The Python end of java/client: starts the agent's process and calls its operations."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import builds
+from tests.conformance.servers import SMALL_JVM
+
+
+class AgentError(Exception):
+    """An operation of the client failed; `code` is the response code of the server where there was one."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(f"{answer.get('error')} (code {answer.get('code')}): {answer.get('message')}")
+        self.code: int | None = answer.get("code")
+        self.message: str = answer.get("message") or ""
+        self.trace: str = answer.get("trace") or ""
+
+
+class Agent:
+    """A Java virtual machine with RocketMQ's client in it. Calls may overlap: every one has its own thread there."""
+
+    def __init__(self, version: str, directory: Path, *, with_tools: bool = False) -> None:
+        self.version = version
+        class_path = builds.java_agent(version)
+        if with_tools:
+            class_path = f"{class_path}:{builds.java_server()}"
+        directory.mkdir(parents=True, exist_ok=True)
+        # The user's home holds the logs and the offsets of broadcasting consumers.
+        home = [f"-Duser.home={directory}", f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}"]
+        self.log = directory / "agent.log"
+        with self.log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                ["java", *SMALL_JVM, *home, "-cp", class_path, "conformance.Agent"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        self._ids = itertools.count(1)
+        self._open: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def call(self, op: str, timeout_s: float = 90.0, **fields: Any) -> Any:
+        return self.submit(op, **fields).result(timeout_s)
+
+    def submit(self, op: str, **fields: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        number = next(self._ids)
+        line = json.dumps({"id": number, "op": op, **fields}).encode() + b"\n"
+        assert self._process.stdin is not None
+        with self._lock:
+            self._open[number] = future
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        return future
+
+    def close(self) -> None:
+        """Shuts the clients down in good order."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """As if the machine had lost its power: nobody says goodbye."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            future = self._open.pop(int(answer["id"]), None)
+            if future is None:
+                continue
+            if answer["ok"]:
+                future.set_result(answer.get("result"))
+            else:
+                future.set_exception(AgentError(answer))
+        for future in list(self._open.values()):
+            future.set_exception(ConnectionError(f"the agent's process ended, see {self.log}"))

@@ -1,0 +1,139 @@
+"""Fixtures: the server under test, the two Java clients, mqadmin, fresh topics and groups."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.conformance import builds, rawcall, servers
+from tests.conformance.agent import Agent
+from tests.conformance.servers import Cluster
+
+_numbers = itertools.count(1)
+
+MakeTopic = Callable[..., str]
+StartCluster = Callable[..., Cluster]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without Java there is nothing to drive: say so instead of failing in every fixture."""
+    reason = builds.missing_tools("java", "javac", "mvn")
+    if reason is not None:
+        for item in items:
+            if "conformance" in item.path.parts:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The server most tests share, with Apache's default settings."""
+    running = servers.start(tmp_path_factory.mktemp("cluster"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture()
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+    """Starts further servers with settings of their own; they end with the test."""
+    running: list[Cluster] = []
+
+    def start(settings: Mapping[str, str] | None = None, **options: Any) -> Cluster:
+        one = servers.start(tmp_path_factory.mktemp("cluster"), settings, **options)
+        running.append(one)
+        return one
+
+    yield start
+    for one in running:
+        one.stop()
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Agent]]:
+    """One process for each client release; the newer one also has mqadmin."""
+    running = {
+        version: Agent(version, tmp_path_factory.mktemp(f"agent-{version}"), with_tools=version == builds.SERVER_VERSION)
+        for version in builds.CLIENT_VERSIONS
+    }
+    yield running
+    for agent in running.values():
+        agent.close()
+
+
+@pytest.fixture(params=builds.CLIENT_VERSIONS)
+def java(request: pytest.FixtureRequest, agents: dict[str, Agent]) -> Agent:
+    return agents[request.param]
+
+
+@pytest.fixture(scope="session")
+def newest(agents: dict[str, Agent]) -> Agent:
+    return agents[builds.SERVER_VERSION]
+
+
+@pytest.fixture(scope="session")
+def mqadmin(newest: Agent) -> Callable[..., str]:
+    """Runs one mqadmin command and gives back what it printed."""
+
+    def run(*words: str) -> str:
+        return str(newest.call("mqadmin", args=list(words)))
+
+    return run
+
+
+@pytest.fixture()
+def make_topic(cluster: Cluster, mqadmin: Callable[..., str]) -> MakeTopic:
+    """Makes a topic nobody else uses and waits until the name server knows its route."""
+
+    def make(read: int = 4, write: int = 4, perm: int = 6, name: str | None = None, on: Cluster | None = None) -> str:
+        where = on or cluster
+        topic = name or fresh("Topic")
+        printed = mqadmin("updateTopic", "-n", where.namesrv, "-b", where.broker, "-t", topic, "-r", str(read), "-w", str(write), "-p", str(perm))
+        assert "success" in printed, printed
+        wait_until(lambda: _route_is(where.namesrv, topic, read, write, perm), f"the route of {topic}")
+        return topic
+
+    return make
+
+
+@pytest.fixture()
+def producer(java: Agent, cluster: Cluster) -> Iterator[str]:
+    """The name of a started producer in the agent `java`."""
+    name = fresh("producer")
+    java.call("producer.start", name=name, namesrv=cluster.namesrv)
+    yield name
+    java.call("producer.stop", name=name)
+
+
+@pytest.fixture()
+def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
+    """The name of a started pull consumer in the agent `java`, with a group of its own."""
+    name = fresh("puller")
+    java.call("pull.start", name=name, group=name, namesrv=cluster.namesrv)
+    yield name
+    java.call("pull.stop", name=name)
+
+
+def fresh(kind: str) -> str:
+    """A name that was not used before, in this run or an earlier one."""
+    return f"{kind}-{int(time.time()) % 1_000_000}-{next(_numbers)}"
+
+
+def wait_until(check: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
+    """Waits for a condition on the other side of a process boundary; gives back how long it took."""
+    began = time.monotonic()
+    while not check():
+        if time.monotonic() - began > timeout_s:
+            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def _route_is(namesrv: str, topic: str, read: int, write: int, perm: int) -> bool:
+    try:
+        queues = rawcall.route(namesrv, topic)["queueDatas"]
+    except (LookupError, OSError):
+        return False
+    return all((one["readQueueNums"], one["writeQueueNums"], one["perm"]) == (read, write, perm) for one in queues)
