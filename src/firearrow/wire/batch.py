@@ -1,0 +1,56 @@
+"""The body of a batch send: sub-messages one after the other, all for the topic and queue of the request's header.
+
+    4  total size, this field included      4  magic, 0       4  body CRC, 0      4  flag
+    4  n, n  body                           2  p, p  properties
+
+Magic and CRC are ignored; the broker computes the CRC when it stores the message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from firearrow.wire.errors import ProtocolError
+
+_HEAD: Final = struct.Struct(">iiiii")
+_head_at = _HEAD.unpack_from
+_length_at = struct.Struct(">h").unpack_from
+_FIXED_BYTES: Final = 22
+
+
+def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The sub-messages as (flag, body, properties). Raises ProtocolError unless they fill the body exactly."""
+    messages: list[tuple[int, bytes, bytes]] = []
+    append = messages.append
+    pos = 0
+    end = len(body)
+    try:
+        while pos < end:
+            total, _, _, flag, body_length = _head_at(body, pos)
+            if body_length < 0 or body_length > end - pos - _FIXED_BYTES:
+                break
+            body_at = pos + 20
+            properties_at = body_at + body_length
+            (properties_length,) = _length_at(body, properties_at)
+            if properties_length < 0 or total != _FIXED_BYTES + body_length + properties_length or total > end - pos:
+                break
+            append((flag, body[body_at:properties_at], body[properties_at + 2 : pos + total]))
+            pos += total
+        else:
+            return messages
+    except struct.error:
+        pass
+    raise ProtocolError(f"a batch of {end} bytes whose message {len(messages)} at byte {pos} has lengths that do not fit")
+
+
+def join(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """The body of a batch send, from (flag, body, properties)."""
+    parts: list[bytes] = []
+    for flag, body, properties in messages:
+        if len(properties) > 32767:
+            raise ValueError(f"properties of {len(properties)} bytes, a message takes at most 32767")
+        total = _FIXED_BYTES + len(body) + len(properties)
+        parts += (_HEAD.pack(total, 0, 0, flag, len(body)), body, struct.pack(">h", len(properties)), properties)
+    return b"".join(parts)

@@ -1,0 +1,47 @@
+"""What can be wrong with a peer's bytes.
+
+`ProtocolError`: the bytes cannot be understood. Raised by the frame decoder it means that the connection has lost its
+framing and must be closed; raised by any other parser (record, batch, properties, body) the frame itself was sound and the
+request is answered with an error.
+`HeaderError`: a frame was fine, but a field of its custom header is missing or is not what the request needs.
+
+Nothing else leaves a parser of this room, whatever bytes it is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from firearrow.wire.command import Command
+
+_SHOWN_CHARS = 80
+
+
+class ProtocolError(ValueError):
+    """The bytes break the protocol. `commands` holds the frames that the same `feed` had decoded before the broken one."""
+
+    def __init__(self, message: str, commands: list[Command] | None = None) -> None:
+        super().__init__(message)
+        self.commands: list[Command] = [] if commands is None else commands
+
+
+class HeaderError(ProtocolError):
+    """A custom header field is missing (`value` is None) or has a wrong value; the text can go into a response's remark."""
+
+    def __init__(self, header: str, field: str, value: Any, expected: str) -> None:
+        said = "is missing" if value is None else f"has the value {shown(value)}"
+        super().__init__(f"{header}: the field {field} {said}, expected {expected}")
+        self.header = header
+        self.field = field
+        self.value = value
+        self.expected = expected
+
+
+def shown(value: Any) -> str:
+    """The value as an error message may quote it: never longer than a line, whatever a peer sent."""
+    if isinstance(value, (str, bytes)) and len(value) > _SHOWN_CHARS:
+        return f"{value[:_SHOWN_CHARS]!r}... ({len(value)} long)"
+    if isinstance(value, (dict, list)):
+        return f"a {'map' if isinstance(value, dict) else 'list'} of {len(value)}"
+    return repr(value)

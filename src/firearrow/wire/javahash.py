@@ -1,0 +1,32 @@
+"""Java's `String.hashCode`, by which queues and index files know tags and keys.
+
+h = 31 * h + unit over the UTF-16 code units, in 32 bits with a sign. A consume queue entry stores it for the tag of a message
+(0 for none), the key index for `topic#key`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+_LONGEST_CACHED: Final = 128  # so that the cache of tags stays below a megabyte or two whatever is sent
+
+
+def hash_code(text: str) -> int:
+    h = 0
+    if text.isascii():
+        for unit in text.encode():
+            h = (31 * h + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            h = (31 * h + (high << 8 | low)) & 0xFFFFFFFF
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def tags_code(tags: str) -> int:
+    """The code of a tag. Tags are few and come back all the time, so they are remembered."""
+    return _cached(tags) if len(tags) <= _LONGEST_CACHED else hash_code(tags)
+
+
+_cached = lru_cache(maxsize=4096)(hash_code)

@@ -1,0 +1,120 @@
+"""Message properties: `name 0x01 value 0x02`, repeated, UTF-8.
+
+5.x ends the text with 0x02, 4.9.x leaves the last one out; both are read, we write it. A segment counts only if it has a 0x01
+with something before and something after it; of a name that occurs twice the last value holds. At most 32767 bytes fit in a
+record. `KEYS` holds several keys separated by one space.
+
+The send path looks up two or three names in text that it stores as it came, so `find` works on the bytes without a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from firearrow.wire.errors import ProtocolError
+
+MAX_BYTES: Final = 32767
+NAME_END: Final = b"\x01"
+VALUE_END: Final = b"\x02"
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
+PROPERTY_DELAY_TIME_LEVEL: Final = "DELAY"
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_CONSUME_START_TIMESTAMP: Final = "CONSUME_START_TIME"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
+PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX: Final = "UNIQ_KEY"
+PROPERTY_INNER_NUM: Final = "INNER_NUM"
+PROPERTY_INNER_BASE: Final = "INNER_BASE"
+PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
+PROPERTY_MESSAGE_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PROPERTY_MESSAGE_TTL: Final = "TTL"
+PROPERTY_REPLY_MESSAGE_ARRIVE_TIME: Final = "ARRIVE_TIME"
+PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_MESSAGE_TYPE: Final = "MSG_TYPE"
+PROPERTY_POP_CK: Final = "POP_CK"
+PROPERTY_POP_CK_OFFSET: Final = "POP_CK_OFFSET"
+PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+PROPERTY_INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+PROPERTY_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+PROPERTY_TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+PROPERTY_TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+PROPERTY_TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+PROPERTY_TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+PROPERTY_TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
+PROPERTY_BORN_HOST: Final = "__BORNHOST"
+PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+PROPERTY_CRC32: Final = "__CRC32#"
+PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+
+
+def parse(raw: bytes | str) -> dict[str, str]:
+    """All properties, in the order they stand."""
+    if isinstance(raw, str):
+        text = raw
+    else:
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"properties that are not UTF-8: {error.reason} at byte {error.start}") from None
+    properties: dict[str, str] = {}
+    for segment in text.split("\x02"):
+        name, _, value = segment.partition("\x01")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def encode(properties: Mapping[str, str]) -> bytes:
+    """The text of a map. Raises ValueError for a name or value that would not come back as it is."""
+    for name, value in properties.items():
+        if "\x01" in name or "\x02" in name or "\x02" in value:
+            raise ValueError(f"the property {name!r} = {value!r} contains a separator (0x01 or 0x02)")
+        if not name or not value:
+            raise ValueError(f"the property {name!r} = {value!r}: neither the name nor the value may be empty")
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
+
+
+def find(raw: bytes, name: bytes) -> bytes | None:
+    """The value of one property, None if there is none; what `parse` would give for it, without building the map."""
+    wanted = name + NAME_END
+    end = len(raw)
+    while (at := raw.rfind(wanted, 0, end)) >= 0:
+        if at == 0 or raw[at - 1] == 2:
+            start = at + len(wanted)
+            stop = raw.find(VALUE_END, start)
+            value = raw[start:] if stop < 0 else raw[start:stop]
+            if value:
+                return value
+        end = at
+    return None
+
+
+def ended(raw: bytes) -> bytes:
+    """The same properties with the closing 0x02, so that more can be appended."""
+    return raw if not raw or raw.endswith(VALUE_END) else raw + VALUE_END
