@@ -1,0 +1,446 @@
+"""The key index: from (topic, key) to the physical offsets of the messages that carry the key.
+
+Every message makes an entry for its UNIQ_KEY, one for each token of its KEYS and, last, one for its TAGS, in this order:
+
+    UNIQ_KEY, KEYS    hash of  topic#key
+    TAGS              hash of  topic#T#tags
+
+Entries fill files (`index_file.py` has the format) named after the local time of their creation, `yyyyMMddHHmmssSSS`; a full file is followed
+by the next, even between two entries of one message. Hashes may collide: whoever queries compares topic and key of what is found.
+
+The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first physical offset not added
+yet, and what is added below it is ignored. So after a crash it is enough to add the log again from any record at or below `next_offset`.
+The files do not depend on how messages are grouped into runs.
+
+Cost: a run of 1024 messages or more takes about half a microsecond a message and one write for each file touched. A short run is
+added in plain Python. Entries are never buffered here: whoever calls decides how much goes into a run.
+
+Threads: `add_run`, `add_scan` and `query` may be called from any thread, also while another one is in `flush`, which spends its time in
+fdatasync. All other methods exclude `flush` and each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import datetime
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.columns import ScanResult
+from firearrow.store.disk import Disk
+from firearrow.store.index_file import IndexFile
+from firearrow.store.javahash_np import MASK_32, IntArray, hash_key, hash_spans
+from firearrow.store.property_spans import PropertySpans, find_spans
+from firearrow.wire.javahash import hash_code
+
+KIND_KEY = "K"
+KIND_UNIQUE_KEY = "U"
+KIND_TAG = "T"
+
+_ROLLBACK = 0xC  # both transaction bits of sysFlag
+_SHORT_RUN = 24  # messages; up to here plain Python is faster than numpy
+_KEPT_PREFIXES = 1 << 16
+_NAME_LENGTH = 17
+
+
+class KeyIndex:
+    def __init__(
+        self, disk: Disk, directory: str, *, slot_count: int = 5_000_000, entry_limit: int = 20_000_000
+    ) -> None:
+        if slot_count < 1 or entry_limit < 2:
+            raise ValueError(
+                f"key index with maxHashSlotNum={slot_count}, maxIndexNum={entry_limit}: at least 1 slot and 2 entries are needed"
+            )
+        self._disk = disk
+        self._directory = directory
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self._files: list[IndexFile] = []  # oldest first; only the last takes entries
+        self._unsynced: list[IndexFile] = []  # full, but their slots and header are not on disk yet
+        self._new_names = False  # files were created or deleted since the directory was last synced
+        self._prefixes = _Prefixes()
+        self._next_offset = 0
+        self._full_ms = 0
+        self._lock = Lock()  # the state above
+        self._sync_lock = Lock()  # held for as long as it takes to sync; always taken before the other
+
+    # -- what is known -------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """Every record below this physical offset has its entries."""
+        return self._next_offset
+
+    @property
+    def last_offset(self) -> int:
+        """Physical offset of the last message that has entries; 0 when there is none."""
+        return self._files[-1].end_offset if self._files else 0
+
+    @property
+    def last_ms(self) -> int:
+        """Store time of that message; 0 when there is none."""
+        return self._files[-1].end_ms if self._files else 0
+
+    @property
+    def full_ms(self) -> int:
+        """Store time of the last entry of the last full file that is safe on disk: the checkpoint's indexMsgTimestamp."""
+        return self._full_ms
+
+    @property
+    def file_names(self) -> list[str]:
+        return [_name(file) for file in self._files]
+
+    # -- opening and closing -------------------------------------------------------------------------------------------------
+
+    def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
+        """Reads what is there. Returns one line about each file that had to go; its messages must be added again from `next_offset`.
+
+        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's indexMsgTimestamp, is taken as it
+        is. Of later ones every entry is checked, and the last message's entries, of which some may be missing, are dropped.
+        """
+        self._disk.mkdirs(self._directory)
+        lost: list[str] = []
+        names = [name for name in self._disk.listdir(self._directory) if len(name) == _NAME_LENGTH and name.isdecimal()]
+        for number, name in enumerate(names):
+            file = IndexFile(self._disk, self._path(name), self._slot_count, self._entry_limit)
+            problem = self._load(file, clean, trusted_ms, last=number == len(names) - 1)
+            if problem is not None:
+                lost.append(f"index file {name}: {problem}")
+            if file.empty:
+                self._delete(file)
+            else:
+                self._files.append(file)
+            if problem is not None:
+                lost += self._drop(names[number + 1 :])
+                break
+        self._full_ms = max((file.end_ms for file in self._files if file.full), default=0)
+        if self._files:
+            newest = self._files[-1]
+            self._next_offset = newest.end_offset if not clean else newest.end_offset + 1
+            if not clean:
+                self.truncate_to(newest.end_offset)
+        return lost
+
+    def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
+        """None when the file is good as a whole; otherwise what is wrong, and `file` holds what is left of it."""
+        try:
+            if not file.load_header():
+                file.count = 1
+                return f"not {file.length} bytes long, or its header is damaged; dropped"
+            before = self._files[-1].end_offset if self._files else 0
+            if not file.empty and file.begin_offset < before:
+                file.count = 1
+                return f"begins at {file.begin_offset}, before the end {before} of the file in front of it; dropped"
+            if clean or file.empty or (file.full and file.end_ms <= trusted_ms):
+                return None
+            counted = file.count
+            if not file.rebuild():
+                return f"entry {file.count} of {counted - 1} is damaged; cut there"
+            if not last:
+                if not file.full:
+                    return f"has room for {file.entry_limit - file.count} more entries, but files follow; those are dropped"
+                file.write_slots()
+                file.sync()
+                file.release_slots()
+            return None
+        finally:
+            if not last:
+                file.close()
+
+    def _drop(self, names: list[str]) -> list[str]:
+        for name in names:
+            self._disk.unlink(self._path(name))
+            self._new_names = True
+        return [f"index file {name}: dropped with the one before it" for name in names]
+
+    def flush(self) -> None:
+        """Makes durable what was added before: on return (or after a crash any time later) it need not be added again."""
+        with self._sync_lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            full, self._unsynced = self._unsynced, []
+            newest = self._files[-1] if self._files else None
+            header = newest.header() if newest is not None else b""
+            new_names, self._new_names = self._new_names, False
+        try:
+            if new_names:
+                self._disk.fsync_dir(self._directory)
+                new_names = False
+            while full:
+                self._finish(full[0])
+                full.pop(0)
+            if newest is not None:
+                # The header may only count entries that are on disk: they are all that is left of the slots after a crash.
+                newest.sync()
+                newest.write_header(header)
+        except OSError:
+            with self._lock:
+                self._unsynced[:0] = full
+                self._new_names |= new_names
+            raise
+
+    def _finish(self, file: IndexFile) -> None:
+        """A full file gets its slots and its last header, and lives on disk only."""
+        file.write_slots()
+        file.sync()
+        file.write_header(file.header())
+        file.sync()
+        with self._lock:
+            file.release_slots()
+            file.close()
+            self._full_ms = file.end_ms
+
+    def close(self) -> None:
+        """Leaves complete files, as a clean stop must."""
+        with self._sync_lock:
+            self._flush()
+            for file in self._files[-1:]:
+                file.write_slots()
+                file.sync()
+                file.release_slots()
+                file.close()
+
+    # -- adding --------------------------------------------------------------------------------------------------------------
+
+    def add_run(
+        self,
+        offsets: Sequence[int],
+        store_ms: Sequence[int],
+        topics: Sequence[str],
+        properties: Sequence[bytes],
+        now_ms: int,
+    ) -> None:
+        """Adds messages by physical offset, store time, topic and property block, in log order. Rolled-back halves are not for the index.
+
+        `array('q')` for the numbers is cheaper than a list. When it raises (OSError), nothing of the run counts as added.
+        """
+        if not offsets:
+            return
+        with self._lock:
+            skipped = bisect_left(offsets, self._next_offset) if offsets[0] < self._next_offset else 0
+            if skipped:
+                offsets, store_ms, topics, properties = (c[skipped:] for c in (offsets, store_ms, topics, properties))
+                if not offsets:
+                    return
+            if len(offsets) <= _SHORT_RUN:
+                self._add_few(offsets, store_ms, topics, properties, now_ms)
+            else:
+                prefixes = np.array(list(map(self._prefixes.__getitem__, topics)), np.uint64)
+                self._add_many(
+                    np.asarray(offsets, np.int64), np.asarray(store_ms, np.int64), prefixes, find_spans(properties), now_ms
+                )
+            self._next_offset = offsets[-1] + 1
+
+    def add_scan(self, scan: ScanResult, now_ms: int) -> None:
+        """Adds the records of a scan of the log, except those already added and rolled-back halves."""
+        if not len(scan):
+            return
+        with self._lock:
+            wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & _ROLLBACK != _ROLLBACK)
+            of_topics = np.array([self._prefixes[topic] for topic in scan.topics], np.uint64)
+            spans = scan.spans if wanted.all() else _only(scan.spans, wanted)
+            self._add_many(scan.offset, scan.store_ms, of_topics[scan.topic_id], spans, now_ms)
+            self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
+
+    def _add_many(
+        self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
+    ) -> None:
+        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
+        message, start, length, tagged = _merge(spans)
+        if not len(message):
+            return
+        hashes, factors = hash_spans(spans.data, start, length)
+        prefix = prefixes[message]
+        prefix = np.where(tagged, prefix & np.uint64(MASK_32), prefix >> np.uint64(32)).astype(np.uint32)
+        key_hashes = np.abs((prefix * factors + hashes).view(np.int32))
+        key_hashes[key_hashes < 0] = 0
+        self._put(key_hashes.astype(np.int64), offsets[message], store_ms[message], now_ms)
+
+    def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
+        done, total = 0, len(hashes)
+        try:
+            while done < total:
+                file = self._file_with_room(now_ms)
+                end = min(total, done + file.entry_limit - file.count)
+                file.put(hashes[done:end], offsets[done:end], store_ms[done:end])
+                done = end
+        except OSError:
+            self._undo(int(offsets[0]))
+            raise
+
+    def _add_few(
+        self, offsets: Sequence[int], store_ms: Sequence[int], topics: Sequence[str], properties: Sequence[bytes], now_ms: int
+    ) -> None:
+        entries: list[tuple[int, int, int]] = []
+        before = -1
+        for offset, time_ms, topic, block in zip(offsets, store_ms, topics, properties, strict=True):
+            assert offset > before, "messages are added in log order"
+            before = offset
+            prefix = self._prefixes[topic]
+            block = b"\x02" + block
+            keys = [_value(block, b"\x02UNIQ_KEY\x01"), *_value(block, b"\x02KEYS\x01").split(b" ")]
+            entries += [(_key_hash(prefix >> 32, key), offset, time_ms) for key in keys if key]
+            tags = _value(block, b"\x02TAGS\x01")
+            if tags:
+                entries.append((_key_hash(prefix & MASK_32, tags), offset, time_ms))
+        try:
+            while entries:
+                file = self._file_with_room(now_ms)
+                room = file.entry_limit - file.count
+                file.put_few(entries[:room])
+                entries = entries[room:]
+        except OSError:
+            self._undo(offsets[0])
+            raise
+
+    def _undo(self, offset: int) -> None:
+        """A run failed after part of it had filled a file: that part goes, so that the run can be added again."""
+        if self._files and self._files[-1].end_offset >= offset:
+            self._truncate(offset)
+
+    def _file_with_room(self, now_ms: int) -> IndexFile:
+        before = self._files[-1] if self._files else None
+        if before is not None and not before.full:
+            return before
+        file = IndexFile(self._disk, self._path(self._new_name(now_ms)), self._slot_count, self._entry_limit)
+        file.create(before)
+        self._new_names = True
+        self._files.append(file)
+        if before is not None:
+            self._unsynced.append(before)
+        return file
+
+    def _new_name(self, now_ms: int) -> str:
+        """The time, or the first name after the newest file's: names must ascend even when the clock does not."""
+        name = int(f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        if self._files:
+            name = max(name, int(_name(self._files[-1])) + 1)
+        return f"{name:0{_NAME_LENGTH}d}"
+
+    # -- looking up ----------------------------------------------------------------------------------------------------------
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY
+    ) -> list[int]:
+        """Physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
+
+        Times are kept to the second, rounded down from the file's first entry on. `kind` is T for a tag; K and U are the same here.
+        """
+        text = f"{topic}#T#{key}" if kind == KIND_TAG else f"{topic}#{key}"
+        key_hash = abs(hash_code(text))
+        if key_hash > 0x7FFFFFFF:
+            key_hash = 0
+        found: dict[int, None] = {}  # keeps order; a message may carry the same key twice
+        with self._lock:
+            for file in reversed(self._files):
+                if file.overlaps(begin_ms, end_ms):
+                    found.update(dict.fromkeys(file.find(key_hash, begin_ms, end_ms, max_num - len(found))))
+                    if file.slots is None:
+                        file.close()
+                if file.begin_ms < begin_ms or len(found) >= max_num:
+                    break
+        return list(found)
+
+    # -- taking back and forgetting ------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Takes back the entries of all messages at or above this physical offset."""
+        with self._sync_lock, self._lock:
+            self._truncate(offset)
+            self._next_offset = min(self._next_offset, offset)
+
+    def _truncate(self, offset: int) -> None:
+        changed = False
+        while self._files and self._files[-1].begin_offset >= offset:
+            self._delete(self._files.pop())
+            changed = True
+        if self._files:
+            newest = self._files[-1]
+            if newest in self._unsynced:
+                self._unsynced.remove(newest)
+            count = newest.count_below(offset)
+            changed |= count < newest.count
+            if count < newest.count:
+                newest.take_back(count)
+            if changed:
+                # At once: entries written from now on must not be counted by the old header after a crash.
+                newest.write_header(newest.header())
+                newest.sync()
+        self._full_ms = min(self._full_ms, max((file.end_ms for file in self._files[:-1]), default=0))
+        if changed:
+            self._disk.fsync_dir(self._directory)
+
+    def delete_before(self, min_offset: int) -> list[str]:
+        """Deletes the oldest files that lead only below the log's new start, never the newest. Returns their names."""
+        deleted = []
+        with self._sync_lock, self._lock:
+            while len(self._files) > 1 and self._files[0].end_offset < min_offset:
+                file = self._files.pop(0)
+                self._delete(file)
+                deleted.append(_name(file))
+        return deleted
+
+    def _delete(self, file: IndexFile) -> None:
+        if file in self._unsynced:
+            self._unsynced.remove(file)
+        file.close()
+        self._disk.unlink(file.path)
+        self._new_names = True
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+
+class _Prefixes(dict[str, int]):
+    """For a topic the hash of `topic#`, shifted left by 32, and the hash of `topic#T#`."""
+
+    def __missing__(self, topic: str) -> int:
+        if len(self) >= _KEPT_PREFIXES:
+            self.clear()
+        hashes = self[topic] = ((hash_code(topic + "#") & MASK_32) << 32) | (hash_code(topic + "#T#") & MASK_32)
+        return hashes
+
+
+def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
+    """All entries in order, by message, and in it UNIQ_KEY, KEYS, TAGS: message, start, length, and whether it is TAGS."""
+    kinds = (spans.unique_keys, spans.keys, spans.tags)
+    message = np.concatenate([kind.message for kind in kinds])
+    count = len(message)
+    order = np.sort((message << 32) | np.arange(count)) & 0xFFFFFFFF
+    start = np.concatenate([kind.start for kind in kinds])
+    length = np.concatenate([kind.length for kind in kinds])
+    return message[order], start[order], length[order], order >= count - len(spans.tags)
+
+
+def _only(spans: PropertySpans, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
+    return PropertySpans(
+        spans.data, spans.unique_keys.only(wanted), spans.keys.only(wanted), spans.tags.only(wanted)
+    )
+
+
+def _value(block: bytes, name: bytes) -> bytes:
+    """The last value that is not empty after `name` (0x02 name 0x01); empty when there is none."""
+    end = len(block)
+    while (found := block.rfind(name, 0, end)) >= 0:
+        start = found + len(name)
+        stop = block.find(b"\x02", start)
+        value = block[start:] if stop < 0 else block[start:stop]
+        if value:
+            return value
+        end = start - 1
+    return b""
+
+
+def _key_hash(prefix: int, key: bytes) -> int:
+    key_hash, factor = hash_key(key)
+    full = (prefix * factor + key_hash) & MASK_32
+    return full if full < 0x80000000 else (-full) & 0x7FFFFFFF
+
+
+def _name(file: IndexFile) -> str:
+    return file.path.rpartition("/")[2]
