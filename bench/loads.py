@@ -1,0 +1,64 @@
+"""The loads that both brokers get, and the bars that ours has to clear on each.
+
+Async loads run first, on a broker with ASYNC_FLUSH; sync loads on a fresh one with SYNC_FLUSH. `64x1` is 64 connections with one
+request in flight each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASYNC, SYNC = "ASYNC_FLUSH", "SYNC_FLUSH"
+QUEUES = 4
+PULL_CONNECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Limits for ours divided by Apache's; None: no bar."""
+
+    rate_at_least: float | None
+    cpu_at_most: float
+    p999_at_most: float = 1.0
+
+
+SEND_BARS = Bars(rate_at_least=1.3, cpu_at_most=0.6)
+BATCH_BARS = Bars(rate_at_least=1.0, cpu_at_most=0.9)
+OPEN_BARS = Bars(rate_at_least=None, cpu_at_most=0.6)  # the rate is given: the same for both
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    flush: str
+    mode: str  # of the load program
+    size: int
+    connections: int
+    depth: int
+    bars: Bars
+    half_of: str | None = None  # open loop, at half the rate that Apache reached under the load of this name
+
+    @property
+    def topic(self) -> str:
+        """A topic of its own for every load; the pulls of one size read the same backlog."""
+        return f"bench-backlog-{self.size}" if self.mode == "pull" else "bench-" + self.name.replace(" ", "-")
+
+
+def all_loads() -> list[Load]:
+    loads: list[Load] = []
+    for flush, prefix in ((ASYNC, ""), (SYNC, "sync ")):
+        for size, text in ((128, "128B"), (1024, "1KB")):
+            for connections, depth in ((64, 1), (16, 16), (1, 1)):
+                name = f"{prefix}send {text} {connections}x{depth}"
+                loads.append(Load(name, flush, "send", size, connections, depth, SEND_BARS))
+            loads.append(Load(f"{prefix}batch 32x{text} 16x1", flush, "batch", size, 16, 1, BATCH_BARS))
+            if flush == ASYNC:
+                loads.append(Load(f"pull 32x{text} {PULL_CONNECTIONS}x1", flush, "pull", size, PULL_CONNECTIONS, 1, SEND_BARS))
+        maximum = f"{prefix}send 128B 16x16"
+        loads.append(Load(f"{prefix}open 128B half rate", flush, "send", 128, 16, 16, OPEN_BARS, half_of=maximum))
+    return loads
+
+
+def select(loads: list[Load], patterns: list[str]) -> list[Load]:
+    """The loads whose name contains one of the patterns; all when there is none."""
+    return [load for load in loads if not patterns or any(pattern in load.name for pattern in patterns)]

@@ -1,0 +1,97 @@
+"""Processes that a benchmark starts: their output goes to a file, and they end with the benchmark.
+
+A process is ended by its own id, first with SIGTERM, then with SIGKILL. Memory is the resident size that the kernel reports.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+BASE_PORTS = range(20000, 32000, 10)  # below the ports that the kernel hands to outgoing connections
+
+
+class BenchError(Exception):
+    """A benchmark cannot go on; the text says why and what to do."""
+
+
+class Process:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = Path(command[0]).name
+        self.log = log
+        with log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+            )
+        self.pid = self._popen.pid
+
+    def check_alive(self) -> None:
+        if self._popen.poll() is not None:
+            raise BenchError(f"{self.name} ended with exit code {self._popen.returncode}; the end of its output:\n{self.tail()}")
+
+    def tail(self, lines: int = 20) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def rss_mb(self) -> float:
+        self.check_alive()
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise BenchError(f"process {self.pid} ({self.name}) reports no resident memory")
+
+    def stop(self, timeout_s: float = 60) -> None:
+        """Asks the process to end and waits; one that does not is killed."""
+        if self._popen.poll() is None:
+            self._popen.terminate()
+            try:
+                self._popen.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:
+            self._popen.send_signal(signal.SIGKILL)
+            self._popen.wait()
+
+
+def accepts(port: int, host: str = "127.0.0.1") -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def wait_until(done: Callable[[], bool], processes: Sequence[Process], timeout_s: float, what: str) -> None:
+    """Waits for `done`, looking every few milliseconds; an ended process or the timeout is an error."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        for process in processes:
+            process.check_alive()
+        if time.monotonic() > deadline:
+            tails = "\n".join(process.tail() for process in processes)
+            raise BenchError(f"{what}: not within {timeout_s:.0f} s; the end of the output:\n{tails}")
+        time.sleep(0.003)
+
+
+def free_base_port() -> int:
+    """A port P such that P-2 (fast port), P, P+1 (replication) and P+2 (for the name server) are free on loopback."""
+    for base in BASE_PORTS:
+        if all(_is_free(base + step) for step in (-2, 0, 1, 2)):
+            return base
+    raise BenchError(f"no four free ports together between {BASE_PORTS.start} and {BASE_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth] [options]."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from bench import compare, growth, load, queues, recovery, start
+from bench.apache import Apache
+from bench.firearrow import Firearrow
+from bench.process import BenchError
+from bench.session import HERE, Session
+from bench.targets import Target
+
+BENCHMARKS: dict[str, Callable[[Session], bool]] = {
+    "compare": compare.run,
+    "start": start.run,
+    "queues": queues.run,
+    "recovery": recovery.run,
+    "growth": growth.run,
+}
+SUMMARIES = """\
+compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
+start     time from the command to open ports, idle memory
+queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, restart
+recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
+growth    cost per message from 10 thousand to 10 million stored messages
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _end)  # so that what we started is ended too
+    try:
+        session = _session(options)
+        load.build()
+        for target in session.targets:
+            session.say(f"preparing {target.name}")
+            target.prepare()
+        kept = BENCHMARKS[options.benchmark](session)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if not kept:
+        print("bench: a bar was missed", file=sys.stderr)
+    return 1 if options.strict and not kept else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("scripts/bench", description=SUMMARIES, formatter_class=formatter)
+    add = parser.add_argument
+    add("benchmark", nargs="?", default="compare", choices=list(BENCHMARKS))
+    add("--rounds", type=_positive, metavar="N", help="rounds (default 3; 1 with --quick)")
+    add("--seconds", type=_seconds, metavar="S", help="measured seconds of each load (default 5; 2 with --quick)")
+    add("--only", action="append", default=[], metavar="TEXT", help="compare: only loads with TEXT in their name; may be repeated")
+    add("--quick", action="store_true", help="a look in a few minutes: one round, short loads, smaller stores")
+    add("--strict", action="store_true", help="exit code 1 when a bar is missed")
+    add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
+    add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare and start)")
+    add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are kept meanwhile (default bench/work)")
+    return parser
+
+
+def _session(options: argparse.Namespace) -> Session:
+    compared = options.benchmark in ("compare", "start")
+    touch_heap = options.benchmark == "compare"
+    ours: Target = Apache(touch_heap=touch_heap) if options.ours == "apache" else Firearrow()
+    reference: Target | None = None
+    if options.reference == "apache" or (options.reference is None and compared):
+        reference = Apache(touch_heap=touch_heap)
+    return Session(
+        ours=ours,
+        reference=reference,
+        rounds=options.rounds or (1 if options.quick else 3),
+        seconds=options.seconds or (2.0 if options.quick else 5.0),
+        quick=options.quick,
+        only=options.only,
+        work=options.work,
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 0.1 and 600")
+    return value
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
