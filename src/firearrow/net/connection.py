@@ -8,7 +8,8 @@ Costs and limits
   through the connection each time and do not keep it.
 - Nothing is timed per read. A read sets one flag; a sweep (net/server.py) looks at the flags every few seconds.
 - When more than WRITE_HIGH bytes wait to be sent, nothing more is read until fewer than WRITE_LOW wait: a peer that asks but
-  does not read holds up only itself. When more than WRITE_LIMIT wait all the same (answers to parked requests), it is cut off.
+  does not read holds up only itself. The requests of one read are served SLICE at a time for the same reason: a read can hold
+  thousands of pulls. When more than WRITE_LIMIT wait all the same (answers to parked requests), the peer is cut off.
 
 Bytes that are not a frame end this connection and no other: what was complete before them is still served.
 """
@@ -31,6 +32,7 @@ from firearrow.wire.ids import host_bytes
 WRITE_HIGH = 8 * 1024 * 1024
 WRITE_LOW = 2 * 1024 * 1024
 WRITE_LIMIT = 128 * 1024 * 1024
+SLICE = 64
 
 log = logging.getLogger("firearrow.net")
 
@@ -54,6 +56,8 @@ class Service(Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_feed",
+        "_full",
+        "_held",
         "_loop",
         "_next_opaque",
         "_on_lost",
@@ -89,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._feed = FrameDecoder().feed
         self._pending: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
+        self._full = False  # the peer does not read: nothing is read from it, nothing more of what was read is served
+        self._held: list[Command] = []  # read, and to be served when the peer has caught up
         self._next_opaque = 1  # some clients take 0 for "unset"
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -179,14 +185,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._transport is not None and not self.closed:
-            log.warning("%s does not read its answers; reading from it is paused", self.peer)
+            log.debug("%s does not read its answers; reading from it is paused", self.peer)
             self._transport.pause_reading()
+            self._full = True
             self.write = self._write_while_full
 
     def resume_writing(self) -> None:
         if self._transport is not None and not self.closed:
             self.write = self._transport.write
-            self._transport.resume_reading()
+            self._full = False
+            self._serve_held()
+            if not self._full and not self.closed:
+                self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"connection to {self.peer} was lost" + (f": {exc}" if exc else ""))
@@ -206,6 +216,19 @@ class Connection(asyncio.Protocol):
                 if not commands:
                     return
                 break
+        if len(commands) <= SLICE and not self._held:
+            self._serve(commands)
+        else:
+            self._held += commands
+            self._serve_held()
+
+    def _serve_held(self) -> None:
+        while self._held and not self._full and not self.closed:
+            commands = self._held[:SLICE]
+            del self._held[:SLICE]
+            self._serve(commands)
+
+    def _serve(self, commands: list[Command]) -> None:
         try:
             self._received(self, commands)
         except Exception:
@@ -252,6 +275,7 @@ class Connection(asyncio.Protocol):
         """Marks the connection closed; whoever waits for an answer is told why there is none."""
         self.closed = True
         self.write = _discard
+        self._held = []
         pending, self._pending = self._pending, {}
         for future, timer in pending.values():
             timer.cancel()

@@ -1,0 +1,61 @@
+import socket
+
+import pytest
+
+from firearrow.net.address import bind, bind_pair, format_address, parse_address, parse_address_list, unmapped
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("127.0.0.1:9876", ("127.0.0.1", 9876)), (" ns.example:1 ", ("ns.example", 1)), ("[::1]:65535", ("::1", 65535))],
+)
+def test_an_address_has_a_host_and_a_port(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(text) == parsed
+    assert format_address(*parsed) == text.strip()
+
+
+@pytest.mark.parametrize("text", ["", "9876", ":9876", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:٣"])
+def test_what_is_no_address_is_named_in_the_error(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        parse_address(text)
+
+
+def test_a_list_of_addresses_keeps_its_order_and_drops_repetitions() -> None:
+    assert parse_address_list("b:2; a:1;;b:2;") == ["b:2", "a:1"]
+
+
+@pytest.mark.parametrize(
+    ("ip", "plain"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::FFFF:10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::ffff:1", "::ffff:1"),
+    ],
+)
+def test_ipv4_in_ipv6_is_ipv4(ip: str, plain: str) -> None:
+    assert unmapped(ip) == plain
+
+
+def test_port_0_finds_a_pair_two_apart() -> None:
+    main, fast = bind_pair("127.0.0.1", 0)
+    with main, fast:
+        assert main.getsockname()[1] - fast.getsockname()[1] == 2
+
+
+def test_a_taken_port_is_named_in_the_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            bind("127.0.0.1", port)
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            bind_pair("127.0.0.1", port + 2)
+
+
+def test_a_port_without_room_for_the_fast_port_is_refused() -> None:
+    with pytest.raises(OSError, match="no room for the fast port"):
+        bind_pair("127.0.0.1", 2)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from firearrow.net.channel import Channel
+from firearrow.net.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from firearrow.net.server import Connection, serve
+from firearrow.wire.command import Command, encode_response
+
+from .peer import Echo, run
+
+
+def test_calls_get_their_own_answers_in_any_order() -> None:
+    class Backwards(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            self.waiting = [*getattr(self, "waiting", []), *commands]
+            if len(self.waiting) == 3:
+                for command in reversed(self.waiting):
+                    conn.write(encode_response(command, command.code, body=command.body))
+
+    async def story() -> None:
+        listener = await serve(Backwards())
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        answers = await asyncio.gather(*(channel.call(code, {"n": "1"}, b"%d" % code) for code in (1, 2, 3)))
+        assert [(a.code, a.body) for a in answers] == [(1, b"1"), (2, b"2"), (3, b"3")]
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_one_way_is_sent_and_not_waited_for() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        channel.oneway(37, {"msgId": "x"})
+        await channel.call(34)
+        assert [code for batch in service.batches for code in batch] == [37, 34]
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_what_the_server_asks_goes_to_the_callback() -> None:
+    def on_request(channel: Channel, request: Command) -> None:
+        channel.answer(encode_response(request, 0, body=b"at your service"))
+
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        willing = await Channel.connect(f"127.0.0.1:{listener.port}", on_request=on_request)
+        await willing.call(34)
+        assert (await service.conns[0].request(307)).body == b"at your service"
+        mute = await Channel.connect(f"127.0.0.1:{listener.port}")
+        await mute.call(34)
+        refused = await service.conns[1].request(307)
+        assert (refused.code, refused.remark) == (3, "request type 307 not supported")
+        await listener.close()
+
+    run(story())
+
+
+def test_an_answer_that_does_not_come_is_a_timeout_and_the_channel_lives() -> None:
+    class Mute(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            super().received(conn, [c for c in commands if c.code == 34])
+
+    async def story() -> None:
+        listener = await serve(Mute())
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        with pytest.raises(RequestTimeoutError, match="did not answer request 11 within 30 ms"):
+            await channel.call(11, timeout_ms=30)
+        assert (await channel.call(34)).code == 0
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_a_closed_channel_fails_every_waiting_call_and_says_so() -> None:
+    class Mute(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            conn.close("enough")
+
+    async def story() -> None:
+        closed: list[Channel] = []
+        listener = await serve(Mute())
+        address = f"127.0.0.1:{listener.port}"
+        channel = await Channel.connect(address, on_close=closed.append)
+        calls = [asyncio.ensure_future(channel.call(11, timeout_ms=60_000)) for _ in range(3)]
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, ConnectionLostError)
+            assert address in str(result)
+        assert closed == [channel]
+        assert channel.closed
+        with pytest.raises(ConnectionLostError, match="was not sent"):
+            await channel.call(11)
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    async def story() -> None:
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]  # bound but not listening: nobody answers there
+            with pytest.raises(ConnectError, match=f"no connection to 127.0.0.1:{port}"):
+                await Channel.connect(f"127.0.0.1:{port}")
+        with pytest.raises(ValueError, match="host:port"):
+            await Channel.connect("nonsense")
+
+    run(story())
+
+
+def test_a_server_that_does_not_accept_in_time_is_named() -> None:
+    async def story() -> None:
+        with socket.socket() as full:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            port = full.getsockname()[1]
+            fillers: list[Channel] = []
+
+            async def fill() -> None:
+                for _ in range(8):  # the backlog is full after a few
+                    fillers.append(await Channel.connect(f"127.0.0.1:{port}", timeout_ms=100))
+
+            with pytest.raises(ConnectError, match=f"no connection to 127.0.0.1:{port} within 100 ms"):
+                await fill()
+            for filler in fillers:
+                await filler.close()
+
+    run(story())

@@ -1,0 +1,400 @@
+"""Listeners and connections over real sockets, spoken to with raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import struct
+
+import pytest
+
+from firearrow.net import connection
+from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
+from firearrow.net.server import Connection, serve
+from firearrow.wire.command import Command, encode_request, encode_response
+
+from .peer import Echo, Peer, run
+
+
+def request(code: int, body: bytes = b"", *, opaque: int = 1, binary: bool = False, oneway: bool = False) -> bytes:
+    return encode_request(code, {"k": "v"}, body, opaque=opaque, binary=binary, oneway=oneway)
+
+
+def test_all_frames_of_a_read_are_handed_over_at_once_and_in_order() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        peer.send(b"".join(request(code, b"%d" % code, opaque=code) for code in (11, 12, 13)))
+        assert [(await peer.frame()).body for _ in range(3)] == [b"11", b"12", b"13"]
+        assert service.batches == [[11, 12, 13]]
+        await listener.close()
+
+    run(story())
+
+
+def test_a_frame_in_many_pieces_is_one_request() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        frame = request(310, b"x" * 3000)
+        for at in range(0, len(frame), 500):
+            peer.send(frame[at : at + 500])
+            await asyncio.sleep(0)
+        assert (await peer.frame()).body == b"x" * 3000
+        assert service.batches == [[310]]
+        await listener.close()
+
+    run(story())
+
+
+def test_the_peer_is_known_by_its_address_and_its_eight_bytes() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        conn = service.conns[0]
+        assert (conn.peer_ip, conn.peer_port) == ("127.0.0.1", peer.port)
+        assert conn.peer_host == bytes([127, 0, 0, 1]) + struct.pack(">i", peer.port)
+        await listener.close()
+
+    run(story())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv4_peer_of_a_dual_stack_listener_is_an_ipv4_peer() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service, "::")
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        assert service.conns[0].peer_ip == "127.0.0.1"
+        assert len(service.conns[0].peer_host) == 8
+        await peer.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_small_answers_are_not_held_back() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        transport = service.conns[0]._transport
+        assert transport is not None
+        sock = transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        await peer.close()
+        await listener.close()
+
+    run(story())
+
+
+# Asking the peer.
+
+
+def test_our_request_gets_its_answer_and_the_service_does_not_see_it() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        asked = service.conns[0].request(307, {"clientId": "c"}, timeout_ms=5_000)
+        heard = await peer.frame()
+        assert (heard.code, heard.opaque, heard.ext) == (307, 1, {"clientId": "c"})
+        # A request of the peer's own with the same opaque number comes first: the two directions do not mix.
+        peer.send(request(34, b"hb", opaque=1) + encode_response(heard, 0, body=b"info"))
+        assert (await asked).body == b"info"
+        assert (await peer.frame()).body == b"hb"
+        assert service.batches == [[34]]
+        await listener.close()
+
+    run(story())
+
+
+def test_responses_nobody_asked_for_are_dropped() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        stray = Command(code=0, opaque=77, flag=1)
+        peer.send(encode_response(stray, 0) + request(34, b"still here"))
+        assert (await peer.frame()).body == b"still here"
+        assert service.batches == [[34]]
+        await listener.close()
+
+    run(story())
+
+
+def test_a_request_that_is_not_answered_times_out() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        asked = service.conns[0].request(307, timeout_ms=20)
+        heard = await peer.frame()
+        with pytest.raises(RequestTimeoutError, match=f"127.0.0.1:{peer.port} did not answer request 307 within 20 ms"):
+            await asked
+        peer.send(encode_response(heard, 0) + request(34, b"late is dropped"))
+        assert (await peer.frame()).body == b"late is dropped"
+        await listener.close()
+
+    run(story())
+
+
+def test_a_lost_connection_fails_the_requests_on_it() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        conn = service.conns[0]
+        asked = conn.request(307, timeout_ms=60_000)
+        await peer.frame()
+        await peer.close()
+        with pytest.raises(ConnectionLostError, match=f"127.0.0.1:{peer.port}"):
+            await asked
+        await service.left.wait()
+        assert conn.closed
+        with pytest.raises(ConnectionLostError, match="is closed"):
+            await conn.request(307)
+        conn.notify(40)  # nobody there: nothing happens
+        conn.write(b"nobody reads this")
+        await listener.close()
+
+    run(story())
+
+
+def test_what_we_send_first_has_the_header_type_the_peer_used_last() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        service.conns[0].notify(40, {"consumerGroup": "g"})
+        first = await peer.frame()
+        assert (first.binary, first.is_oneway, first.opaque) == (False, True, 1)
+        peer.send(request(34, binary=True))
+        assert (await peer.frame()).binary
+        service.conns[0].notify(40, {"consumerGroup": "g"})
+        second = await peer.frame()
+        assert (second.binary, second.opaque, second.ext) == (True, 2, {"consumerGroup": "g"})
+        await listener.close()
+
+    run(story())
+
+
+# Bad input.
+
+GOOD = request(34, b"good")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xff\xff\xff" + b"x" * 64,  # a length of 4 GiB (or -1)
+        b"\x7f\xff\xff\xff" + b"\0" * 64,  # 2 GiB
+        b"\x01\x00\x00\x00" + b"\0" * 64,  # one more than the limit
+        b"\0\0\0\0" + b"\0" * 64,
+        struct.pack(">ii", 20, 4000) + b"{}" * 8,  # the header is longer than the frame
+        struct.pack(">ii", 20, 7 << 24 | 16) + b"x" * 16,  # no such header type
+        struct.pack(">ii", 20, 16) + b"{not json at all",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_frame_close_this_connection_only(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        neighbour, bad = await Peer.dial(listener), await Peer.dial(listener)
+        with caplog.at_level(logging.WARNING):
+            bad.send(GOOD + garbage)
+            assert (await bad.frame()).body == b"good"  # what was complete before is served
+            assert await bad.closed_by_server()
+        assert [r.getMessage() for r in caplog.records if f":{bad.port}:" in r.getMessage()] != []
+        assert len(caplog.records) == 1
+        assert (await neighbour.ask(34, body=b"undisturbed")).body == b"undisturbed"
+        await listener.close()
+
+    run(story())
+
+
+def test_random_bytes_never_disturb_the_neighbours() -> None:
+    async def story() -> None:
+        rng = random.Random(20261115)
+        service = Echo()
+        listener = await serve(service)
+        neighbour = await Peer.dial(listener)
+        for _ in range(60):
+            bad = await Peer.dial(listener)
+            bad.send(rng.randbytes(rng.randint(1, 400)))
+            bad.writer.write_eof()
+            assert (await neighbour.ask(34, body=b"here")).body == b"here"
+            await bad.close()
+        for _ in range(100):
+            if len(listener.connections) == 1:
+                break
+            service.left.clear()
+            await service.left.wait()
+        assert len(listener.connections) == 1
+        await listener.close()
+
+    run(story())
+
+
+def test_a_frame_cut_short_by_the_peer_is_forgotten_with_it() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        peer.send(request(310, b"x" * 1000)[:-1])
+        await peer.close()
+        await service.left.wait()
+        assert service.batches == []
+        await listener.close()
+
+    run(story())
+
+
+class Faulty(Echo):
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+
+def test_a_fault_of_the_service_is_logged_with_the_request_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        listener = await serve(Faulty())
+        peer = await Peer.dial(listener)
+        peer.send(GOOD)
+        assert await peer.closed_by_server()
+        await listener.close()
+
+    run(story())
+    assert "serving request codes [34] failed" in caplog.text
+    assert "a fault of ours" in caplog.text
+
+
+# Limits.
+
+
+class Flood(Echo):
+    """Answers each request with a megabyte."""
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        self.batches.append([c.code for c in commands])
+        for command in commands:
+            conn.write(encode_response(command, 0, body=bytes(1 << 20)))
+
+
+def test_a_peer_that_does_not_read_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "WRITE_HIGH", 256 * 1024)
+    monkeypatch.setattr(connection, "WRITE_LOW", 64 * 1024)
+
+    async def story() -> None:
+        service = Flood()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        asked = 200
+        for n in range(asked):
+            peer.send(request(11, opaque=n))
+            await asyncio.sleep(0)
+        waiting = service.conns[0]._transport
+        assert waiting is not None
+        before = 0
+        while before != len(service.batches):  # until the server has read all that it will
+            before = len(service.batches)
+            await asyncio.sleep(0.1)
+        served = sum(map(len, service.batches))
+        assert served < asked
+        assert waiting.get_write_buffer_size() < (connection.SLICE + 1) << 20
+        got = [(await peer.frame()).opaque for _ in range(asked)]  # now the peer reads, and everything comes
+        assert got == list(range(asked))
+        await listener.close()
+
+    run(story())
+
+
+def test_a_peer_that_lets_too_much_pile_up_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(connection, "WRITE_HIGH", 64 * 1024)
+    monkeypatch.setattr(connection, "WRITE_LOW", 16 * 1024)
+    monkeypatch.setattr(connection, "WRITE_LIMIT", 8 << 20)
+
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        await service.met.wait()
+        conn = service.conns[0]
+        for _ in range(200):
+            conn.write(bytes(1 << 20))
+            await asyncio.sleep(0)
+            if conn.closed:
+                break
+        assert conn.closed
+        await service.left.wait()
+        await peer.close()
+        await listener.close()
+
+    run(story())
+    assert "more than 8388608 bytes wait" in caplog.text
+
+
+def test_a_silent_connection_is_closed_and_a_talking_one_is_not() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service, idle_timeout_ms=300)
+        silent, talking, listening = await Peer.dial(listener), await Peer.dial(listener), await Peer.dial(listener)
+        await talking.ask(34)
+        by_port = {conn.peer_port: conn for conn in service.conns}
+        end = asyncio.get_running_loop().time() + 1.0
+        while asyncio.get_running_loop().time() < end:
+            assert (await talking.ask(34)).code == 0
+            by_port[listening.port].write(request(40, oneway=True))  # it is only written to
+            await asyncio.sleep(0.05)
+        assert await silent.closed_by_server()
+        assert [conn.peer_port for conn in service.gone] == [silent.port]
+        await listener.close()
+
+    run(story())
+
+
+def test_stopping_sends_what_was_written_and_tells_the_service() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        peers = [await Peer.dial(listener) for _ in range(3)]
+        for peer in peers:
+            await peer.ask(34)
+        for conn in service.conns:
+            conn.write(request(40, b"last words", oneway=True))
+        await listener.close()
+        assert [(await peer.frame()).body for peer in peers] == [b"last words"] * 3
+        assert len(service.gone) == 3
+        with pytest.raises(ConnectionRefusedError):
+            await Peer.dial(listener)
+        await listener.close()  # a second time does nothing
+
+    run(story())
+
+
+def test_stopping_does_not_wait_for_a_peer_that_never_reads() -> None:
+    async def story() -> None:
+        service = Flood()
+        listener = await serve(service)
+        peer = await Peer.dial(listener)
+        for n in range(16):
+            peer.send(request(11, opaque=n))
+        await peer.frame()
+        started = asyncio.get_running_loop().time()
+        await listener.close()
+        assert asyncio.get_running_loop().time() - started < 1.5
+        assert len(service.gone) == 1
+
+    run(story())
