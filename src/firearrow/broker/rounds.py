@@ -1,0 +1,129 @@
+"""From "appended" to "acknowledged": the sends of one event-loop round go to the log together and are answered together.
+
+    sends of a round --end_round()--> one write --+-- ASYNC_FLUSH: confirmed at once ------------------+--> replies leave,
+                                                  +-- SYNC_FLUSH: group waits for the flusher's word --+    held pulls wake
+
+A round ends when every connection that had data ready has been served. Under load a round therefore gathers the sends of many
+connections, and one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits.
+
+Invariants
+- A success reply leaves only after the log is as durable as `flushDiskType` promises, and only if nothing failed on the way.
+- Groups are confirmed and answered in the order they were written.
+- After a failed write or flush no reply of the failed groups says success; the store refuses further writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from firearrow.broker.send import Reply, Sends
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.errors import StoreError
+from firearrow.store.store import MessageStore
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import encode_response
+
+log = logging.getLogger("firearrow.broker")
+
+
+@dataclass(slots=True)
+class WaitingGroup:
+    """Written, not flushed yet."""
+
+    end_offset: int
+    written_ms: int
+    replies: list[Reply]
+
+
+class Rounds:
+    """`arrived(queue, first, end)` is called when messages have become readable in a queue where somebody waits."""
+
+    def __init__(
+        self, store: MessageStore, sends: Sends, arrived: Callable[[ConsumeQueue, int, int], None], *, sync_flush: bool, flush_timeout_ms: int
+    ) -> None:
+        self._store = store
+        self._sends = sends
+        self._arrived = arrived
+        self._sync_flush = sync_flush
+        self._flush_timeout_ms = flush_timeout_ms
+        self._waiting: deque[WaitingGroup] = deque()
+
+    @property
+    def unflushed(self) -> bool:
+        return bool(self._waiting)
+
+    def end_round(self, now_ms: int) -> None:
+        """Writes what the round appended."""
+        sends = self._sends
+        replies, sends.replies = sends.replies, []
+        early, sends.early_replies = sends.early_replies, []
+        try:
+            group = self._store.write_out()
+        except StoreError as error:
+            _fail(replies + early, f"{error}")
+            return
+        if group is None:
+            return
+        if self._sync_flush:
+            self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
+            self._store.request_flush(group.end_offset)
+        else:
+            self._confirm(group.end_offset)
+            answer(replies)
+        if early:
+            answer(early)
+
+    def flushed(self, offset: int) -> None:
+        """The log is on the disk up to `offset`."""
+        waiting = self._waiting
+        if waiting and waiting[0].end_offset <= offset:
+            self._confirm(offset)
+        while waiting and waiting[0].end_offset <= offset:
+            answer(waiting.popleft().replies)
+
+    def flush_failed(self, reason: str) -> None:
+        """The disk refused: nobody who still waits may hear success, now or later."""
+        while self._waiting:
+            _fail(self._waiting.popleft().replies, reason)
+
+    def expire(self, now_ms: int) -> None:
+        """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""
+        for group in self._waiting:
+            if now_ms - group.written_ms < self._flush_timeout_ms:
+                break
+            answer([reply.with_code(ResponseCode.FLUSH_DISK_TIMEOUT) for reply in group.replies])
+            group.replies = []
+
+    def _confirm(self, offset: int) -> None:
+        for queue, first, end in self._store.confirm(offset):
+            if queue.waiters is not None:
+                self._arrived(queue, first, end)
+
+
+def answer(replies: Sequence[Reply]) -> None:
+    """Writes replies, those of one connection that follow each other joined into one write."""
+    if len(replies) == 1:
+        conn, _, data = replies[0]
+        conn.state.in_flight -= 1
+        conn.write(data)
+        return
+    parts: list[bytes] = []
+    last = None
+    for conn, _, data in replies:
+        if conn is not last:
+            if last is not None:
+                last.state.in_flight -= len(parts)
+                last.write(b"".join(parts))
+                parts.clear()
+            last = conn
+        parts.append(data)
+    if last is not None:
+        last.state.in_flight -= len(parts)
+        last.write(b"".join(parts))
+
+
+def _fail(replies: list[Reply], reason: str) -> None:
+    answer([Reply(conn, request, encode_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, reason)) for conn, request, _ in replies])
