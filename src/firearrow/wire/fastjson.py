@@ -51,7 +51,7 @@ def loads_object(text: bytes | bytearray | memoryview | str) -> dict[str, Any]:
 
 
 def dumps(value: Any, *, bare_int_keys: bool = False) -> bytes:
-    """Compact text, keys in the order they are in. With `bare_int_keys`, int keys and keys that are integers as text have no quotes."""
+    """Compact text, keys in their order. With `bare_int_keys`, int keys have no quotes; text keys keep theirs, even digits."""
     if not bare_int_keys and not _has_object_keys(value):
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     parts: list[str] = []
@@ -108,6 +108,9 @@ def _write_pretty(put: Any, value: Any, newline: str) -> None:
     elif isinstance(value, ObjectMap):
         entries = [(_object_key(key, True) + ":", item) for key, item in value]
     elif isinstance(value, (list, tuple)):
+        if value and all(item.__class__ is int for item in value):
+            put(orjson.dumps(value).decode())  # a list of numbers stays on one line
+            return
         entries = [("", item) for item in value]
     else:
         put(orjson.dumps(value).decode())
@@ -126,8 +129,6 @@ def _key(key: Any, bare: bool) -> str:
         return str(key) if bare else f'"{key}"'
     if not isinstance(key, str):
         raise TypeError(f"a map key {key!r}, expected text or an integer")
-    if bare and _INTEGER_KEY(key):
-        return key
     return orjson.dumps(key).decode()
 
 
@@ -135,9 +136,6 @@ def _object_key(key: dict[str, Any], bare: bool) -> str:
     parts: list[str] = []
     _write(parts.append, key, bare)
     return "".join(parts)
-
-
-_INTEGER_KEY = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII).fullmatch
 
 
 # ---- reading what orjson refuses

@@ -14,7 +14,7 @@ class RegisterBrokerRequestHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    ha_server_addr: str | None = None
+    ha_server_addr: str = ""
     broker_id: Long
     heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None  # None: a broker too old to know of it
