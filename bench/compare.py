@@ -69,6 +69,7 @@ def _run_loads(session: Session, target: Target, flush: str, loads: list[Load], 
             results[(_key(session, target), load.name)].append(result)
             figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
             session.say(f"  {load.name}: {figures}" + (f" ({result.fault})" if result.fault else ""))
+        running.kill()  # nobody will read this store again
 
 
 def _warm_up(session: Session, running: Running) -> None:

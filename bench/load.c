@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,6 +33,7 @@
 #include <unistd.h>
 
 #include "histogram.h"
+#include "text.h"
 
 enum { SEND, BATCH, PULL };
 enum { SLOT_BITS = 12, SLOTS_MAX = 1 << SLOT_BITS, PIDS_MAX = 16, READ_SIZE = 256 << 10 };
@@ -49,22 +49,7 @@ static int pids[PIDS_MAX], pid_count;
 static double seconds = 10, warm_seconds = 1, rate;
 static int64_t message_limit;
 
-/* ---- small things ------------------------------------------------------------------------------------------------- */
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(2);
-}
-
-static void *grow(void *memory, size_t bytes) {
-    memory = realloc(memory, bytes);
-    if (!memory) fail("out of memory");
-    return memory;
-}
+/* ---- time, bytes, CPU time ------------------------------------------------------------------------------------------- */
 
 static int64_t clock_ns(clockid_t clock) {
     struct timespec t;
@@ -116,7 +101,6 @@ static double cpu_seconds(void) {
 
 /* ---- requests: texts made once, with holes for the numbers that change ------------------------------------------------ */
 
-typedef struct { char *bytes; int length; } Text;
 typedef struct { int unique_key, key; } SerialHoles;
 typedef struct {
     Text frame; /* length fields and header; the body follows */
@@ -133,28 +117,12 @@ static SerialHoles *body_holes; /* one for each message of a batch */
 static uint64_t serial;
 static char run_mark[21]; /* makes the keys of this run differ from those of every other */
 
-static void text_add(Text *t, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int n = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
-    t->bytes = grow(t->bytes, t->length + n + 1);
-    va_start(arguments, format);
-    vsnprintf(t->bytes + t->length, n + 1, format, arguments);
-    va_end(arguments);
-    t->length += n;
-}
-
-static int text_hole(Text *t, int width) {
-    text_add(t, "%0*d", width, 0);
-    return t->length - width;
-}
-
 static SerialHoles text_add_properties(Text *t, const char *name_end, const char *value_end) {
     SerialHoles holes;
     text_add(t, "UNIQ_KEY%s%s", name_end, run_mark);
     holes.unique_key = text_hole(t, SERIAL_DIGITS);
-    text_add(t, "%sWAIT%strue%sTAGS%sTagA%sKEYS%skey-%.8s", value_end, name_end, value_end, name_end, value_end, name_end, run_mark + 12);
+    text_add(t, "%sWAIT%strue%sTAGS%sTagA%s", value_end, name_end, value_end, name_end, value_end);
+    text_add(t, "KEYS%skey-%.8s", name_end, run_mark + 12);
     holes.key = text_hole(t, SERIAL_DIGITS);
     text_add(t, "%s", value_end);
     return holes;
@@ -175,12 +143,14 @@ static Target make_target(int topic_number, int queue) {
     char name[160];
     topic_name(name, sizeof name, topic_number);
     text_add(&t.frame, "%8s", ""); /* the two length fields */
-    text_add(&t.frame, "{\"code\":%d,\"extFields\":{\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%d\",\"e\":\"%d\",\"f\":\"0\",\"g\":\"",
-             mode == BATCH ? 320 : 310, name, queues, queue);
+    text_add(&t.frame, "{\"code\":%d,\"extFields\":{\"a\":\"bench-producer\",", mode == BATCH ? 320 : 310);
+    text_add(&t.frame, "\"b\":\"%s\",\"c\":\"TBW102\",", name);
+    text_add(&t.frame, "\"d\":\"%d\",\"e\":\"%d\",\"f\":\"0\",\"g\":\"", queues, queue);
     t.born_time = text_hole(&t.frame, TIME_DIGITS);
     text_add(&t.frame, "\",\"h\":\"0\",\"i\":\"");
     if (mode == SEND) t.serial = text_add_properties(&t.frame, "\\u0001", "\\u0002");
-    text_add(&t.frame, "\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":", mode == BATCH ? "true" : "false");
+    text_add(&t.frame, "\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\"},", mode == BATCH ? "true" : "false");
+    text_add(&t.frame, "\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
     t.opaque = text_hole(&t.frame, OPAQUE_DIGITS);
     text_add(&t.frame, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}");
     put_u32(t.frame.bytes, 4 + t.frame.length - 8 + body.length);
@@ -257,7 +227,8 @@ static void connect_all(void) {
     for (int i = 0; i < connections; i++) {
         Connection *c = &conns[i];
         c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (c->fd < 0 || connect(c->fd, (void *)&address, sizeof address)) fail("cannot connect to %s:%d: %s", host, port, strerror(errno));
+        if (c->fd < 0 || connect(c->fd, (void *)&address, sizeof address))
+            fail("cannot connect to %s:%d: %s", host, port, strerror(errno));
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         watch(c, EPOLL_CTL_ADD, EPOLLIN);
@@ -322,9 +293,10 @@ static void put_pull(Connection *c, int64_t due_ns) {
     uint32_t opaque = take_slot(c, due_ns, c->pull_target);
     topic_name(name, sizeof name, target->topic_number);
     int n = snprintf(header, sizeof header,
-        "{\"code\":11,\"extFields\":{\"consumerGroup\":\"bench-consumer\",\"topic\":\"%s\",\"queueId\":\"%d\",\"queueOffset\":\"%lld\","
-        "\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"0\",\"subscription\":\"*\",\"subVersion\":\"1\","
-        "\"expressionType\":\"TAG\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}",
+        "{\"code\":11,\"extFields\":{\"consumerGroup\":\"bench-consumer\",\"topic\":\"%s\",\"queueId\":\"%d\","
+        "\"queueOffset\":\"%lld\",\"maxMsgNums\":\"%d\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"0\","
+        "\"subscription\":\"*\",\"subVersion\":\"1\",\"expressionType\":\"TAG\"},\"flag\":0,\"language\":\"JAVA\","
+        "\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}",
         name, target->queue, (long long)c->pull_offset, max_messages, opaque);
     char *to = out_room(c, 8 + n);
     put_u32(to, 4 + n);
@@ -387,8 +359,8 @@ static void next_pass(Connection *c) {
     if (++c->passes_done == passes) open_connections--;
 }
 
-static int take_pull_answer(Connection *c, int64_t code, const char *header, size_t header_length, const char *records, size_t length) {
-    int messages = code == FOUND ? take_records(c, records, length) : 0;
+static int take_pull_answer(Connection *c, int64_t code, const char *header, size_t header_length, size_t body_length) {
+    int messages = code == FOUND ? take_records(c, header + header_length, body_length) : 0;
     int64_t next = number_field(header, header_length, "\"nextBeginOffset\"");
     acknowledged_messages += messages;
     if (code == FOUND && next != c->pull_offset + messages) gaps++;
@@ -401,7 +373,8 @@ static void take_frame(Connection *c, const char *frame, size_t length, int64_t 
     uint32_t header_length = get_u32(frame + 4) & 0xffffff;
     const char *header = frame + 8;
     if (frame[4] != 0 || header_length + 4 > length) fail("the broker's answer has no JSON header");
-    int64_t opaque = number_field(header, header_length, "\"opaque\""), code = number_field(header, header_length, "\"code\"");
+    size_t body_length = length - 4 - header_length;
+    int64_t code = number_field(header, header_length, "\"code\""), opaque = number_field(header, header_length, "\"opaque\"");
     Slot *slot = &c->slots[(opaque - OPAQUE_BASE) & (SLOTS_MAX - 1)];
     if (opaque < OPAQUE_BASE || slot >= c->slots + slot_count || !slot->waiting || slot->opaque != opaque) {
         stray++;
@@ -413,13 +386,13 @@ static void take_frame(Connection *c, const char *frame, size_t length, int64_t 
     int messages = 0;
     bool pull_status = mode == PULL && code >= PULL_NOT_FOUND && code <= PULL_OFFSET_MOVED;
     if (code != FOUND && !pull_status) refused(header, header_length);
-    else if (mode == PULL) messages = take_pull_answer(c, code, header, header_length, header + header_length, length - 4 - header_length);
+    else if (mode == PULL) messages = take_pull_answer(c, code, header, header_length, body_length);
     else messages = take_send_answer(slot, header, header_length);
     if (slot->due_ns >= measure_from && slot->due_ns < measure_until) histogram_add(&latency, (now - slot->due_ns) / 1000);
     if (!measuring) return;
     answered_requests++;
     answered_messages += messages;
-    answered_bytes += mode == PULL ? (int64_t)(length - 4 - header_length) : (int64_t)messages * size;
+    answered_bytes += mode == PULL ? (int64_t)body_length : (int64_t)messages * size;
 }
 
 static void receive(Connection *c) {
@@ -530,15 +503,17 @@ static void count_gaps(void) {
 
 static void report(Used used) {
     double per_second = 1 / used.seconds;
-    printf("{\"mode\":\"%s\",\"seconds\":%.3f,\"msgs_per_s\":%.1f,\"requests_per_s\":%.1f,\"mb_per_s\":%.2f,\"msgs\":%lld,\"acknowledged\":%lld,",
-           mode == SEND ? "send" : mode == BATCH ? "batch" : "pull", used.seconds, answered_messages * per_second, answered_requests * per_second,
-           answered_bytes * per_second / 1e6, (long long)answered_messages, (long long)acknowledged_messages);
-    printf("\"failed\":%lld,\"unanswered\":%lld,\"stray\":%lld,\"gaps\":%lld,", (long long)failed, (long long)in_flight_total, (long long)stray, (long long)gaps);
-    printf("\"p50_ms\":%.4f,\"p99_ms\":%.4f,\"p999_ms\":%.4f,\"max_ms\":%.4f,", histogram_ms(&latency, .5), histogram_ms(&latency, .99),
-           histogram_ms(&latency, .999), latency.max / 1000.0);
+    printf("{\"mode\":\"%s\",\"seconds\":%.3f,", mode == SEND ? "send" : mode == BATCH ? "batch" : "pull", used.seconds);
+    printf("\"msgs_per_s\":%.1f,\"requests_per_s\":%.1f,", answered_messages * per_second, answered_requests * per_second);
+    printf("\"mb_per_s\":%.2f,", answered_bytes * per_second / 1e6);
+    printf("\"msgs\":%lld,\"acknowledged\":%lld,", (long long)answered_messages, (long long)acknowledged_messages);
+    printf("\"failed\":%lld,\"unanswered\":%lld,", (long long)failed, (long long)in_flight_total);
+    printf("\"stray\":%lld,\"gaps\":%lld,", (long long)stray, (long long)gaps);
+    printf("\"p50_ms\":%.4f,\"p99_ms\":%.4f,", histogram_ms(&latency, .5), histogram_ms(&latency, .99));
+    printf("\"p999_ms\":%.4f,\"max_ms\":%.4f,", histogram_ms(&latency, .999), latency.max / 1000.0);
     if (rate > 0) printf("\"late_p99_ms\":%.4f,", histogram_ms(&lateness, .99));
-    if (pid_count && answered_messages)
-        printf("\"cpu_us_per_msg\":%.3f,\"cpu_cores\":%.3f,", used.cpu_seconds * 1e6 / answered_messages, used.cpu_seconds * per_second);
+    if (pid_count && answered_messages) printf("\"cpu_us_per_msg\":%.3f,", used.cpu_seconds * 1e6 / answered_messages);
+    if (pid_count) printf("\"cpu_cores\":%.3f,", used.cpu_seconds * per_second);
     printf("\"load_cores\":%.3f}\n", used.own_cpu_seconds * per_second);
 }
 
@@ -551,9 +526,9 @@ static double number_option(const char *name, const char *text) {
 
 static void read_options(int count, char **words) {
     static const struct { const char *name; int *to; int low, high; } INTEGERS[] = {
-        {"--port", &port, 1, 65535}, {"--conns", &connections, 1, 4096}, {"--depth", &depth, 1, SLOTS_MAX}, {"--size", &size, 1, 4 << 20},
-        {"--batch", &batch, 1, 4096}, {"--topics", &topics, 1, 99999}, {"--queues", &queues, 1, 4096}, {"--max", &max_messages, 1, 4096},
-        {"--passes", &passes, 0, 1 << 30},
+        {"--port", &port, 1, 65535},     {"--conns", &connections, 1, 4096}, {"--depth", &depth, 1, SLOTS_MAX},
+        {"--size", &size, 1, 4 << 20},   {"--batch", &batch, 1, 4096},       {"--topics", &topics, 1, 99999},
+        {"--queues", &queues, 1, 4096},  {"--max", &max_messages, 1, 4096},  {"--passes", &passes, 0, 1 << 30},
     };
     if (count < 2) fail("usage: load send|batch|pull [--option value]...  (see the head of load.c)");
     if (!strcmp(words[1], "send")) mode = SEND;
@@ -567,7 +542,8 @@ static void read_options(int count, char **words) {
         for (size_t k = 0; k < sizeof INTEGERS / sizeof *INTEGERS; k++) {
             if (strcmp(name, INTEGERS[k].name)) continue;
             double number = number_option(name, value);
-            if (number < INTEGERS[k].low || number > INTEGERS[k].high) fail("%s %s: expected %d to %d", name, value, INTEGERS[k].low, INTEGERS[k].high);
+            if (number < INTEGERS[k].low || number > INTEGERS[k].high)
+                fail("%s %s: expected %d to %d", name, value, INTEGERS[k].low, INTEGERS[k].high);
             *INTEGERS[k].to = (int)number;
             known = true;
         }
@@ -582,7 +558,8 @@ static void read_options(int count, char **words) {
         else fail("unknown option %s", name);
     }
     if (mode == PULL && rate > 0) fail("--rate is for send and batch");
-    if (mode == PULL && passes && connections % (topics * queues)) fail("--passes needs --conns to be a multiple of the %d queues", topics * queues);
+    if (mode == PULL && passes && connections % (topics * queues))
+        fail("--passes needs --conns to be a multiple of the %d queues", topics * queues);
     if (seconds <= 0 && !message_limit && !passes) fail("--seconds 0 needs --messages or --passes, or the run would not end");
 }
 

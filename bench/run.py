@@ -59,12 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     add("benchmark", nargs="?", default="compare", choices=list(BENCHMARKS))
     add("--rounds", type=_positive, metavar="N", help="rounds (default 3; 1 with --quick)")
     add("--seconds", type=_seconds, metavar="S", help="measured seconds of each load (default 5; 2 with --quick)")
-    add("--only", action="append", default=[], metavar="TEXT", help="compare: only loads with TEXT in their name; may be repeated")
+    add("--only", action="append", default=[], metavar="TEXT", help="compare: loads with TEXT in their name; may be repeated")
     add("--quick", action="store_true", help="a look in a few minutes: one round, short loads, smaller stores")
     add("--strict", action="store_true", help="exit code 1 when a bar is missed")
     add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
     add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare and start)")
-    add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are kept meanwhile (default bench/work)")
+    add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are meanwhile (default bench/work)")
     return parser
 
 
