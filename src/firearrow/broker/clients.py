@@ -7,12 +7,12 @@ Invariants
 - Nobody is registered on a closed connection: such a ghost would hold queues until it expired.
 - Whenever the members of a consuming group change, every member is told at once. The methods that can change a group return whom
   to tell, as (connection, group). Broadcasting groups are not told: they do not share queues.
-- The subscription of a group to a topic is the newest seen, by its version, in a heartbeat or in a pull. A pull with a version newer
-  than the heartbeats' is served at once: with its own expression if it carries one, otherwise unfiltered until the heartbeat
-  comes, because the client compares tags itself, and a filter that is out of date could skip what the consumer now wants.
+- The subscription of a group to a topic is the newest seen, by its version, in a heartbeat or in a pull. A pull with a version
+  newer than the heartbeats' is served at once: with its own expression if it carries one, otherwise unfiltered until the
+  heartbeat comes, because the client compares tags itself, and a filter that is out of date could skip what the consumer wants.
 
-Costs: a pull looks at two dictionaries. The members of a group are kept by connection, so the end of a connection costs as much as
-the groups that it was in.
+Costs: a pull looks at two dictionaries. The members of a group are kept by connection, so the end of a connection costs as
+much as the groups that it was in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from firearrow.broker import subscription as sub
-from firearrow.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from firearrow.broker.answers import json_answer
+from firearrow.broker.bodies_in import read_body
+from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.refused import Refused
+from firearrow.broker.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
+from firearrow.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    SubscriptionData,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command, encode_response
+from firearrow.wire.headers_client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from firearrow.wire.names import retry_topic
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
@@ -56,6 +71,9 @@ class ConsumerGroup:
     @property
     def broadcasting(self) -> bool:
         return self.message_model == BROADCASTING
+
+    def subscription(self, topic: str) -> SubscriptionData | None:
+        return self.subscriptions.get(topic)
 
     def client_ids(self) -> list[str]:
         """Each member once. A client that came back on a new connection while the old one is not yet known to be dead is there
@@ -148,7 +166,9 @@ class ClientTable:
             return known
         return replace(known, sub_string="*", tags_set=[], code_set=[], sub_version=sub_version)
 
-    def heartbeat_of_producer(self, conn: Connection, client_id: str, group: str, language: str, version: int, now_ms: int) -> None:
+    def heartbeat_of_producer(
+        self, conn: Connection, client_id: str, group: str, language: str, version: int, now_ms: int
+    ) -> None:
         if conn.closed:
             return
         members = self._producers.setdefault(group, {})
@@ -266,3 +286,91 @@ def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, l
         return True
     known.client_id, known.language, known.version, known.last_update_ms = client_id, language, version, now_ms
     return False
+
+
+# Requests: 34, 35, 38, 46, and what happens without one.
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    clients = broker.clients
+
+    def heart_beat(conn: Connection, request: Command, now_ms: int) -> bytes:
+        heartbeat = read_body(request, HeartbeatData.from_json)
+        must_resend = False
+        for data in heartbeat.consumer_data_set:
+            must_resend |= _heartbeat_of_consumer(broker, conn, request, heartbeat, data, now_ms)
+        if broker.settings.enable_register_producer:
+            for producer in heartbeat.producer_data_set:
+                clients.heartbeat_of_producer(
+                    conn, heartbeat.client_id, producer.group_name, request.language, request.version, now_ms
+                )
+        whole = heartbeat.heartbeat_fingerprint == 0
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": whole or must_resend}
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+
+    def unregister_client(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = UnregisterClientRequestHeader.decode(request.ext)
+        if header.producer_group:
+            clients.unregister_producer(conn, header.producer_group)
+        if header.consumer_group:
+            _tell(broker, clients.unregister_consumer(conn, header.consumer_group))
+        return encode_response(request, ResponseCode.SUCCESS, ext={})
+
+    def get_consumer_list_by_group(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = GetConsumerListByGroupRequestHeader.decode(request.ext).consumer_group
+        consumers = clients.consumer_group(group)
+        if consumers is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
+        return json_answer(request, GetConsumerListByGroupResponseBody(consumers.client_ids()), ext={})
+
+    def check_client_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wanted = read_body(request, CheckClientRequestBody.from_json).subscription_data
+        if (wanted.expression_type or sub.TAG) != sub.TAG:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {wanted.expression_type}; subscribe with tags",
+            )
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    return {
+        RequestCode.HEART_BEAT: heart_beat,
+        RequestCode.UNREGISTER_CLIENT: unregister_client,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: get_consumer_list_by_group,
+        RequestCode.CHECK_CLIENT_CONFIG: check_client_config,
+    }
+
+
+def connection_closed(broker: BrokerParts, conn: Connection) -> None:
+    """To be called for every connection that ends."""
+    _tell(broker, broker.clients.disconnected(conn))
+
+
+def expire(broker: BrokerParts, now_ms: int) -> None:
+    """Forgets silent clients and closes their connections. To be called every 10 s or so."""
+    to_tell, silent = broker.clients.tick(now_ms)
+    for conn in silent:
+        conn.close("no heartbeat")
+    _tell(broker, to_tell)
+
+
+def _heartbeat_of_consumer(
+    broker: BrokerParts, conn: Connection, request: Command, heartbeat: HeartbeatData, data: ConsumerData, now_ms: int
+) -> bool:
+    config = broker.groups.find_or_create(data.group_name, now_ms)
+    if config is None:  # its pulls are told why
+        return False
+    # Made and registered now, so that the consumer finds its route at the next look: retries come to it.
+    sys_flag = UNIT_SUBSCRIPTION if data.unit_mode else 0
+    broker.topics.ensure(retry_topic(data.group_name), config.retry_queue_nums, PERM_READ_WRITE, now_ms, sys_flag=sys_flag)
+    to_tell, must_resend = broker.clients.heartbeat_of_consumer(conn, heartbeat, data, request.language, request.version, now_ms)
+    _tell(broker, to_tell)
+    return must_resend
+
+
+def _tell(broker: BrokerParts, to_tell: ToTell) -> None:
+    if not broker.settings.notify_consumer_ids_changed_enable:
+        return
+    for conn, group in to_tell:
+        config = broker.groups.find(group)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            broker.notify(conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, b"")

@@ -18,19 +18,8 @@ from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.names import check_group
+from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_group
 
-BUILT_IN_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 READ_FORBIDDEN = 1
 
 Save = Callable[[dict[str, Any]], None]
@@ -79,13 +68,10 @@ class GroupTable:
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
         return self._table
 
-    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        return self._forbidden
-
-    def is_readable(self, group: str, topic: str) -> bool:
-        """False when the group was forbidden to read the topic."""
+    def forbidden(self, group: str, topic: str) -> bool:
+        """Whether the group was forbidden to read the topic."""
         topics = self._forbidden.get(group)
-        return topics is None or not topics.get(topic, 0) & READ_FORBIDDEN
+        return topics is not None and bool(topics.get(topic, 0) & READ_FORBIDDEN)
 
     # File form.
 
@@ -142,7 +128,7 @@ class GroupTable:
         return True
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
-        if self.is_readable(group, topic) == readable:
+        if self.forbidden(group, topic) != readable:
             return
         topics = self._forbidden.setdefault(group, {})
         mask = topics.get(topic, 0) & ~READ_FORBIDDEN if readable else topics.get(topic, 0) | READ_FORBIDDEN
@@ -186,6 +172,4 @@ def _check(config: SubscriptionGroupConfig) -> None:
     except ValueError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
     if not 0 <= config.retry_queue_nums <= 1_024:
-        raise Refused(
-            ResponseCode.INVALID_PARAMETER, f"retryQueueNums of group {config.group_name} is {config.retry_queue_nums}; expected 0 to 1024"
-        )
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"retryQueueNums is {config.retry_queue_nums}; expected 0 to 1024")

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firearrow.broker.answers import done, json_answer
 from firearrow.broker.bodies_in import read_body
 from firearrow.broker.parts import BrokerParts, Handler
-from firearrow.wire import fastjson
-from firearrow.wire.bodies import LockBatchRequestBody, MessageQueue, UnlockBatchRequestBody
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command, encode_response
+from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue, UnlockBatchRequestBody
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Command
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
@@ -86,12 +86,11 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     def lock_batch(conn: Connection, request: Command, now_ms: int) -> bytes:
         body = read_body(request, LockBatchRequestBody.from_json)
         held = locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
-        answer = {"lockOKMQSet": [queue.to_json() for queue in held]}
-        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(answer))
+        return json_answer(request, LockBatchResponseBody(lock_ok_mq_set=held))
 
     def unlock_batch(conn: Connection, request: Command, now_ms: int) -> bytes:
         body = read_body(request, UnlockBatchRequestBody.from_json)
         locks.unlock(body.consumer_group, body.client_id, body.mq_set)
-        return encode_response(request, ResponseCode.SUCCESS)
+        return done(request)
 
     return {RequestCode.LOCK_BATCH_MQ: lock_batch, RequestCode.UNLOCK_BATCH_MQ: unlock_batch}

@@ -10,19 +10,32 @@ Three tables
   before the wish) and queries are answered with it. The group's next pull of that queue is told to go there and takes the wish
   out of the table. The wish is also put among the offsets, so that it outlives a restart of the broker.
 
-Broadcasting groups keep their offsets themselves; entries `topic@group@broadcast` that Apache RocketMQ wrote are kept as they are.
+Broadcasting groups keep their offsets themselves; entries `topic@group@broadcast` that Apache RocketMQ wrote are kept.
 
 Cost: a commit is one string and two dictionary look-ups.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.refused import Refused
+from firearrow.broker.topics import MAX_QUEUES
 from firearrow.wire.bodies import DataVersion
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command, encode_response
+from firearrow.wire.headers_client import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
 
 SEPARATOR = "@"
+
+# What Apache RocketMQ calls "in memory": the part of the log that this machine could hold in its memory.
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class OffsetTable:
@@ -183,3 +196,48 @@ def _read_table(value: Any) -> dict[str, dict[int, int]]:
         if isinstance(queues, dict):
             table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
     return table
+
+
+# Requests: 14, 15.
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    offsets = broker.offsets
+
+    def query_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = QueryConsumerOffsetRequestHeader.decode(request.ext)
+        if broker.groups.find(header.consumer_group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!", {})
+        offset = offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False or not _begins_at_zero(broker, header.topic, header.queue_id):
+                raise Refused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {})
+            offset = 0
+        return encode_response(request, ResponseCode.SUCCESS, ext={"offset": offset})
+
+    def update_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = UpdateConsumerOffsetRequestHeader.decode(request.ext)
+        if broker.groups.find(header.consumer_group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!", {})
+        if broker.topics.find(header.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!", {})
+        if not 0 <= header.queue_id < MAX_QUEUES:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"queueId is {header.queue_id}; expected 0 to {MAX_QUEUES - 1}", {})
+        taken = offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
+        return encode_response(request, ResponseCode.SUCCESS, None if taken else "Offset has been previously reset", {})
+
+    return {
+        RequestCode.QUERY_CONSUMER_OFFSET: query_consumer_offset,
+        RequestCode.UPDATE_CONSUMER_OFFSET: update_consumer_offset,
+    }
+
+
+def _begins_at_zero(broker: BrokerParts, topic: str, queue_id: int) -> bool:
+    """Whether a group without an offset starts at the queue's beginning, whatever it asked for: it does while the queue's first
+    message is there and young. Clients rely on it: a topic's first messages are often older than its first consumer."""
+    queue = broker.store.find_queue(topic, queue_id)
+    if queue is None or queue.min_offset > 0:
+        return False
+    first = queue.entry(0)
+    near = _MEMORY_BYTES * broker.store_settings.access_message_in_memory_max_ratio // 100
+    return first is not None and broker.store.max_offset - first[0] <= near

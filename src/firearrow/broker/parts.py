@@ -1,7 +1,7 @@
 """What the broker is made of, as its request handlers see it.
 
-Every module of handlers has a function `handlers(broker) -> {request code: handler}`. A handler is called with the connection, the
-request and the time, and returns the encoded response, or None when it will be answered later or not at all. It raises
+Every module of handlers has a function `handlers(broker) -> {request code: handler}`. A handler is called with the connection,
+the request and the time, and returns the encoded response, or None when it will be answered later or not at all. It raises
 `Refused` for a peer's fault; the dispatcher makes the response. Responses to one-way requests are dropped by the dispatcher.
 
 The callbacks are the broker's way out. They are set by whoever puts it together (broker/server.py); tests put in lists.
@@ -32,7 +32,7 @@ Handler = Callable[["Connection", Command, int], bytes | None]
 
 # (connection, request code, ext fields, body): one-way, to a client.
 Notify = Callable[["Connection", int, Mapping[str, Any], bytes], None]
-# (connection, request code, ext fields, body, timeout_ms, done): asks a client; done gets its answer, or None and why there is none.
+# (connection, request code, ext fields, body, timeout_ms, done): asks a client; done gets its answer, or None and why.
 CallClient = Callable[["Connection", int, Mapping[str, Any], bytes, int, Callable[[Command | None, str], None]], None]
 
 
@@ -58,6 +58,7 @@ class BrokerParts:
     stats: BrokerStats
     request_modes: RequestModes
     address: str  # the advertised ip:port
+    unique_key_seed: tuple[str, int, int] = ("127.0.0.1", 0, 0)  # what wire.ids.UniqueKeys is made from
     boot_ms: int = 0
     notify: Notify = _no_notify
     call_client: CallClient = _no_call

@@ -1,7 +1,7 @@
 """The broker's settings, under the names and with the defaults of Apache RocketMQ's broker.properties.
 
-Two defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), and SQL92 filters are
-on (`enablePropertyFilter`). Settings marked `runtime` may be changed while the broker runs (request 25, mqadmin
+Two defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), and SQL92
+filters are on (`enablePropertyFilter`). Settings marked `runtime` may be changed while the broker runs (request 25, mqadmin
 updateBrokerConfig); identity, addresses and paths never.
 
 Keys that only size thread pools or tune mapped files are accepted and mean nothing here.
@@ -42,16 +42,24 @@ class BrokerSettings:
     ha_listen_port: int = setting(0, "the replication port; 0 is listenPort + 1", low=0, high=65_535)
     namesrv_addr: str | None = setting(None, "name servers, host:port joined by ';'")
     region_id: str = setting("DefaultRegion", "written into every message as MSG_REGION")
-    broker_permission: int = setting(6, "2 write, 4 read, 6 both: ANDed into the permission of every topic", low=0, high=7, runtime=True)
+    broker_permission: int = setting(
+        6, "2 write, 4 read, 6 both: ANDed into the permission of every topic", low=0, high=7, runtime=True
+    )
 
     # Registration.
     register_name_server_period: int = setting(30_000, "ms between registrations", low=10_000, high=60_000, runtime=True)
-    register_broker_timeout_mills: int = setting(24_000, "ms to wait for a name server's answer", low=100, high=600_000, runtime=True)
+    register_broker_timeout_mills: int = setting(
+        24_000, "ms to wait for a name server's answer", low=100, high=600_000, runtime=True
+    )
     force_register: bool = setting(True, "send the whole topic table each time, whether it changed or not", runtime=True)
 
     # Connections and clients.
-    server_channel_max_idle_time_seconds: int = setting(120, "s without traffic after which a connection is closed", low=1, high=86_400)
-    channel_expired_timeout: int = setting(120_000, "ms without heartbeat after which a client is forgotten", low=1_000, high=_DAY_MS)
+    server_channel_max_idle_time_seconds: int = setting(
+        120, "s without traffic after which a connection is closed", low=1, high=86_400
+    )
+    channel_expired_timeout: int = setting(
+        120_000, "ms without heartbeat after which a client is forgotten", low=1_000, high=_DAY_MS
+    )
     notify_consumer_ids_changed_enable: bool = setting(True, "tell consumers at once when their group changes", runtime=True)
     enable_register_producer: bool = setting(True, "accept the producer groups of a heartbeat", runtime=True)
 
@@ -60,7 +68,9 @@ class BrokerSettings:
     default_topic_queue_nums: int = setting(8, "queues of TBW102, the template of created topics", low=1, high=65_535)
     cluster_topic_enable: bool = setting(True, "the topic named as the cluster may be used")
     broker_topic_enable: bool = setting(True, "the topic named as the broker may be used")
-    auto_create_subscription_group: bool = setting(True, "an unknown consumer group is created when it is first seen", runtime=True)
+    auto_create_subscription_group: bool = setting(
+        True, "an unknown consumer group is created when it is first seen", runtime=True
+    )
     trace_topic_enable: bool = setting(False, "make the trace topic at the start")
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "the trace topic")
     trace_on: bool = setting(True, "written into every message as TRACE_ON", runtime=True)
@@ -69,22 +79,35 @@ class BrokerSettings:
 
     # Consuming.
     long_polling_enable: bool = setting(True, "hold pulls that find nothing", runtime=True)
-    short_polling_time_mills: int = setting(1_000, "ms to hold them when longPollingEnable is false", low=1, high=60_000, runtime=True)
+    short_polling_time_mills: int = setting(
+        1_000, "ms to hold them when longPollingEnable is false", low=1, high=60_000, runtime=True
+    )
     lite_pull_message_enable: bool = setting(True, "accept code 361", runtime=True)
     enable_property_filter: bool = setting(True, "accept SQL92 subscriptions", runtime=True)
-    flush_consumer_offset_interval: int = setting(5_000, "ms between writes of consumerOffset.json", low=100, high=600_000, runtime=True)
+    slave_read_enable: bool = setting(False, "send consumers that lag far behind to a replica", runtime=True)
+    flush_consumer_offset_interval: int = setting(
+        5_000, "ms between writes of consumerOffset.json", low=100, high=600_000, runtime=True
+    )
     consumer_offset_update_version_step: int = setting(500, "commits per data version of the offsets", low=1, high=1_000_000)
-    use_server_side_reset_offset: bool = setting(True, "reset offsets at the broker instead of asking the consumers", runtime=True)
+    use_server_side_reset_offset: bool = setting(
+        True, "reset offsets at the broker instead of asking the consumers", runtime=True
+    )
     default_query_max_num: int = setting(32, "messages a query by unique key returns at most", low=1, high=10_000, runtime=True)
 
     # Flow control.
     broker_fast_failure_enable: bool = setting(True, "refuse requests that waited too long", runtime=True)
-    wait_time_mills_in_send_queue: int = setting(200, "ms after which a waiting send is refused", low=1, high=600_000, runtime=True)
-    wait_time_mills_in_pull_queue: int = setting(5_000, "ms after which a waiting pull is refused", low=1, high=600_000, runtime=True)
+    wait_time_mills_in_send_queue: int = setting(
+        200, "ms after which a waiting send is refused", low=1, high=600_000, runtime=True
+    )
+    wait_time_mills_in_pull_queue: int = setting(
+        5_000, "ms after which a waiting pull is refused", low=1, high=600_000, runtime=True
+    )
     os_page_cache_busy_time_out_mills: int = setting(
         1_000, "ms without progress of the log after which sends are refused", low=1, high=600_000, runtime=True
     )
-    send_thread_pool_queue_capacity: int = setting(10_000, "sends of one connection that may wait for answers", low=1, high=10_000_000)
+    send_thread_pool_queue_capacity: int = setting(
+        10_000, "sends of one connection that may wait for answers", low=1, high=10_000_000
+    )
     pull_thread_pool_queue_capacity: int = setting(100_000, "pulls of one connection that may be held", low=1, high=10_000_000)
     start_accept_send_request_time_stamp: int = setting(0, "ms since 1970 before which sends are refused", low=0)
 
@@ -94,7 +117,7 @@ class BrokerSettings:
             if not _NAME.fullmatch(name):
                 raise SettingError(key, name, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
         if self.listen_port in (1, 2):
-            raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for any free port")
+            raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for a free one")
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
             raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")

@@ -1,6 +1,6 @@
 """What went through the broker: per topic, per group, in all; by the minute, the hour and the day (315), and as rates (28).
 
-The hot paths add to plain attributes of an object that they look up once and keep (`topic_put`, `group_get`) or once per
+The hot paths add to plain attributes of an object that they look up once and keep (`topic_put`) or once per
 group of messages. Everything else happens in `tick`, which looks at the totals now and then and remembers them:
 
     window   samples every   kept   a window's sum is the newest sample minus the oldest, its rate that over the time between
@@ -14,6 +14,7 @@ Rates for the broker as a whole come from one sample a second, kept for ten minu
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ class TopicPutStats:
     def __init__(self) -> None:
         self.nums = 0
         self.size = 0
+
+    def add(self, nums: int, size: int) -> None:
+        self.nums += nums
+        self.size += size
 
 
 class GroupGetStats:
@@ -112,22 +117,24 @@ class BrokerStats:
             stats = self._topic_put[topic] = TopicPutStats()
         return stats
 
-    def group_get(self, topic: str, group: str) -> GroupGetStats:
-        """The group's counters: add the messages to `nums`, their bytes to `size`, and one to `times`."""
+    def got(self, group: str, topic: str, nums: int, size: int) -> None:
+        """A pull returned `nums` messages of `size` bytes together."""
         key = f"{topic}@{group}"
         stats = self._group_get.get(key)
         if stats is None:
             stats = self._group_get[key] = GroupGetStats()
-        return stats
+        stats.nums += nums
+        stats.size += size
+        stats.times += 1
+        self.get_found += 1
+
+    def missed(self) -> None:
+        """A pull returned nothing."""
+        self.get_miss += 1
 
     def put_took(self, ms: int, count: int = 1) -> None:
         """`count` messages were stored, `ms` after they had come. Once per group of messages."""
-        for bucket, edge in enumerate(PUT_TIME_EDGES):
-            if ms <= edge:
-                break
-        else:
-            bucket = len(PUT_TIME_EDGES)
-        self.put_time_counts[bucket] += count
+        self.put_time_counts[bisect_left(PUT_TIME_EDGES, ms)] += count
         if ms > self.put_time_max_ms:
             self.put_time_max_ms = ms
 

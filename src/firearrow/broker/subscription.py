@@ -23,7 +23,9 @@ SQL92 = "SQL92"
 def build(topic: str, expression: str | None, sub_version: int = 0, expression_type: str | None = TAG) -> SubscriptionData:
     """The subscription that an expression stands for. Refuses (23) an expression of separators only."""
     if expression_type and expression_type != TAG:
-        return SubscriptionData(topic=topic, sub_string=expression or "", sub_version=sub_version, expression_type=expression_type)
+        return SubscriptionData(
+            topic=topic, sub_string=expression or "", sub_version=sub_version, expression_type=expression_type
+        )
     if is_everything(expression):
         return SubscriptionData(topic=topic, sub_string="*", sub_version=sub_version, expression_type=TAG)
     assert expression is not None

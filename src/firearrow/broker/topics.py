@@ -24,16 +24,27 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.topic_attributes import alter_attributes
 from firearrow.wire.bodies import DataVersion, TopicConfig
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.names import RETRY_PREFIX, check_topic
+from firearrow.wire.headers_client import SendMessageRequestHeader
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC
+from firearrow.wire.names import (
+    BENCHMARK_TOPIC,
+    NOT_SENDABLE_TOPICS,
+    OFFSET_MOVED_EVENT,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    check_topic,
+    is_system_topic,
+)
 
-PERM_PRIORITY = 8
 PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
-TEMPLATE_TOPIC = "TBW102"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MAX_QUEUES = 65_535
 DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we assume when one asks for nothing
 UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
@@ -45,13 +56,16 @@ Save = Callable[[dict[str, Any]], None]
 class TopicTable:
     """`listeners` are called with (topic, its new config), or (topic, None) when it was deleted."""
 
-    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, save: Save = lambda table: None, group_exists: Callable[[str], bool] = lambda group: True
+    ) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
         self.listeners: list[Listener] = []
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
         self._save = save
+        self._group_exists = group_exists
 
     # Reading.
 
@@ -95,16 +109,34 @@ class TopicTable:
             self._next_version(now_ms)
             self._save(self.to_json())
 
+    def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
+        """The topic that a client wants to send to: as it is, or made now. Refuses (16) topics that only the broker writes."""
+        topic = header.topic
+        if topic in NOT_SENDABLE_TOPICS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden: only the broker does.")
+        config = self._table.get(topic)
+        if config is not None:
+            return config
+        return self.create_in_send(
+            topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=bool(header.unit_mode)
+        )
+
     def create_in_send(
         self, topic: str, default_topic: str, default_topic_queue_nums: int, now_ms: int, *, unit_mode: bool = False
     ) -> TopicConfig:
         """The topic of a message being sent, made from the template that the client names if it does not exist yet.
 
-        For a retry topic the sender has to make sure first that the group exists: the topic is made without a template.
+        The retry topic of a group needs no template but the group: for an unknown one nothing is made.
         """
         config = self._table.get(topic)
         if config is not None:
             return config
+        _check_new_name(topic)
+        if topic.startswith(RETRY_PREFIX) and not self._group_exists(topic.removeprefix(RETRY_PREFIX)):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}: its retry topic is not made",
+            )
         # Some clients send batches without a template.
         template = self._table.get(default_topic or TEMPLATE_TOPIC)
         wanted = default_topic_queue_nums if default_topic_queue_nums > 0 else DEFAULT_QUEUES_OF_A_CLIENT
@@ -121,10 +153,11 @@ class TopicTable:
                 topic_sys_flag=sys_flag,
             )
         elif topic.startswith(RETRY_PREFIX):
-            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE, topic_sys_flag=sys_flag)
+            config = TopicConfig(
+                topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE, topic_sys_flag=sys_flag
+            )
         else:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
-        _check_new_name(topic)
         self._put(config, now_ms)
         return config
 
@@ -199,7 +232,7 @@ class TopicTable:
     def _check(self, wanted: TopicConfig) -> None:
         topic = wanted.topic_name
         _check_new_name(topic)
-        if topic in self._system:
+        if topic in self._system or is_system_topic(topic):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic. Choose another name."
             )
@@ -208,7 +241,7 @@ class TopicTable:
                 raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} of topic {topic} is {count}; expected 0 to {MAX_QUEUES}")
         if not 0 <= wanted.perm <= 7:
             raise Refused(
-                ResponseCode.INVALID_PARAMETER, f"perm of topic {topic} is {wanted.perm}; expected 2 (write), 4 (read) or 6 (both)"
+                ResponseCode.INVALID_PARAMETER, f"perm of topic {topic} is {wanted.perm}; expected 2 (write), 4 (read) or 6"
             )
 
     def _why_not_created(self, topic: str, default_topic: str) -> str:
@@ -229,18 +262,18 @@ def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
     """The topics a broker makes for itself at its start."""
     cluster, broker_name = settings.broker_cluster_name, settings.broker_name
     plain = [
-        ("SELF_TEST_TOPIC", 1, 6),
-        ("BenchmarkTest", 1024, 6),
+        (SELF_TEST_TOPIC, 1, 6),
+        (BENCHMARK_TOPIC, 1024, 6),
         (cluster, 16, 7 if settings.cluster_topic_enable else 1),
         (broker_name, 1, 7 if settings.broker_topic_enable else 1),
-        ("OFFSET_MOVED_EVENT", 1, 6),
+        (OFFSET_MOVED_EVENT, 1, 6),
         (SCHEDULE_TOPIC, settings.delay_level_count(), 6),
         (f"{cluster}_REPLY_TOPIC", 1, 6),
         (f"rmq_sys_REVIVE_LOG_{cluster}", 8, 6),
         (f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1),
-        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, 6),
-        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, 6),
-        ("rmq_sys_wheel_timer", 1, 6),
+        (TRANS_HALF_TOPIC, 1, 6),
+        (TRANS_OP_HALF_TOPIC, 1, 6),
+        (TIMER_TOPIC, 1, 6),
     ]
     if settings.auto_create_topic_enable:
         plain.append((TEMPLATE_TOPIC, settings.default_topic_queue_nums, 7))
