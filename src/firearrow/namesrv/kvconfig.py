@@ -1,0 +1,45 @@
+"""Key-value configuration, namespace -> key -> value, and the text of the file it is kept in.
+
+The file is Apache's `kvConfig.json`: one JSON object `{"configTable":{namespace:{key:value}}}`. Reading and writing the file is
+somebody else's duty. The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics (`broker-a:4;broker-b:4`), which
+brokers get with the answer to their registration.
+"""
+
+from __future__ import annotations
+
+from firearrow.wire import fastjson
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+
+
+class KvConfig:
+    def __init__(self, table: dict[str, dict[str, str]] | None = None) -> None:
+        self._table: dict[str, dict[str, str]] = table or {}
+
+    @classmethod
+    def from_json(cls, text: bytes) -> KvConfig:
+        """ValueError (ProtocolError) when the text is not such a table."""
+        value = fastjson.loads(text)
+        namespaces = value.get("configTable") if isinstance(value, dict) else None
+        if namespaces is None:
+            namespaces = {}
+        if not isinstance(namespaces, dict) or not all(isinstance(keys, dict) for keys in namespaces.values()):
+            raise ValueError("expected a JSON object with configTable: namespace -> key -> value")
+        return cls({name: {key: str(value) for key, value in keys.items()} for name, keys in namespaces.items()})
+
+    def to_json(self) -> bytes:
+        return fastjson.dumps_pretty({"configTable": self._table})
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        self._table.setdefault(namespace, {})[key] = value
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._table.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> bool:
+        """Whether there was such a key."""
+        return self._table.get(namespace, {}).pop(key, None) is not None
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """Everything in a namespace; None when it was never used."""
+        return self._table.get(namespace)

@@ -1,0 +1,89 @@
+"""The name server as a process part: its socket, its clock and the file of its key-value configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+
+from firearrow.namesrv.kvconfig import KvConfig
+from firearrow.namesrv.service import NamesrvService
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net.address import format_address
+from firearrow.net.server import Listener, serve
+from firearrow.store.tables import read_table_bytes, write_table_bytes
+
+log = logging.getLogger("firearrow.namesrv")
+
+
+class NameServer:
+    """`start` opens the port, `stop` closes it. `port` is the real one, also when the settings say 0."""
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        self.settings = settings
+        self.port = settings.listen_port
+        self._listener: Listener | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._service: NamesrvService | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine find it: a wildcard address is told as the loopback one."""
+        host = self.settings.bind_address
+        return format_address({"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host), self.port)
+
+    async def start(self) -> None:
+        self._service = NamesrvService(
+            self.settings, now_ms=_now_ms, kv_config=self._load_kv_config(), save_kv_config=self._save_kv_config
+        )
+        self._listener = await serve(
+            self._service,
+            self.settings.bind_address,
+            self.settings.listen_port,
+            idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
+        )
+        self.port = self._listener.port
+        self._tick_later()
+        log.info("name server listens on %s", format_address(self.settings.bind_address, self.port))
+
+    async def stop(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            await listener.close()
+
+    def _tick_later(self) -> None:
+        delay_s = self.settings.scan_not_active_broker_interval / 1000
+        self._ticker = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_later()
+        if self._service is not None:
+            self._service.tick()
+
+    def _load_kv_config(self) -> KvConfig:
+        path = self.settings.kv_config_path
+        if not path:
+            return KvConfig()
+        text = read_table_bytes(path)
+        if text is None:
+            return KvConfig()
+        try:
+            return KvConfig.from_json(text)
+        except ValueError as error:
+            # Starting without it would drop the configuration at the next change.
+            raise ValueError(f"the key-value configuration {path} cannot be read: {error}; repair it or move it away") from error
+
+    def _save_kv_config(self, text: bytes) -> None:
+        path = self.settings.kv_config_path
+        if path:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            write_table_bytes(path, text)
+
+
+def _now_ms() -> int:
+    # Expiry counts time that passed; a clock set back or forward must not throw brokers out.
+    return time.monotonic_ns() // 1_000_000
