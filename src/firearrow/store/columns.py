@@ -1,7 +1,8 @@
 """Reads a run of commit-log records into columns: one array per field instead of one object per record.
 
-`scan` walks records by TOTALSIZE (the only step that needs a Python loop), checks them, and gathers their fields with numpy. It stops at
-the first byte that is not part of a good record and says why. It never raises for what the bytes say and never reads outside the buffer.
+`scan` walks records by TOTALSIZE (the only step that needs a Python loop), checks them, and gathers their fields with
+numpy. It stops at the first byte that is not part of a good record and says why. It never raises for what the bytes say
+and never reads outside the buffer.
 
 A record (all integers big-endian; B, S = 8, or 20 when SYSFLAG has 0x10, 0x20; T = 1, or 2 in version 2)
 
@@ -9,8 +10,8 @@ A record (all integers big-endian; B, S = 8, or 20 when SYSFLAG has 0x10, 0x20; 
     40 BORNTIMESTAMP 8 | 48 BORNHOST B | STORETIMESTAMP 8 | STOREHOST S | RECONSUMETIMES 4 | PREPAREDTRANSACTIONOFFSET 8
     BODYLEN 4, BODY | TOPICLEN T, TOPIC | PROPLEN 2, PROPERTIES
 
-A record is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies (bytes left over from before a truncation
-fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit cleared.
+A record is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies (bytes left over from
+before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit cleared.
 """
 
 from __future__ import annotations
@@ -93,9 +94,7 @@ class ScanResult:
         return len(self.offset)
 
 
-def scan(
-    buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS
-) -> ScanResult:
+def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> ScanResult:
     """The good records at the start of `buffer`, whose first byte is at physical offset `base_offset` and begins a record."""
     positions, end, stop, needed = _walk(buffer)
     start = np.array(positions, np.int64)

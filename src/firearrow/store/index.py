@@ -5,22 +5,24 @@ Every message makes an entry for its UNIQ_KEY, one for each token of its KEYS an
     UNIQ_KEY, KEYS    hash of  topic#key
     TAGS              hash of  topic#T#tags
 
-Entries fill files (`index_file.py` has the format) named after the local time of their creation, `yyyyMMddHHmmssSSS`; a full file is followed
-by the next, even between two entries of one message. Hashes may collide: whoever queries compares topic and key of what is found.
+Entries fill files (`index_file.py` has the format) named after the local time of their creation, `yyyyMMddHHmmssSSS`; a
+full file is followed by the next, even between two entries of one message. Hashes may collide: whoever queries compares
+topic and key of what is found.
 
-The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first physical offset not added
-yet, and what is added below it is ignored. So after a crash it is enough to add the log again from any record at or below `next_offset`.
-The files do not depend on how messages are grouped into runs.
+The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first
+physical offset not added yet, and what is added below it is ignored. So after a crash it is enough to add the log again
+from any record at or below `next_offset`. The files do not depend on how messages are grouped into runs.
 
 Cost: a run of 1024 messages or more takes about half a microsecond a message and one write for each file touched. A short run is
 added in plain Python. Entries are never buffered here: whoever calls decides how much goes into a run.
 
-Threads: `add_run`, `add_scan` and `query` may be called from any thread, also while another one is in `flush`, which spends its time in
-fdatasync. All other methods exclude `flush` and each other.
+Threads: `add_run`, `add_scan` and `query` may be called from any thread, also while another one is in `flush`, which
+spends its time in fdatasync. All other methods exclude `flush` and each other.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
@@ -45,11 +47,11 @@ _SHORT_RUN = 24  # messages; up to here plain Python is faster than numpy
 _KEPT_PREFIXES = 1 << 16
 _NAME_LENGTH = 17
 
+_indexed_properties = re.compile(rb"\x02(UNIQ_KEY|KEYS|TAGS)\x01([^\x02]+)").findall
+
 
 class KeyIndex:
-    def __init__(
-        self, disk: Disk, directory: str, *, slot_count: int = 5_000_000, entry_limit: int = 20_000_000
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, *, slot_count: int = 5_000_000, entry_limit: int = 20_000_000) -> None:
         if slot_count < 1 or entry_limit < 2:
             raise ValueError(
                 f"key index with maxHashSlotNum={slot_count}, maxIndexNum={entry_limit}: at least 1 slot and 2 entries are needed"
@@ -61,7 +63,6 @@ class KeyIndex:
         self._files: list[IndexFile] = []  # oldest first; only the last takes entries
         self._unsynced: list[IndexFile] = []  # full, but their slots and header are not on disk yet
         self._new_names = False  # files were created or deleted since the directory was last synced
-        self._prefixes = _Prefixes()
         self._next_offset = 0
         self._full_ms = 0
         self._lock = Lock()  # the state above
@@ -96,10 +97,12 @@ class KeyIndex:
     # -- opening and closing -------------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
-        """Reads what is there. Returns one line about each file that had to go; its messages must be added again from `next_offset`.
+        """Reads what is there. Returns one line about each file that had to go; its messages must be added again from
+        `next_offset`.
 
-        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's indexMsgTimestamp, is taken as it
-        is. Of later ones every entry is checked, and the last message's entries, of which some may be missing, are dropped.
+        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's
+        indexMsgTimestamp, is taken as it is. Of later ones every entry is checked, and the last message's entries, of
+        which some may be missing, are dropped.
         """
         self._disk.mkdirs(self._directory)
         lost: list[str] = []
@@ -215,24 +218,28 @@ class KeyIndex:
         properties: Sequence[bytes],
         now_ms: int,
     ) -> None:
-        """Adds messages by physical offset, store time, topic and property block, in log order. Rolled-back halves are not for the index.
+        """Adds messages by physical offset, store time, topic and property block, in log order.
 
-        `array('q')` for the numbers is cheaper than a list. When it raises (OSError), nothing of the run counts as added.
+        Rolled-back halves are not for the index. When it raises (OSError), nothing of the run counts as added.
         """
         if not offsets:
             return
         with self._lock:
             skipped = bisect_left(offsets, self._next_offset) if offsets[0] < self._next_offset else 0
             if skipped:
-                offsets, store_ms, topics, properties = (c[skipped:] for c in (offsets, store_ms, topics, properties))
+                offsets, store_ms, topics = offsets[skipped:], store_ms[skipped:], topics[skipped:]
+                properties = properties[skipped:]
                 if not offsets:
                     return
             if len(offsets) <= _SHORT_RUN:
                 self._add_few(offsets, store_ms, topics, properties, now_ms)
             else:
-                prefixes = np.array(list(map(self._prefixes.__getitem__, topics)), np.uint64)
                 self._add_many(
-                    np.asarray(offsets, np.int64), np.asarray(store_ms, np.int64), prefixes, find_spans(properties), now_ms
+                    np.asarray(offsets, np.int64),
+                    np.asarray(store_ms, np.int64),
+                    np.array(list(map(_prefixes.__getitem__, topics)), np.uint64),
+                    find_spans(properties),
+                    now_ms,
                 )
             self._next_offset = offsets[-1] + 1
 
@@ -242,7 +249,7 @@ class KeyIndex:
             return
         with self._lock:
             wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & _ROLLBACK != _ROLLBACK)
-            of_topics = np.array([self._prefixes[topic] for topic in scan.topics], np.uint64)
+            of_topics = np.array([_prefixes[topic] for topic in scan.topics], np.uint64)
             spans = scan.spans if wanted.all() else _only(scan.spans, wanted)
             self._add_many(scan.offset, scan.store_ms, of_topics[scan.topic_id], spans, now_ms)
             self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
@@ -255,9 +262,9 @@ class KeyIndex:
         if not len(message):
             return
         hashes, factors = hash_spans(spans.data, start, length)
-        prefix = prefixes[message]
-        prefix = np.where(tagged, prefix & np.uint64(MASK_32), prefix >> np.uint64(32)).astype(np.uint32)
-        key_hashes = np.abs((prefix * factors + hashes).view(np.int32))
+        both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
+        hashes += both[message + tagged * len(offsets)] * factors
+        key_hashes = np.abs(hashes.view(np.int32))
         key_hashes[key_hashes < 0] = 0
         self._put(key_hashes.astype(np.int64), offsets[message], store_ms[message], now_ms)
 
@@ -281,13 +288,14 @@ class KeyIndex:
         for offset, time_ms, topic, block in zip(offsets, store_ms, topics, properties, strict=True):
             assert offset > before, "messages are added in log order"
             before = offset
-            prefix = self._prefixes[topic]
-            block = b"\x02" + block
-            keys = [_value(block, b"\x02UNIQ_KEY\x01"), *_value(block, b"\x02KEYS\x01").split(b" ")]
-            entries += [(_key_hash(prefix >> 32, key), offset, time_ms) for key in keys if key]
-            tags = _value(block, b"\x02TAGS\x01")
-            if tags:
-                entries.append((_key_hash(prefix & MASK_32, tags), offset, time_ms))
+            prefix = _prefixes[topic]
+            values = dict(_indexed_properties(b"\x02" + block))  # of two values of the same name the last one counts
+            if b"UNIQ_KEY" in values:
+                entries.append((_key_hash(prefix >> 32, values[b"UNIQ_KEY"]), offset, time_ms))
+            if b"KEYS" in values:
+                entries += [(_key_hash(prefix >> 32, key), offset, time_ms) for key in values[b"KEYS"].split(b" ") if key]
+            if b"TAGS" in values:
+                entries.append((_key_hash(prefix & MASK_32, values[b"TAGS"]), offset, time_ms))
         try:
             while entries:
                 file = self._file_with_room(now_ms)
@@ -324,12 +332,11 @@ class KeyIndex:
 
     # -- looking up ----------------------------------------------------------------------------------------------------------
 
-    def query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY
-    ) -> list[int]:
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY) -> list[int]:
         """Physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
 
-        Times are kept to the second, rounded down from the file's first entry on. `kind` is T for a tag; K and U are the same here.
+        Times are kept to the second, rounded down from the file's first entry on. `kind` is T for a tag; K and U are
+        the same here.
         """
         text = f"{topic}#T#{key}" if kind == KIND_TAG else f"{topic}#{key}"
         key_hash = abs(hash_code(text))
@@ -397,7 +404,7 @@ class KeyIndex:
 
 
 class _Prefixes(dict[str, int]):
-    """For a topic the hash of `topic#`, shifted left by 32, and the hash of `topic#T#`."""
+    """What the keys of a topic begin with, hashed: `topic#` in the upper 32 bits, `topic#T#` in the lower."""
 
     def __missing__(self, topic: str) -> int:
         if len(self) >= _KEPT_PREFIXES:
@@ -406,34 +413,29 @@ class _Prefixes(dict[str, int]):
         return hashes
 
 
+_prefixes = _Prefixes()
+
+
 def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
     """All entries in order, by message, and in it UNIQ_KEY, KEYS, TAGS: message, start, length, and whether it is TAGS."""
-    kinds = (spans.unique_keys, spans.keys, spans.tags)
+    kinds = [kind for kind in (spans.unique_keys, spans.keys, spans.tags) if len(kind)]
+    if kinds and all(kind.one_each for kind in kinds):
+        start = np.stack([kind.start for kind in kinds], axis=1).ravel()
+        length = np.stack([kind.length for kind in kinds], axis=1).ravel()
+        tagged = np.array([kind is spans.tags for kind in kinds])
+        return np.repeat(kinds[0].message, len(kinds)), start, length, np.tile(tagged, spans.count)
+    kinds = [spans.unique_keys, spans.keys, spans.tags]
     message = np.concatenate([kind.message for kind in kinds])
-    count = len(message)
-    order = np.sort((message << 32) | np.arange(count)) & 0xFFFFFFFF
+    order = np.sort((message << 32) | np.arange(len(message))) & 0xFFFFFFFF
     start = np.concatenate([kind.start for kind in kinds])
     length = np.concatenate([kind.length for kind in kinds])
-    return message[order], start[order], length[order], order >= count - len(spans.tags)
+    return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
 
 
 def _only(spans: PropertySpans, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
     return PropertySpans(
-        spans.data, spans.unique_keys.only(wanted), spans.keys.only(wanted), spans.tags.only(wanted)
+        spans.count, spans.data, spans.unique_keys.only(wanted), spans.keys.only(wanted), spans.tags.only(wanted)
     )
-
-
-def _value(block: bytes, name: bytes) -> bytes:
-    """The last value that is not empty after `name` (0x02 name 0x01); empty when there is none."""
-    end = len(block)
-    while (found := block.rfind(name, 0, end)) >= 0:
-        start = found + len(name)
-        stop = block.find(b"\x02", start)
-        value = block[start:] if stop < 0 else block[start:stop]
-        if value:
-            return value
-        end = start - 1
-    return b""
 
 
 def _key_hash(prefix: int, key: bytes) -> int:

@@ -9,13 +9,15 @@
     40   4 * slot_count     slots: number of the newest entry of the chain, 0 when empty
     then 20 * entry_limit   entries: keyHash 4 | physical offset 8 | timeDiff 4 | number of the previous entry in the chain 4
 
-keyHash is the absolute value of the key's Java hash (0 for -2**31), its slot is keyHash modulo slot_count. timeDiff is in whole seconds since
-beginTimestamp, 0 at least. The first entry of a file is measured against the end of the file before, which is what beginTimestamp holds
-until then; 0 in the very first file. Entry 0 is never used, so a file takes entry_limit - 1 entries. The file always has its full length.
+keyHash is the absolute value of the key's Java hash (0 for -2**31), its slot is keyHash modulo slot_count. timeDiff is
+in whole seconds since beginTimestamp, 0 at least. The first entry of a file is measured against the end of the file
+before, which is what beginTimestamp holds until then; 0 in the very first file. Entry 0 is never used, so a file takes
+entry_limit - 1 entries. The file always has its full length.
 
-Where the truth is: entries go to disk as they come; the slots of the file being filled live in memory (4 bytes each) and reach the disk
-with `write_slots`, page by page where they changed, so that the file stays sparse. The header on disk is written after the entries it
-counts were synced. After a crash the header's count is therefore good, and `rebuild` makes the slots anew from the entries.
+Where the truth is: entries go to disk as they come; the slots of the file being filled live in memory (4 bytes each)
+and reach the disk with `write_slots`, page by page where they changed, so that the file stays sparse. The header on
+disk is written after the entries it counts were synced. After a crash the header's count is therefore good, and
+`rebuild` makes the slots anew from the entries.
 
 Physical offsets never decrease from entry to entry: `take_back` and `rebuild` rely on it and check it.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -40,10 +43,11 @@ MAX_TIME_DIFF = 0x7FFFFFFF
 _HEADER = Struct(">qqqqii")
 _ENTRY = Struct(">iqii")
 _ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
-_SLOTS_A_PAGE = 1024
+_PAGE_SHIFT = 10
+_SLOTS_A_PAGE = 1 << _PAGE_SHIFT
 
-# A chain is followed one entry at a time up to here; a longer one (every message of a topic with the same tag is one) is no longer worth
-# following: reading all older entries in bulk finds the same ones at some nanoseconds each.
+# A chain is followed one entry at a time up to here; a longer one (every message of a topic with the same tag is one)
+# is no longer worth following: reading all older entries in bulk finds the same ones at some nanoseconds each.
 _LONGEST_WALK = 512
 _ENTRIES_A_READ = 1 << 17
 
@@ -55,8 +59,19 @@ class IndexFile:
     """Not safe for concurrent use by itself: `KeyIndex` serialises."""
 
     __slots__ = (
-        "_disk", "_file", "_dirty_pages", "begin_ms", "begin_offset", "count", "end_ms", "end_offset", "entry_limit", "path",
-        "slot_count", "slots", "slots_in_use",
+        "_dirty_pages",
+        "_disk",
+        "_file",
+        "begin_ms",
+        "begin_offset",
+        "count",
+        "end_ms",
+        "end_offset",
+        "entry_limit",
+        "path",
+        "slot_count",
+        "slots",
+        "slots_in_use",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, path: str, slot_count: int, entry_limit: int) -> None:
@@ -92,7 +107,8 @@ class IndexFile:
         if before is not None:
             self.begin_ms = self.end_ms = before.end_ms
             self.begin_offset = self.end_offset = before.end_offset
-        self._use_slots(np.zeros(self.slot_count, np.int32))
+        self.slots = np.zeros(self.slot_count, np.int32)  # takes memory only as slots are used
+        self._dirty_pages = self._clean_pages()
         self._file.pwrite(self.header(), 0)
 
     def load_header(self) -> bool:
@@ -112,9 +128,7 @@ class IndexFile:
             self._file = None
 
     def header(self) -> bytes:
-        return _HEADER.pack(
-            self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, self.count
-        )
+        return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, self.count)
 
     def write_header(self, header: bytes) -> None:
         self._opened().pwrite(header, 0)
@@ -163,28 +177,31 @@ class IndexFile:
 
     def put_few(self, entries: Sequence[tuple[int, int, int]]) -> None:
         """The same in plain Python, for (hash, physical offset, store time) of a few entries."""
-        slots = memoryview(self._writable_slots())
+        slots = self._writable_slots().data
         first, slot_count = self.count, self.slot_count
-        begin_ms = entries[0][2] if self.empty else self.begin_ms
+        first_ms = entries[0][2]
+        begin_ms = first_ms if self.empty else self.begin_ms
         heads: dict[int, int] = {}
-        packed = []
-        fresh = 0
-        for number, (key_hash, offset, store_ms) in enumerate(entries, first):
+        fields: list[int] = []
+        number, fresh, known_ms, time_diff = first, 0, first_ms, _time_diff(first_ms, self.begin_ms)
+        for key_hash, offset, store_ms in entries:
+            if store_ms != known_ms or number == 2:  # the second entry is the first to be measured against this file's begin
+                known_ms, time_diff = store_ms, _time_diff(store_ms, begin_ms)
             slot = key_hash % slot_count
-            previous = heads.get(slot)
-            if previous is None:
+            if slot in heads:
+                previous = heads[slot]
+            else:
                 previous = slots[slot]
                 fresh += previous == 0
             heads[slot] = number
-            reference_ms = self.begin_ms if number == 1 else begin_ms
-            packed.append(_ENTRY.pack(key_hash, offset, _time_diff(store_ms, reference_ms), previous))
-        self._opened().pwrite(b"".join(packed), self._position(first))
-        dirty = memoryview(self._dirty_pages).cast("B")  # type: ignore[arg-type]  # made together with the slots
+            fields += (key_hash, offset, time_diff, previous)
+            number += 1
+        self._opened().pwrite(_entries_struct(len(entries)).pack(*fields), self._position(first))
         for slot, number in heads.items():
             slots[slot] = number
-            dirty[slot // _SLOTS_A_PAGE] = 1
+        self._mark_dirty(np.array(list(heads)))
         self.slots_in_use += fresh
-        self._advance(begin_ms, entries[0][1], entries[-1][2], entries[-1][1], len(entries))
+        self._advance(first_ms, entries[0][1], entries[-1][2], entries[-1][1], len(entries))
 
     def _advance(self, first_ms: int, first_offset: int, last_ms: int, last_offset: int, added: int) -> None:
         if self.empty:
@@ -251,7 +268,7 @@ class IndexFile:
         return low
 
     def take_back(self, count: int) -> None:
-        """Drops the entries numbered `count` and up; at least one must stay. The end time becomes that of the last entry, to the second."""
+        """Drops the entries numbered `count` and up; one at least must stay. The end time is that of the last, to the second."""
         assert 1 < count <= self.count, "an index file without entries is deleted, not emptied"
         slots = self._writable_slots()
         last = self.count
@@ -267,7 +284,7 @@ class IndexFile:
         self._end_at_last_entry()
 
     def rebuild(self) -> bool:
-        """Makes the slots from the entries, and drops everything from the first entry on that cannot be right. True when all were good."""
+        """Makes the slots from the entries and drops those from the first impossible one on. True when all are possible."""
         counted = self.count
         slots = np.zeros(self.slot_count, np.int32)
         number, offset = 1, self.begin_offset
@@ -317,12 +334,15 @@ class IndexFile:
     def _use_slots(self, slots: SlotArray) -> None:
         """Takes these slots for those of the file; where the file has others they count as changed."""
         self.slots = slots
-        self._dirty_pages = np.zeros(-(-self.slot_count // _SLOTS_A_PAGE), np.bool_)
+        self._dirty_pages = self._clean_pages()
         self._mark_dirty(np.flatnonzero(self._slots_on_disk() != slots))
+
+    def _clean_pages(self) -> npt.NDArray[np.bool_]:
+        return np.zeros(-(-self.slot_count // _SLOTS_A_PAGE), np.bool_)
 
     def _mark_dirty(self, slots: IntArray) -> None:
         assert self._dirty_pages is not None, "slots in memory have their dirty pages beside them"
-        self._dirty_pages[slots // _SLOTS_A_PAGE] = True
+        self._dirty_pages[slots >> _PAGE_SHIFT] = True
 
     def _position(self, number: int) -> int:
         return HEADER_SIZE + 4 * self.slot_count + ENTRY_SIZE * number
@@ -331,6 +351,11 @@ class IndexFile:
         if self._file is None:
             self._file = self._disk.open(self.path)
         return self._file
+
+
+@lru_cache(maxsize=64)
+def _entries_struct(count: int) -> Struct:
+    return Struct(">" + count * "iqii")
 
 
 def _link(slots: SlotArray, at: IntArray, first: int) -> IntArray:
@@ -347,9 +372,10 @@ def _link(slots: SlotArray, at: IntArray, first: int) -> IntArray:
     return previous
 
 
-def _time_diffs(store_ms: IntArray, begin_ms: int) -> IntArray:
-    if begin_ms <= 0:
-        return np.zeros(len(store_ms), np.int64)
+def _time_diffs(store_ms: IntArray, begin_ms: int) -> IntArray | int:
+    first, last = _time_diff(int(store_ms.min()), begin_ms), _time_diff(int(store_ms.max()), begin_ms)
+    if first == last:
+        return first  # a run is seldom longer than a second
     return np.clip((store_ms - begin_ms) // 1000, 0, MAX_TIME_DIFF)
 
 

@@ -1,11 +1,12 @@
 """Where UNIQ_KEY, KEYS and TAGS are in the property blocks of many messages, found without a Python step per message.
 
-A property block is `name 0x01 value 0x02` repeated; the final 0x02 may be missing (4.x brokers strip it). The rules for one block: split
-it at 0x02; a segment counts only when its first 0x01 is neither its first nor its last byte; a later segment of the same name replaces
-an earlier one. KEYS holds tokens between single spaces; empty tokens do not count.
+A property block is `name 0x01 value 0x02` repeated; the final 0x02 may be missing (4.x brokers strip it). The rules for
+one block: split it at 0x02; a segment counts only when its first 0x01 is neither its first nor its last byte; a later
+segment of the same name replaces an earlier one. KEYS holds tokens between single spaces; empty tokens do not count.
 
-The blocks are joined with 0x02 between them. A block that ends with 0x02 itself thereby gets an empty segment, which does not count, so no
-block needs to be looked at on its own. Names are recognised by the 8 bytes at the start of a segment, read as one 64-bit number.
+The blocks are joined with 0x02 between them. A block that ends with 0x02 itself thereby gets an empty segment, which
+does not count, so no block needs to be looked at on its own. Names are recognised by the 8 bytes at the start of a
+segment, read as one 64-bit number.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from firearrow.store.javahash_np import IntArray
 
 _SEPARATOR = b"\x02"
-_MARGIN = _SEPARATOR * 9  # lets 9 bytes be read at the start of every segment, and hash_spans read in front of any value
+_MARGIN = _SEPARATOR * 9  # lets 9 bytes be read at the start of every segment, and hash_spans read whole words
 
 _UNIQ_KEY = np.uint64(int.from_bytes(b"UNIQ_KEY", "little"))
 _KEYS = np.uint64(int.from_bytes(b"KEYS\x01", "little"))
@@ -29,11 +30,12 @@ _FIVE_BYTES = np.uint64(0xFFFFFFFFFF)
 
 @dataclass(slots=True)
 class Spans:
-    """Values found: the number of the message, and start and length of the value in `PropertySpans.data`; by message, then position."""
+    """Values found: number of the message, start and length in `PropertySpans.data`; by message, then position."""
 
     message: IntArray
     start: IntArray
     length: IntArray
+    one_each: bool = False  # known that `message` counts 0, 1, 2 ... through all messages
 
     def __len__(self) -> int:
         return len(self.message)
@@ -46,6 +48,7 @@ class Spans:
 
 @dataclass(slots=True)
 class PropertySpans:
+    count: int  # of messages
     data: bytes
     unique_keys: Spans  # at most one a message
     keys: Spans  # one for each token
@@ -70,7 +73,7 @@ def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
     keys = _split_at_spaces(data, codes, _last_values(block_ends, starts[found] + 5, ends[found]))
     found = np.flatnonzero(names_of_4 == _TAGS)
     tags = _last_values(block_ends, starts[found] + 5, ends[found])
-    return PropertySpans(data, unique_keys, keys, tags)
+    return PropertySpans(len(blocks), data, unique_keys, keys, tags)
 
 
 def _last_values(block_ends: IntArray, starts: IntArray, ends: IntArray) -> Spans:
@@ -81,7 +84,7 @@ def _last_values(block_ends: IntArray, starts: IntArray, ends: IntArray) -> Span
         starts, lengths = starts[kept], lengths[kept]
     count = len(starts)
     if count == len(block_ends) and (starts < block_ends).all() and (starts[1:] > block_ends[:-1]).all():
-        return Spans(np.arange(count), starts, lengths)  # exactly one in every block: the usual case
+        return Spans(np.arange(count), starts, lengths, one_each=True)  # the usual case
     messages = np.searchsorted(block_ends, starts)
     if count > 1:
         last = np.flatnonzero(np.append(messages[1:] != messages[:-1], True))
@@ -101,7 +104,8 @@ def _split_at_spaces(data: bytes, codes: npt.NDArray[np.uint8], values: Spans) -
     if not len(inside):
         return values
     spaces, owner = spaces[inside], owner[inside]
-    # A token begins at the start of a value or after a space, and ends at a space or at the end of the value: both lists sorted pair up.
+    # A token begins at the start of a value or after a space, and ends at a space or at the end of the value: both
+    # lists sorted pair up.
     starts = np.sort(np.concatenate((values.start, spaces + 1)))
     lengths = np.sort(np.concatenate((value_ends, spaces))) - starts
     messages = np.sort(np.concatenate((values.message, values.message[owner])))
