@@ -75,9 +75,14 @@ class Channel:
         """Sends a response (encoded by wire's `encode_response`) to a request that came from the server."""
         self._open().write(frame)
 
-    async def close(self, reason: str = "closed by its owner") -> None:
+    def abandon(self, reason: str) -> None:
+        """Closes the channel and does not wait until it is closed."""
         if self._conn is not None:
             self._conn.close(reason)
+
+    async def close(self, reason: str = "closed by its owner") -> None:
+        self.abandon(reason)
+        if self._conn is not None:
             await self._ended.wait()
 
     # The Service side of our own connection.
