@@ -47,8 +47,8 @@ _MAX_LENGTH: Final = MAX_FRAME - 4
 _WORDS: Final = struct.Struct(">ii")
 _words_at = _WORDS.unpack_from
 _join_words = _WORDS.pack
-# Packing is the cheapest way to check that four values are integers of 32 bits: one call, and no exception when they are.
-_check_i32 = struct.Struct("4i").pack
+# Packing is the cheapest way to check that three values are integers of 32 bits: one call, and no exception when they are.
+_check_i32 = struct.Struct("3i").pack
 _BINARY_HEAD: Final = struct.Struct(">hbhii")
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
@@ -57,9 +57,18 @@ _dumps = orjson.dumps
 
 
 class Command:
-    """One frame, decoded. `ext` values are what the peer sent (str, int, float, bool, None, even lists): see `Header.decode`."""
+    """One frame, decoded. `ext` values are what the peer sent (str, int, float, bool, None, even lists): see `Header.decode`.
 
-    __slots__ = ("binary", "body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+    Few requests are asked for their language, version or remark, so the decoder leaves those three slots empty and keeps the
+    header's object; they are filled from it at the first look. What is wrong with them is forgiven: an unknown language is OTHER.
+    """
+
+    __slots__ = ("_fields", "binary", "body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+
+    _fields: dict[str, Any]
+    language: str
+    version: int
+    remark: str | None
 
     def __init__(
         self,
@@ -91,10 +100,21 @@ class Command:
     def is_oneway(self) -> bool:
         return self.flag & FLAG_ONEWAY != 0
 
+    def __getattr__(self, name: str) -> Any:
+        """Python comes here for an empty slot only."""
+        if name not in ("language", "version", "remark"):
+            raise AttributeError(name)
+        fields = self._fields
+        language, version, remark = fields.get("language"), fields.get("version"), fields.get("remark")
+        self.language = language if isinstance(language, str) and language in LANGUAGE_CODES else OTHER_LANGUAGE
+        self.version = version if isinstance(version, int) and 0 <= version <= 0x7FFFFFFF else 0
+        self.remark = remark if isinstance(remark, str) else None
+        return getattr(self, name)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Command):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in Command.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     __hash__ = None  # type: ignore[assignment]  # a command is mutable: it has equality but no place in a set
 
@@ -106,6 +126,7 @@ class Command:
 
 
 _new_command = Command.__new__
+_COMPARED: Final = ("code", "opaque", "flag", "language", "version", "remark", "ext", "body", "binary")
 
 
 class FrameDecoder:
@@ -121,32 +142,15 @@ class FrameDecoder:
     def feed(self, data: bytes) -> list[Command]:
         """The commands that `data` completes. Raises ProtocolError, whose `commands` are those before the broken frame."""
         commands: list[Command] = []
-        append = commands.append
         try:
-            pos = self._finish_partial(data, append) if self._partial or self._broken else 0
-            end = len(data)
-            while end - pos >= 8:
-                length, word = _words_at(data, pos)
-                header_length = word & 0xFFFFFF
-                if not (4 < length <= _MAX_LENGTH and 0 < header_length <= MAX_HEADER and header_length <= length - 4):
-                    _refuse_lengths(length, header_length)
-                frame_end = pos + 4 + length
-                if frame_end > end:
-                    self._need = 4 + length
-                    break
-                pos += 8
-                body_at = pos + header_length
-                if word < 0x1000000 and word >= 0:
-                    append(_from_json(data[pos:body_at], data[body_at:frame_end]))
-                else:
-                    append(_from_other(word >> 24, data[pos:body_at], data[body_at:frame_end]))
-                pos = frame_end
+            pos = self._finish_partial(data, commands) if self._partial or self._broken else 0
+            pos = self._decode_run(data, pos, commands)
         except ProtocolError as error:
             self._broken = str(error)
             self._partial = bytearray()
             error.commands = commands
             raise
-        if pos < end:
+        if pos < len(data):
             self._partial += data[pos:]
         return commands
 
@@ -155,30 +159,61 @@ class FrameDecoder:
         """How many bytes of an unfinished frame are held."""
         return len(self._partial)
 
-    def _finish_partial(self, data: bytes, append: Any) -> int:
+    def _decode_run(self, data: bytes, pos: int, commands: list[Command]) -> int:
+        """Decodes the whole frames from `pos` on; returns where the first unfinished one begins.
+
+        Every message passes here, so the usual JSON header is taken apart in line: a call or two less is a tenth of the time.
+        """
+        append = commands.append
+        end = len(data)
+        while end - pos >= 8:
+            length, word = _words_at(data, pos)
+            header_length = word & 0xFFFFFF
+            frame_end = pos + 4 + length
+            pos += 8
+            body_at = pos + header_length
+            if not (pos < body_at <= frame_end and length <= _MAX_LENGTH and header_length <= MAX_HEADER):
+                _refuse_lengths(length, header_length)
+            if frame_end > end:
+                self._need = 4 + length
+                return pos - 8
+            if 0 <= word < 0x1000000:
+                command = _new_command(Command)
+                try:
+                    command._fields = fields = _loads(data[pos:body_at])
+                    command.code = code = fields["code"]
+                    command.opaque = opaque = fields["opaque"]
+                    command.flag = flag = fields["flag"]
+                    command.ext = ext = fields["extFields"]
+                    _check_i32(code, opaque, flag)
+                    usual = ext.__class__ is dict and len(ext) <= MAX_EXT_FIELDS
+                except (orjson.JSONDecodeError, KeyError, TypeError, struct.error):
+                    usual = False
+                if not usual:
+                    _fill_unusual(command, data[pos:body_at])
+                command.body = data[body_at:frame_end]
+                command.binary = False
+            else:
+                command = _from_binary(word >> 24, data[pos:body_at], data[body_at:frame_end])
+            append(command)
+            pos = frame_end
+        return pos
+
+    def _finish_partial(self, data: bytes, commands: list[Command]) -> int:
         """Completes the unfinished frame with the start of `data`, taking no byte more. Returns where the rest begins."""
         if self._broken is not None:
             raise ProtocolError(f"the connection broke off earlier: {self._broken}")
-        partial = self._partial
         pos = 0
-        while True:
-            missing = self._need - len(partial)
-            partial += data[pos : pos + missing]
+        while self._partial:
+            missing = self._need - len(self._partial)
+            self._partial += data[pos : pos + missing]
             pos += missing
             if pos > len(data):
                 return len(data)
-            length, word = _words_at(partial)
-            header_length = word & 0xFFFFFF
-            if self._need > 8:
-                break
-            if not (4 < length <= _MAX_LENGTH and 0 < header_length <= MAX_HEADER and header_length <= length - 4):
-                _refuse_lengths(length, header_length)
-            self._need = 4 + length
-        body_at = 8 + header_length
-        with memoryview(partial) as view:
-            append(_from_other(word >> 24, bytes(view[8:body_at]), bytes(view[body_at:])))
-        self._partial = bytearray()
-        self._need = 8
+            # Enough is there for the next step: the lengths at first, the frame afterwards.
+            if self._decode_run(bytes(self._partial), 0, commands) > 0:
+                self._partial = bytearray()
+                self._need = 8
         return pos
 
 
@@ -253,59 +288,31 @@ _RESPONSE: Final = (
 )
 
 
-def _from_json(header: bytes, body: bytes) -> Command:
+def _fill_unusual(command: Command, header: bytes) -> None:
+    """Takes a JSON header that lacks what may be absent; anything else out of the ordinary is the peer's fault."""
     try:
         fields = _loads(header)
-        command = _new_command(Command)
-        command.code = code = fields["code"]
-        command.opaque = opaque = fields["opaque"]
-        get = fields.get
-        command.flag = flag = get("flag", 0)
-        command.version = version = get("version", 0)
-        _check_i32(code, opaque, flag, version)
-        language = get("language")
-        command.language = language if language in LANGUAGE_CODES else OTHER_LANGUAGE
-        command.remark = remark = get("remark")
-        ext = get("extFields")
-        if ext.__class__ is not dict:
-            if ext is not None:
-                raise ProtocolError(f"extFields is {shown(ext)}, expected a map of fields")
-            ext = {}
-        elif len(ext) > MAX_EXT_FIELDS:
-            raise ProtocolError(f"a header with {len(ext)} ext fields, expected at most {MAX_EXT_FIELDS}")
-        command.ext = ext
-        if remark is not None and remark.__class__ is not str:
-            raise ProtocolError(f"remark is {shown(remark)}, expected text")
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise _header_fault(header, error) from None
-    command.body = body
-    command.binary = False
-    return command
-
-
-def _header_fault(header: bytes, error: Exception) -> ProtocolError:
-    """Why a JSON header could not be taken, found out only now that it could not."""
-    if isinstance(error, orjson.JSONDecodeError):
-        return ProtocolError(f"the header is not JSON ({error}): {shown(header)}")
-    fields = _loads(header)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"the header is not JSON ({error}): {shown(header)}") from None
     if not isinstance(fields, dict):
-        return ProtocolError(f"the header is {shown(fields)}, expected an object")
-    for name in ("code", "opaque", "flag", "version"):
-        value = fields.get(name, 0 if name in ("flag", "version") else None)
+        raise ProtocolError(f"the header is {shown(fields)}, expected an object")
+    numbers: list[Any] = [fields.get("code"), fields.get("opaque"), fields.get("flag", 0)]
+    for name, value in zip(("code", "opaque", "flag"), numbers, strict=True):
         if not isinstance(value, int) or not -0x80000000 <= value <= 0x7FFFFFFF:
-            return ProtocolError(f"the header field {name} is {shown(value)}, expected an integer of 32 bits")
-    return ProtocolError(f"the header field language is {shown(fields.get('language'))}, expected a name")
+            raise ProtocolError(f"the header field {name} is {shown(value)}, expected an integer of 32 bits")
+    ext = fields.get("extFields")
+    if ext is not None and not isinstance(ext, dict):
+        raise ProtocolError(f"the header field extFields is {shown(ext)}, expected a map of fields")
+    if ext is not None and len(ext) > MAX_EXT_FIELDS:
+        raise ProtocolError(f"a header with {len(ext)} ext fields, expected at most {MAX_EXT_FIELDS}")
+    command.code, command.opaque, command.flag = numbers
+    command.ext = {} if ext is None else ext
+    command._fields = fields
 
 
-def _from_other(kind: int, header: bytes, body: bytes) -> Command:
-    if kind == 0:
-        return _from_json(header, body)
-    if kind == _BINARY_TYPE:
-        return _from_binary(header, body)
-    raise ProtocolError(f"header type {kind & 0xFF}, expected 0 (JSON) or 1 (binary)")
-
-
-def _from_binary(header: bytes, body: bytes) -> Command:
+def _from_binary(kind: int, header: bytes, body: bytes) -> Command:
+    if kind != _BINARY_TYPE:
+        raise ProtocolError(f"header type {kind & 0xFF}, expected 0 (JSON) or 1 (binary)")
     try:
         code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(header)
         remark, pos = _sized_text(header, 13, "remark")

@@ -20,14 +20,16 @@ How a value is read
 - Unknown keys are ignored.
 
 Decoding is on the path of every message, so each class gets its own function, compiled once. It first tries the case that
-all values are strings of the right kind with no sign, checking many fields with one call; whatever is out of the ordinary
-goes through the careful way, field by field, which also words the error.
+all values are strings of the right kind, checking many fields with one call; whatever is out of the ordinary goes through the
+careful way, field by field, which also words the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
+
+import orjson
 
 from firearrow.wire.command import text
 from firearrow.wire.errors import HeaderError
@@ -49,6 +51,7 @@ COMMON_KEYS: Final = frozenset((
 _MISSING: Final[Any] = object()
 _I32_MAX: Final = 0x7FFFFFFF
 _I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_MAX_REMEMBERED: Final = 4096  # numbers, so that nobody can fill the memory with them
 _EXPECTED: Final = {
     "str": "text",
     "int": "an integer of 32 bits",
@@ -117,8 +120,7 @@ class Header(metaclass=HeaderType):
 
     def encode(self) -> dict[str, str]:
         """The ext map of this header: text only, nothing for None."""
-        values = ((spec.key, getattr(self, spec.name)) for spec in self.FIELDS)
-        return {key: text(value) for key, value in values if value is not None}
+        return {}
 
     def encode_short(self) -> dict[str, str]:
         """The same under the one-letter keys, for the V2 send header."""
@@ -144,25 +146,23 @@ def _camel(name: str) -> str:
 
 def _compile(cls: Any, specs: tuple[FieldSpec, ...]) -> None:
     namespace: dict[str, Any] = {
-        "cls": cls, "new": object.__new__, "missing": _MISSING, "truth": _truth,
+        "cls": cls, "new": object.__new__, "missing": _MISSING, "truth": _truth, "small": _SMALL, "loads": orjson.loads,
         "defaults": {spec.name: spec.default for spec in specs},
+        "careful": _careful_decoder(cls, specs, lambda spec: spec.key),
     }  # fmt: skip
-    namespace["careful"] = _careful_decoder(cls, specs, lambda spec: spec.key)
-    if any(spec.short for spec in specs):
+    short = [spec.short for spec in specs if spec.short]
+    if short:
         namespace["careful_short"] = _careful_decoder(cls, specs, lambda spec: spec.short or spec.key)
-        first = [spec.short for spec in specs if spec.short][:2]
-        source = (
-            _fast_source("decode_short", specs, lambda spec: spec.short or spec.key, "careful_short")
-            + _fast_source("decode_long", specs, lambda spec: spec.key, "careful")
-            + "def decode(ext):\n"
-            + f"    return decode_short(ext) if {' or '.join(f'{key!r} in ext' for key in first)} else decode_long(ext)\n"
-        )
+        unlike = f"if {short[0]!r} not in ext and {short[1]!r} not in ext: return decode_long(ext)"
+        source = _fast_source("decode", specs, lambda spec: spec.short or spec.key, "careful_short", unlike)
+        source += _fast_source("decode_long", specs, lambda spec: spec.key, "careful")
     else:
         source = _fast_source("decode", specs, lambda spec: spec.key, "careful")
-    source += _init_source(specs)
+    source += _init_source(specs) + _encode_source(specs)
     # The text is made of the declarations of this package only; nothing a peer sends comes near it.
     exec(compile(source, f"<{cls.__name__}>", "exec"), namespace)
     cls.decode = staticmethod(namespace["decode"])
+    cls.encode = namespace["encode"]
     cls.__init__ = namespace["init"]
 
 
@@ -171,55 +171,98 @@ def _init_source(specs: tuple[FieldSpec, ...]) -> str:
     return f"def init(self, *, {parameters}):\n" + "".join(f"    self.{spec.name} = {spec.name}\n" for spec in specs)
 
 
-def _fast_source(name: str, specs: tuple[FieldSpec, ...], key_of: Callable[[FieldSpec], str], careful: str) -> str:
-    """The usual case in straight-line code: every value a string. Any surprise leads to the careful decoder."""
-    lines = [f"def {name}(ext):", " try:", "  get = ext.get"]
-    texts: list[str] = []
-    narrow: list[str] = []
-    wide: list[str] = []
+def _encode_source(specs: tuple[FieldSpec, ...]) -> str:
+    lines = ["def encode(self):", " ext = {}"]
     for spec in specs:
-        var, alone = f"v_{spec.name}", False
-        if spec.required:
-            lines.append(f"  {var} = ext[{key_of(spec)!r}]")
-        elif alone := _stands_alone(spec):
-            lines.append(f"  {var} = get({key_of(spec)!r})")
+        written = {"str": "value", "bool": "'true' if value else 'false'"}.get(spec.kind, "str(value)")
+        lines += [f" value = self.{spec.name}", f" if value is not None: ext[{spec.key!r}] = {written}"]
+    return "\n".join([*lines, " return ext\n"])
+
+
+def _fast_source(
+    name: str,
+    specs: tuple[FieldSpec, ...],
+    key_of: Callable[[FieldSpec], str],
+    careful: str,
+    first: str = "pass",
+) -> str:
+    """The usual case in straight-line code: every value a string. Any surprise leads to the `careful` function."""
+    lines = [f"def {name}(ext):", f" {first}", " try:", "  get = ext.get"]
+    joint: dict[str, list[str]] = {"str": [], "Long": []}
+    for spec in specs:
+        var, key = f"v_{spec.name}", key_of(spec)
+        alone = _stands_alone(spec)
+        if alone:
+            lines.append(f"  {var} = get({key!r})")
+        elif spec.required:
+            lines.append(f"  {var} = ext[{key!r}]")
         else:
-            lines.append(f"  {var} = get({key_of(spec)!r}, {text(spec.default)!r})")
-        if spec.other:
-            lines.append(f"  if {var} is None or {var} == '': {var} = get({spec.other!r})")
-        if alone and spec.kind != "bool":
-            lines.append(f"  if {var} is None or {var} == '': {var} = defaults[{spec.name!r}]")
-            if spec.kind == "str":
-                lines.append(f"  elif {var}.__class__ is not str: return {careful}(ext)")
-            else:
-                limit = _I32_MAX if spec.kind == "int" else _I64_MAX
-                lines.append(f"  elif {var}.__class__ is str and {var}.isdecimal() and (n := int({var})) <= {limit}: {var} = n")
-                lines.append(f"  else: return {careful}(ext)")
+            lines.append(f"  {var} = get({key!r}, {text(spec.default)!r})")
+        if alone:
+            lines += _alone_lines(spec, var, careful)
         elif spec.kind == "bool":
             default = "missing" if spec.required else f"defaults[{spec.name!r}]"
             lines.append(f"  {var} = {var} == 'true' or ({var} != 'false' and truth({var}, {default}))")
-        elif spec.kind == "str":
-            texts.append(var)
+        elif spec.kind == "int":
+            lines.append(f"  {var} = small[{var}]")
         else:
-            (narrow if spec.kind == "int" else wide).append(var)
-    numbers = narrow + wide
-    doubts = []
-    if texts:
-        doubts.append(f"not ({'.__class__ is '.join(texts)}.__class__ is str)")
-    if numbers:
-        doubts.append(f"not f\"{''.join('{' + var + '}' for var in numbers)}\".isdecimal()")
-    if doubts:
-        lines.append(f"  if {' or '.join(doubts)}: return {careful}(ext)")
-    lines += [f"  {var} = int({var})" for var in numbers]
-    # No number is negative here, so one comparison of all their bits says whether each is in range.
-    checks = [f"({' | '.join(group)}) > {limit}" for group, limit in ((narrow, _I32_MAX), (wide, _I64_MAX)) if group]
-    if checks:
-        lines.append(f"  if {' or '.join(checks)}: return {careful}(ext)")
+            joint[spec.kind].append(var)
+    if joint["str"]:
+        lines.append(f"  if not ({_classes(joint['str'])} is str): return {careful}(ext)")
+    if joint["Long"]:
+        lines += _long_lines(joint["Long"], careful)
     lines += [" except (KeyError, ValueError, TypeError, AttributeError):", f"  return {careful}(ext)"]
     lines.append(" header = new(cls)")
     lines += [f" header.{spec.name} = v_{spec.name}" for spec in specs]
     lines.append(" return header\n")
     return "\n".join(lines)
+
+
+def _classes(variables: list[str]) -> str:
+    return " is ".join(f"{var}.__class__" for var in variables)
+
+
+def _long_lines(variables: list[str], careful: str) -> list[str]:
+    if len(variables) == 1:
+        (var,) = variables
+        return [f"  if not {var}.isdecimal() or ({var} := int({var})) > {_I64_MAX}: return {careful}(ext)"]
+    # Several numbers are parsed by one call as a JSON list. A text that is no number makes the list longer, or puts something
+    # else than an integer into it, or makes it no JSON; a sign or too large a number shows in the bits of all of them together.
+    numbers = ",".join("{" + var + "}" for var in variables)
+    return [
+        f"  {', '.join(variables)} = loads(f'[{numbers}]')",
+        f"  if not ({_classes(variables)} is int and 0 <= ({' | '.join(variables)}) <= {_I64_MAX}): return {careful}(ext)",
+    ]
+
+
+def _alone_lines(spec: FieldSpec, var: str, careful: str) -> list[str]:
+    """A field whose default no text stands for: a missing one takes the default, anything but plain text is for `careful`."""
+    lines = []
+    if spec.other:
+        lines.append(f"  if {var} is None: {var} = get({spec.other!r})")
+    lines.append(f"  if {var} is None: {var} = defaults[{spec.name!r}]")
+    if spec.kind == "str":
+        lines.append(f"  elif {var}.__class__ is not str or {var} == '': return {careful}(ext)")
+    elif spec.kind == "bool":
+        lines.append(f"  else: {var} = {var} == 'true' or ({var} != 'false' and truth({var}, missing))")
+    elif spec.kind == "int":
+        lines.append(f"  else: {var} = small[{var}]")
+    else:
+        lines.append(f"  elif {var}.__class__ is str and {var}.isdecimal() and len({var}) < 19: {var} = int({var})")
+        lines.append(f"  else: return {careful}(ext)")
+    return lines
+
+
+class _Small(dict[str, int]):
+    """Text to integer of 32 bits. A header repeats the same few numbers, and looking one up costs a quarter of converting it."""
+
+    def __missing__(self, value: Any) -> int:
+        number = _integer(value)
+        if number is None or not -_I32_MAX - 1 <= number <= _I32_MAX:
+            raise KeyError(value)
+        if value.__class__ is str and len(self) < _MAX_REMEMBERED:
+            self[value] = number
+        return number
 
 
 def _stands_alone(spec: FieldSpec) -> bool:
@@ -266,13 +309,17 @@ def _convert(header: str, key: str, kind: str, value: Any) -> Any:
 
 
 def _integer(value: Any) -> int | None:
-    """The number behind a value: an optional sign and decimal digits, nothing of what `int` takes besides."""
+    """The number behind a value: an optional sign and decimal digits, space around them, nothing of what `int` takes besides."""
     if value.__class__ is int:
         return value
     if value.__class__ is not str or len(value) > 20:
         return None
+    value = value.strip(" \t\r\n")
     digits = value[1:] if value[:1] in ("-", "+") else value
     return int(value) if digits.isdecimal() else None
+
+
+_SMALL: Final = _Small((str(number), number) for number in range(-1, 1025))
 
 
 def _truth(value: Any, default: Any) -> Any:

@@ -103,15 +103,14 @@ def encode(properties: Mapping[str, str]) -> bytes:
 def find(raw: bytes, name: bytes) -> bytes | None:
     """The value of one property, None if there is none; what `parse` would give for it, without building the map."""
     wanted = name + NAME_END
-    end = len(raw)
-    while (at := raw.rfind(wanted, 0, end)) >= 0:
+    at = raw.rfind(wanted)
+    while at >= 0:
         if at == 0 or raw[at - 1] == 2:
             start = at + len(wanted)
             stop = raw.find(VALUE_END, start)
-            value = raw[start:] if stop < 0 else raw[start:stop]
-            if value:
-                return value
-        end = at
+            if stop != start and start < len(raw):
+                return raw[start:stop] if stop > 0 else raw[start:]
+        at = raw.rfind(wanted, 0, at)
     return None
 
 
