@@ -1,0 +1,89 @@
+"""The `checkpoint` file: up to where the store was known to be durable when it was last written.
+
+4096 bytes, big-endian, zeros elsewhere:
+
+    0    8  physicMsgTimestamp    store time of the last message of the log that is durable
+    8    8  logicsMsgTimestamp    the same for consume-queue entries
+    16   8  indexMsgTimestamp     end time of the last full index file
+    24   8  masterFlushedOffset   0 (set by slaves)
+    32   8  confirmPhyOffset      offset of the last valid record, after a recovery
+    40   8  logicsPhysicalOffset  offset of the record that logicsMsgTimestamp belongs to
+    256  8  "FIREARRO"            ours, in the same sector as the rest; Apache keeps it as it is
+    264  8  flushed offset        the log below was durable
+    272  4  CRC-32 of bytes 256 to 271
+
+The flushed offset tells damage from a torn tail: what a recovery cannot read above it was perhaps never finished; what it
+cannot read below it had been on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+from firearrow.store.disk import Disk
+
+FILE_SIZE = 4096
+_FIELDS = Struct(">qqqqqq")
+_OURS_AT = 256
+_OURS = Struct(">8sq")
+_CRC = Struct(">I")
+_MARK = b"FIREARRO"
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    physic_msg_ms: int = 0
+    logics_msg_ms: int = 0
+    index_msg_ms: int = 0
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+    logics_physical_offset: int = 0
+    flushed_offset: int = 0  # 0: unknown, an Apache broker wrote this
+
+    @property
+    def min_ms(self) -> int:
+        """Everything stored before this is durable, in the log and in the consume queues, with some seconds of doubt."""
+        return max(0, min(self.physic_msg_ms, self.logics_msg_ms) - 3000)
+
+    def encode(self) -> bytes:
+        page = bytearray(FILE_SIZE)
+        _FIELDS.pack_into(
+            page,
+            0,
+            self.physic_msg_ms,
+            self.logics_msg_ms,
+            self.index_msg_ms,
+            self.master_flushed_offset,
+            self.confirm_phy_offset,
+            self.logics_physical_offset,
+        )
+        ours = _OURS.pack(_MARK, self.flushed_offset)
+        page[_OURS_AT : _OURS_AT + len(ours) + 4] = ours + _CRC.pack(crc32(ours))
+        return bytes(page)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        """What can be read; a short or foreign file gives zeros, which mean: nothing is known."""
+        page = data.ljust(FILE_SIZE, b"\0")
+        checkpoint = cls(*_FIELDS.unpack_from(page))
+        ours = page[_OURS_AT : _OURS_AT + _OURS.size]
+        mark, flushed_offset = _OURS.unpack(ours)
+        if mark == _MARK and _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0] == crc32(ours):
+            checkpoint.flushed_offset = flushed_offset
+        return checkpoint
+
+
+def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
+    return Checkpoint.decode(disk.read_bytes(path)) if disk.exists(path) else Checkpoint()
+
+
+def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
+    """Overwrites the page in place: all that matters is in its first sector, which a disk writes whole or not at all."""
+    file = disk.open(path, create=True, size=FILE_SIZE)
+    try:
+        file.pwrite(checkpoint.encode(), 0)
+        file.fdatasync()
+    finally:
+        file.close()

@@ -1,0 +1,344 @@
+"""Consume queues: for each (topic, queue id) the list of its messages, by queue offset.
+
+An entry is 20 bytes, big-endian:
+
+    0   8  physical offset of the record in the commit log
+    8   4  size of the record
+    12  8  tags code: Java's hash of the TAGS property, sign-extended; the delivery time for delayed messages
+
+Entry number n is at byte n*20 of the queue's files, each `file_size` bytes long and named after the byte it starts with
+(20 digits). A zero size ends the queue. Size 0x7FFFFFFF says "no message here": such units fill a queue's first file up to
+the entry it begins with, and stand for records that were damaged on the disk.
+
+In memory an entry is appended to `tail` the moment its record is, and written to the file some time later, many at once: the
+log can always rebuild what was not. No queue keeps a descriptor; a few recently used ones are kept open for all together.
+
+Invariants of a ConsumeQueue
+
+    min_offset <= max_offset <= next_offset
+    tail holds exactly the entries [tail_start, next_offset)
+    tail_start <= written <= max_offset: entries below `written` are in the files, only visible entries are written there
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any
+
+from firearrow.store.disk import Disk, File
+from firearrow.store.segment import parse_segment_name, segment_name
+
+ENTRY = Struct(">qiq")
+UNIT = 20
+assert ENTRY.size == UNIT
+ABSENT_SIZE = 0x7FFFFFFF
+ABSENT_ENTRY = ENTRY.pack(0, ABSENT_SIZE, 0)
+
+_BLOCK = 4096  # holes of a sparse file begin at such boundaries
+_KEEP_IN_TAIL = 64  # entries kept in memory after they were written: consumers mostly read the newest
+_TOPIC_LIMIT_V1 = 127
+
+
+class ConsumeQueue:
+    __slots__ = (
+        "base_size",
+        "dirty_since_ms",
+        "dropped",
+        "files",
+        "first_file",
+        "last_file",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "plain",
+        "queue_id",
+        "tail",
+        "tail_start",
+        "topic",
+        "topic_piece",
+        "waiters",
+        "written",
+    )
+
+    def __init__(self, topic: str, queue_id: int, files: QueueFiles) -> None:
+        name = topic.encode()
+        self.topic = topic
+        self.queue_id = queue_id
+        # Topics over 127 characters need a record of version 2, with two bytes for the length.
+        self.plain = len(topic) <= _TOPIC_LIMIT_V1 and len(name) <= _TOPIC_LIMIT_V1
+        self.topic_piece = bytes((len(name),)) + name if self.plain else len(name).to_bytes(2, "big") + name
+        self.base_size = 90 + len(self.topic_piece)  # record size without body and properties, hosts of IPv4
+        self.next_offset = 0  # the next message gets this
+        self.max_offset = 0  # below: visible
+        self.min_offset = 0
+        self.tail = bytearray()
+        self.tail_start = 0
+        self.written = 0
+        self.first_file = -1  # first entry of the oldest and of the newest file; -1: no file
+        self.last_file = -1
+        self.dirty_since_ms = 0  # 0: everything visible is written
+        self.dropped = False
+        self.files = files
+        self.waiters: Any = None  # the broker's: who waits for messages here
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic!r}, {self.queue_id}, [{self.min_offset}, {self.max_offset}))"
+
+    def entries(self, offset: int, count: int) -> bytes:
+        """The visible entries from `offset` on, at most `count`; fewer at the end of the queue or where a file is missing."""
+        count = min(count, self.max_offset - offset)
+        if count <= 0 or offset < 0:
+            return b""
+        start = offset - self.tail_start
+        if start >= 0:
+            return bytes(memoryview(self.tail)[start * UNIT : (start + count) * UNIT])
+        if start + count <= 0:
+            return self.files.read(self, offset, count)
+        older = self.files.read(self, offset, -start)
+        if len(older) != -start * UNIT:
+            return older
+        return older + bytes(memoryview(self.tail)[: (start + count) * UNIT])
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of one visible entry."""
+        data = self.entries(offset, 1)
+        return _unpack(data) if data else None
+
+    def reset(self, offset: int) -> None:
+        """Empties the queue; its next message gets `offset`. Files are the caller's business."""
+        self.next_offset = self.max_offset = self.min_offset = self.tail_start = self.written = offset
+        self.tail = bytearray()
+        self.first_file = self.last_file = -1
+
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The first visible entry whose record lies at or after this log offset; max_offset when there is none."""
+        low, high = self.lowest_entry(), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or entry[0] < physical_offset or (entry[1] == ABSENT_SIZE and entry[0] == 0):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def lowest_entry(self) -> int:
+        """The oldest entry that is still kept, valid or not."""
+        return min(self.first_file if self.first_file >= 0 else self.tail_start, self.max_offset)
+
+    def correct_min(self, log_min: int) -> bool:
+        """Sets min_offset to the first entry whose record still exists; whether that moved it."""
+        before = self.min_offset
+        lowest = self.lowest_entry()
+        first = self.entry(lowest)
+        if first is not None and first[0] >= log_min and first[1] != ABSENT_SIZE:
+            self.min_offset = lowest
+        else:
+            self.min_offset = self.first_at_or_after(log_min)  # max_offset when all are gone: empty, but it keeps its numbering
+        return self.min_offset != before
+
+
+def _unpack(data: bytes) -> tuple[int, int, int]:
+    offset, size, tags_code = ENTRY.unpack(data)
+    return offset, size, tags_code
+
+
+class QueueFiles:
+    """The files of all consume queues under one directory, and the few descriptors kept open."""
+
+    def __init__(self, disk: Disk, root: str, file_size: int, open_limit: int = 64) -> None:
+        assert file_size % UNIT == 0
+        self.disk = disk
+        self.root = root
+        self.file_size = file_size
+        self.per_file = file_size // UNIT
+        self.unsynced: set[str] = set()  # files written since the last sync
+        self.unsynced_dirs: set[str] = set()
+        self._open: dict[str, File] = {}  # in order of use
+        self._open_limit = open_limit
+
+    def directory(self, queue: ConsumeQueue) -> str:
+        return os.path.join(self.root, queue.topic, str(queue.queue_id))
+
+    def stored_queues(self) -> Iterator[tuple[str, int]]:
+        """Topic and queue id of every queue that has a directory."""
+        for topic in self.disk.listdir(self.root):
+            path = os.path.join(self.root, topic)
+            for name in self.disk.listdir(path) if self.disk.is_dir(path) else ():
+                if name.isascii() and name.isdecimal():
+                    yield topic, int(name)
+
+    def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """Entries from the files only; the caller knows that they were written."""
+        pieces = []
+        while count > 0:
+            base = offset - offset % self.per_file
+            if not queue.first_file <= base <= queue.last_file or queue.first_file < 0:
+                break
+            n = min(count, base + self.per_file - offset)
+            try:
+                data = self._file(self._path(queue, base)).pread(n * UNIT, (offset - base) * UNIT)
+            except FileNotFoundError:
+                break
+            pieces.append(data)
+            if len(data) != n * UNIT:
+                break
+            offset += n
+            count -= n
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+        """One entry from the files, visible or not."""
+        data = self.read(queue, offset, 1)
+        return _unpack(data) if len(data) == UNIT else None
+
+    def flush(self, queue: ConsumeQueue) -> None:
+        """Writes the visible entries that are only in memory, then forgets all but the newest."""
+        offset, end = queue.written, queue.max_offset
+        while offset < end:
+            base = offset - offset % self.per_file
+            stop = min(end, base + self.per_file)
+            data = queue.tail[(offset - queue.tail_start) * UNIT : (stop - queue.tail_start) * UNIT]
+            path = self._path(queue, base)
+            file = self._file(path) if base <= queue.last_file else self._create(queue, base, offset)
+            file.pwrite(data, (offset - base) * UNIT)
+            self.unsynced.add(path)
+            offset = queue.written = stop
+        queue.dirty_since_ms = 0
+        surplus = end - _KEEP_IN_TAIL - queue.tail_start
+        if surplus > _KEEP_IN_TAIL:
+            del queue.tail[: surplus * UNIT]
+            queue.tail_start += surplus
+
+    def load(self, queue: ConsumeQueue) -> list[str]:
+        """Finds out which files a queue has; returns what is wrong with them, in words. Sets first_file and last_file."""
+        directory = self.directory(queue)
+        bases = []
+        wrong = []
+        for name in self.disk.listdir(directory):
+            byte_offset = parse_segment_name(name)
+            path = os.path.join(directory, name)
+            if byte_offset is None or byte_offset % self.file_size:
+                wrong.append(f"{path}: not the name of a consume-queue file of {self.file_size} bytes")
+                continue
+            size = self.disk.file_size(path)
+            if size != self.file_size:
+                wrong.append(f"{path}: {size} bytes instead of {self.file_size}")
+                file = self._file(path)
+                if size > self.file_size:
+                    wrong[-1] += ", ignored"
+                    continue
+                file.truncate(self.file_size)
+            bases.append(byte_offset // UNIT)
+        if bases:
+            bases.sort()
+            first = len(bases) - 1
+            while first > 0 and bases[first - 1] == bases[first] - self.per_file:
+                first -= 1
+            if first > 0:
+                wrong.append(f"{directory}: a file is missing before {segment_name(bases[first] * UNIT)}")
+            queue.first_file, queue.last_file = bases[first], bases[-1]
+        return wrong
+
+    def remove_below(self, queue: ConsumeQueue, offset: int) -> list[str]:
+        """Takes the files that hold only entries below `offset` out of the queue, never the newest; returns their paths."""
+        paths = []
+        while queue.first_file >= 0 and queue.first_file < queue.last_file and queue.first_file + self.per_file <= offset:
+            paths.append(self._path(queue, queue.first_file))
+            self._forget(paths[-1])
+            queue.first_file += self.per_file
+        return paths
+
+    def remove_all(self, queue: ConsumeQueue) -> None:
+        """Deletes every file of a queue."""
+        directory = self.directory(queue)
+        for name in self.disk.listdir(directory):
+            path = os.path.join(directory, name)
+            self._forget(path)
+            if parse_segment_name(name) is not None:
+                self.disk.unlink(path)
+        queue.first_file = queue.last_file = -1
+
+    def clear_from(self, queue: ConsumeQueue, offset: int) -> None:
+        """Leaves nothing behind entry `offset` - 1: later files are deleted, the rest of the last one is zeroed."""
+        while queue.last_file >= 0 and queue.last_file >= offset and queue.last_file > queue.first_file:
+            path = self._path(queue, queue.last_file)
+            self._forget(path)
+            if self.disk.exists(path):
+                self.disk.unlink(path)
+            queue.last_file -= self.per_file
+        if queue.last_file < 0:
+            return
+        path = self._path(queue, queue.last_file)
+        file = self._file(path)
+        position = (offset - queue.last_file) * UNIT
+        block_end = min(position - position % -_BLOCK, self.file_size)
+        if any(file.pread(block_end - position, position)) or not self._only_zeros(file, block_end):
+            file.truncate(position)
+            file.truncate(self.file_size)
+            self.unsynced.add(path)
+
+    def _only_zeros(self, file: File, position: int) -> bool:
+        while position < self.file_size:
+            data_at = file.next_data(position)
+            if data_at is None or data_at >= self.file_size:
+                return True
+            data = file.pread(min(1 << 20, self.file_size - data_at), data_at)
+            if any(data):
+                return False
+            position = data_at + len(data)
+        return True
+
+    def drop(self, topic: str) -> None:
+        path = os.path.join(self.root, topic)
+        for name in [name for name in self._open if name.startswith(path + os.sep)]:
+            self._forget(name)
+        self.unsynced = {name for name in self.unsynced if not name.startswith(path + os.sep)}
+        self.unsynced_dirs = {name for name in self.unsynced_dirs if name != path and not name.startswith(path + os.sep)}
+        if self.disk.exists(path):
+            self.disk.rmtree(path)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _path(self, queue: ConsumeQueue, base: int) -> str:
+        return f"{self.root}{os.sep}{queue.topic}{os.sep}{queue.queue_id}{os.sep}{base * UNIT:020d}"
+
+    def _create(self, queue: ConsumeQueue, base: int, offset: int) -> File:
+        directory = self.directory(queue)
+        if queue.first_file < 0:
+            self.disk.mkdirs(directory)
+            self.unsynced_dirs.update((self.root, os.path.dirname(directory)))
+        self.unsynced_dirs.add(directory)
+        path = self._path(queue, base)
+        file = self.disk.open(path, create=True, size=self.file_size)
+        self._keep(path, file)
+        if queue.first_file < 0:
+            queue.first_file = base
+            if offset > base:
+                file.pwrite(ABSENT_ENTRY * (offset - base), 0)
+        queue.last_file = base
+        return file
+
+    def _file(self, path: str) -> File:
+        file = self._open.pop(path, None)
+        if file is None:
+            file = self.disk.open(path)
+        self._keep(path, file)
+        return file
+
+    def _keep(self, path: str, file: File) -> None:
+        self._open[path] = file
+        if len(self._open) > self._open_limit:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest).close()
+
+    def _forget(self, path: str) -> None:
+        self.unsynced.discard(path)
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()

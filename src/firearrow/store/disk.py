@@ -1,0 +1,270 @@
+"""The few things the store asks of a file system, so that a test can stand in for it.
+
+Everything is positioned reads and writes on descriptors, never a memory map: an I/O error is then an exception at the
+call that met it instead of a SIGBUS somewhere, and resident memory stays small. Nothing else in the store touches `os`.
+
+Durability follows POSIX: what `pwrite` wrote survives a power cut only after `fdatasync` (or `sync_all`) returned, and a
+created, renamed or deleted name only after `fsync_dir` of its directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from firearrow.store.errors import StoreLockedError
+
+Bytes = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        """All of `data`, or OSError."""
+        ...
+
+    def fdatasync(self) -> None: ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def next_data(self, offset: int) -> int | None:
+        """The first position from `offset` on that may hold something other than a hole; None when only holes follow."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False, size: int | None = None) -> File:
+        """Opens for reading and writing. `create` makes the file if absent; `size` then gives it that length, zero filled."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted; empty when it does not exist."""
+        ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmtree(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def sync_all(self, path: str) -> None:
+        """Makes everything written so far in the file system of `path` durable: cheaper than fdatasync of many files."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def usage(self, path: str) -> float:
+        """How full the file system is, in percent, as df counts it: used / (used + available to us)."""
+        ...
+
+    def mtime_ms(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> Lock:
+        """Takes the exclusive lock of a store directory or raises StoreLockedError."""
+        ...
+
+
+class RealFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        # A signal or an odd file system may give less than there is: only an empty read means the end.
+        pieces = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, size - got, offset + got)):
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written == len(data):
+            return
+        rest = memoryview(data)
+        while written < len(rest):
+            more = os.pwrite(self._fd, rest[written:], offset + written)
+            if more == 0:
+                raise OSError(errno.EIO, "pwrite wrote nothing", self.path)
+            written += more
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def next_data(self, offset: int) -> int | None:
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            return offset  # a file system without holes: everything may be data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealLock:
+    """A POSIX record lock on byte 0, the kind that Java's FileLock takes, so that an Apache broker is kept out too.
+
+    POSIX drops a process's record locks on a file when *any* of its descriptors of that file is closed, and grants them
+    again to the same process: within one process the set of held paths guards instead.
+    """
+
+    _held: ClassVar[set[str]] = set()
+
+    def __init__(self, path: str) -> None:
+        import fcntl
+
+        key = os.path.realpath(path)
+        if key in self._held:
+            raise StoreLockedError(_locked_text(path))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(fd, b"lock", 0)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise StoreLockedError(_locked_text(path)) from None
+            raise
+        self._fd = fd
+        self._key = key
+        self._held.add(key)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._held.discard(self._key)
+
+
+def _locked_text(path: str) -> str:
+    return (
+        f"store directory {os.path.dirname(path) or '.'} is in use by another process (it holds the lock file {path}); "
+        "stop that broker, or give this one its own storePathRootDir"
+    )
+
+
+class RealDisk:
+    def open(self, path: str, *, create: bool = False, size: int | None = None) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT
+        file = RealFile(os.open(path, flags, 0o644), path)
+        if create and size is not None and file.size() < size:
+            try:
+                file.truncate(size)
+            except OSError:
+                file.close()
+                raise
+        return file
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def mkdirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        import shutil
+
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        if not _syncfs(path):
+            os.sync()
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def usage(self, path: str) -> float:
+        stat = os.statvfs(path)
+        used = stat.f_blocks - stat.f_bfree
+        usable = used + stat.f_bavail
+        return 100.0 * used / usable if usable else 0.0
+
+    def mtime_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def lock(self, path: str) -> RealLock:
+        return RealLock(path)
+
+
+def _syncfs(path: str) -> bool:
+    """Linux's syncfs: unlike sync it does not wait for other, perhaps hanging, file systems."""
+    import ctypes
+
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+    finally:
+        os.close(fd)
+    return True

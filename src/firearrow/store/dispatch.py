@@ -1,0 +1,224 @@
+"""From the log to the files derived from it: consume-queue entries to their files, keys to the index, in small portions.
+
+Everything here can be made again from the commit log, so nothing waits for it. `confirmed` notes what a group of messages
+brought; `work`, called several times a second, does a bounded part of what is outstanding:
+
+- entries of a queue are written `flushIntervalConsumeQueue` after the first of them became visible, or when many wait;
+- messages go to the key index in runs of about a thousand, which is much cheaper than one at a time;
+- now and then (`flushConsumeQueueThoroughInterval`, or after 256 MiB of log) a sync cycle: once all entries visible at its
+  beginning are written, the housekeeper makes the files durable and then the queue table, which lets a recovery begin there.
+
+Invariant: a queue is in the line of dirty queues exactly once when `dirty_since_ms` is set, and the line is in order of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection
+
+from firearrow.store.commitlog import AppendGroup, IndexInput
+from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
+from firearrow.store.disk import Disk
+from firearrow.store.flush import Housekeeper
+from firearrow.store.index import KeyIndex
+from firearrow.store.queuetable import QueueTable, save_queue_table
+from firearrow.store.settings import StoreSettings
+
+_INDEX_RUN = 1024  # messages
+_QUEUES_A_TURN = 64  # written in one call of `work` at most
+_CYCLE_BYTES = 256 * 1024 * 1024
+_SYNC_ONE_BY_ONE = 32  # files; more are synced with the whole file system
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        files: QueueFiles,
+        index: KeyIndex | None,
+        queues: Callable[[], Collection[ConsumeQueue]],
+        sync_log: Callable[[], None],
+        housekeeper: Housekeeper,
+    ) -> None:
+        self.durable_offset = 0  # consume-queue entries of the log below are durable: where a recovery would begin
+        self.durable_ms = 0  # store time that belongs to it
+        self._settings = settings
+        self._disk = disk
+        self._files = files
+        self._index = index
+        self._queues = queues
+        self._sync_log = sync_log
+        self._housekeeper = housekeeper
+        self._table_path = os.path.join(settings.store_path_root_dir, "queueTable")
+        self._dirty: deque[ConsumeQueue] = deque()
+        self._backlog: list[IndexInput] = []
+        self._confirmed_offset = 0
+        self._confirmed_ms = 0
+        self._cycle: tuple[int, int] | None = None  # log offset and store time a running sync cycle will make durable
+        self._cycle_left = 0  # dirty queues that were in line when it began
+        self._cycle_syncing = False
+        self._next_cycle_ms = 0
+
+    @property
+    def behind(self) -> int:
+        """Messages that the key index does not know yet."""
+        return len(self._backlog)
+
+    def begin(self, offset: int, time_ms: int, table: QueueTable | None, dirty: Collection[ConsumeQueue], now_ms: int) -> None:
+        """After recovery: the log ends at `offset`, stored at `time_ms`.
+
+        `table` is what the disk has; `dirty` queues have entries to write.
+        """
+        self._confirmed_offset = offset
+        self._confirmed_ms = time_ms
+        self.durable_offset = table.derived_offset if table is not None else 0
+        for queue in dirty:
+            queue.dirty_since_ms = max(1, now_ms)
+            self._dirty.append(queue)
+        self._next_cycle_ms = now_ms if self.durable_offset < offset else now_ms + self._interval_ms
+
+    def confirmed(self, group: AppendGroup) -> None:
+        """These messages are readable now."""
+        time_ms = max(1, group.store_ms)
+        dirty = self._dirty
+        for queue in group.touched:
+            if not queue.dirty_since_ms and not queue.dropped:
+                queue.dirty_since_ms = time_ms
+                dirty.append(queue)
+        self._confirmed_offset = group.end_offset
+        self._confirmed_ms = group.store_ms
+        if self._index is not None:
+            self._backlog += group.index_input
+            if len(self._backlog) >= _INDEX_RUN:
+                self._index_some(time_ms)
+
+    def work(self, now_ms: int) -> None:
+        """Does a bounded part of what is outstanding. Raises OSError when a derived file cannot be written."""
+        if self._backlog:
+            self._index_some(now_ms)
+        due_ms = now_ms - self._settings.flush_interval_consume_queue
+        for _ in range(_QUEUES_A_TURN):
+            if not self._dirty or (self._dirty[0].dirty_since_ms > due_ms and not self._cycle_left):
+                break
+            self._write_next()
+        self._turn_cycle(now_ms)
+
+    def catch_up_index(self, now_ms: int) -> None:
+        """Puts everything confirmed into the index, so that a query finds what was just sent."""
+        while self._backlog:
+            self._index_some(now_ms)
+
+    def finish(self, now_ms: int) -> None:
+        """Writes and syncs everything, in this thread: the log was closed cleanly. The housekeeper has stopped."""
+        self.catch_up_index(now_ms)
+        while self._dirty:
+            self._write_next()
+        if self._index is not None:
+            self._index.close()
+        self._make_durable(self._confirmed_offset, self._confirmed_ms, self._take_unsynced())
+
+    def drop(self, queue: ConsumeQueue) -> None:
+        """The queue is gone with its topic; its files are deleted by the caller."""
+        queue.dropped = True
+
+    def _index_some(self, now_ms: int) -> None:
+        assert self._index is not None
+        run = self._backlog[: 2 * _INDEX_RUN]
+        offsets, times_ms, queues, properties = zip(*run, strict=True)
+        self._index.add_run(offsets, times_ms, [queue.topic for queue in queues], properties, now_ms)
+        del self._backlog[: len(run)]
+
+    def _write_next(self) -> None:
+        queue = self._dirty[0]
+        if not queue.dropped:
+            self._files.flush(queue)
+        self._dirty.popleft()
+        if self._cycle_left:
+            self._cycle_left -= 1
+
+    @property
+    def _interval_ms(self) -> int:
+        return self._settings.flush_consume_queue_thorough_interval
+
+    def _turn_cycle(self, now_ms: int) -> None:
+        if self._cycle is None:
+            behind = self._confirmed_offset - self.durable_offset
+            if behind and (now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES):
+                self._cycle = (self._confirmed_offset, self._confirmed_ms)
+                self._cycle_left = len(self._dirty)
+                self._next_cycle_ms = now_ms + self._interval_ms
+        if self._cycle is None or self._cycle_left or self._cycle_syncing:
+            return
+        offset, time_ms = self._cycle
+        if self._index is not None and self._backlog and self._backlog[0][0] < offset:
+            return  # the index has to get there first
+        self._cycle_syncing = True
+        unsynced = self._take_unsynced()
+        self._housekeeper.submit(lambda: self._sync_cycle(offset, time_ms, unsynced))
+
+    def _sync_cycle(self, offset: int, time_ms: int, unsynced: Unsynced) -> None:
+        """Housekeeper."""
+        try:
+            if self._index is not None:
+                self._index.flush()
+            self._make_durable(offset, time_ms, unsynced)
+        except BaseException:
+            self._files.unsynced |= unsynced.files
+            self._files.unsynced_dirs |= unsynced.directories
+            raise
+        finally:
+            self._cycle = None
+            self._cycle_syncing = False
+
+    def _take_unsynced(self) -> Unsynced:
+        """What the next sync has to make durable, and the table that will be true afterwards."""
+        index = self._index
+        table = QueueTable(
+            counts={
+                (queue.topic, queue.queue_id): queue.written for queue in self._queues() if queue.written and not queue.dropped
+            }
+        )
+        if index is not None:
+            table.index_last_offset = index.last_offset
+            table.index_files = index.file_names
+        unsynced = Unsynced(self._files.unsynced, self._files.unsynced_dirs, table)
+        self._files.unsynced = set()
+        self._files.unsynced_dirs = set()
+        return unsynced
+
+    def _make_durable(self, offset: int, time_ms: int, unsynced: Unsynced) -> None:
+        # The log first: an entry must never outlive its record.
+        self._sync_log()
+        if len(unsynced.files) > _SYNC_ONE_BY_ONE:
+            self._disk.sync_all(self._files.root)
+        else:
+            for path in unsynced.files:
+                self._sync_file(path)
+            for path in unsynced.directories:
+                if self._disk.exists(path):
+                    self._disk.fsync_dir(path)
+        unsynced.table.derived_offset = offset
+        save_queue_table(self._disk, self._table_path, unsynced.table)
+        self.durable_offset = offset
+        self.durable_ms = time_ms
+
+    def _sync_file(self, path: str) -> None:
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return  # deleted meanwhile, with its topic or by retention
+        try:
+            file.fdatasync()
+        finally:
+            file.close()
+
+
+class Unsynced:
+    __slots__ = ("directories", "files", "table")
+
+    def __init__(self, files: set[str], directories: set[str], table: QueueTable) -> None:
+        self.files = files
+        self.directories = directories
+        self.table = table

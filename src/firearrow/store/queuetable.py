@@ -1,0 +1,84 @@
+"""`queueTable`: what was durable of the derived files when they were last synced, so that a recovery knows where to begin.
+
+Text, one line each, fields separated by tabs:
+
+    firearrow queue table 1
+    derived   <log offset>  the consume-queue entries of all records below are durable
+    indexed   <log offset>  the last record with entries in the key index, which has all records below `derived`
+    index     <file name>   one line for each index file, oldest first
+    queue     <count>  <queue id>  <topic>   at least this many entries of the queue are durable
+    crc       <CRC-32 of all bytes before this line, decimal>
+
+The file is replaced as a whole (temporary file, sync, rename, sync of the directory). It is ours alone: an Apache broker neither
+reads nor writes it, and because it only says "at least", it stays true when one has used the directory in between.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from firearrow.store.disk import Disk
+
+_TITLE = "firearrow queue table 1"
+
+
+@dataclass(slots=True)
+class QueueTable:
+    derived_offset: int = 0
+    index_last_offset: int = 0
+    index_files: list[str] = field(default_factory=list)
+    counts: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        lines = [
+            _TITLE,
+            f"derived\t{self.derived_offset}",
+            f"indexed\t{self.index_last_offset}",
+            *[f"index\t{name}" for name in self.index_files],
+            *[f"queue\t{count}\t{queue_id}\t{topic}" for (topic, queue_id), count in self.counts.items()],
+            "",
+        ]
+        text = "\n".join(lines).encode()
+        return text + b"crc\t%d\n" % crc32(text)
+
+    @classmethod
+    def decode(cls, data: bytes) -> QueueTable | None:
+        """None when this is not a whole table."""
+        text, mark, tail = data.rpartition(b"crc\t")
+        if not mark or not tail.strip().isdigit() or int(tail) != crc32(text):
+            return None
+        table = cls()
+        lines = text.decode().split("\n")
+        if lines[0] != _TITLE:
+            return None
+        for line in lines[1:-1]:
+            kind, *fields = line.split("\t")
+            if kind == "derived":
+                table.derived_offset = int(fields[0])
+            elif kind == "indexed":
+                table.index_last_offset = int(fields[0])
+            elif kind == "index":
+                table.index_files.append(fields[0])
+            elif kind == "queue":
+                table.counts[fields[2], int(fields[1])] = int(fields[0])
+        return table
+
+
+def load_queue_table(disk: Disk, path: str) -> QueueTable | None:
+    return QueueTable.decode(disk.read_bytes(path)) if disk.exists(path) else None
+
+
+def save_queue_table(disk: Disk, path: str, table: QueueTable) -> None:
+    data = table.encode()
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.fsync_dir(os.path.dirname(path))

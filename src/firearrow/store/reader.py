@@ -1,0 +1,243 @@
+"""Reading the store: messages of a queue, records by log offset, queue offsets by time.
+
+Nothing at or above `confirm_offset` is ever read; queues bound themselves by their `max_offset`, which follows it.
+
+A pull reads its queue entries with one pread (or from memory) and its records with as few as possible: records that lie near
+each other in the log, as those of a queue among a few busy ones do, come with one read and are cut apart in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+
+from firearrow.store.commitlog import CommitLog
+from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
+from firearrow.store.settings import StoreSettings
+from firearrow.wire.record import AT_PHYSICAL_OFFSET, AT_SYS_FLAG, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2
+
+_SIZE_AND_MAGIC = Struct(">ii")
+_I32 = Struct(">i")
+_I64 = Struct(">q")
+_MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
+_MERGE_LIMIT = 1024 * 1024
+_PROBE = 4096
+
+
+class GetStatus(Enum):
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""  # the records, one after the other, as they are stored
+    count: int = 0
+    suggest_slave: bool = False
+
+
+class StoreReader:
+    """`confirm_offset` is set by the store whenever more becomes readable."""
+
+    def __init__(self, settings: StoreSettings, log: CommitLog, memory_bytes: int | None = None) -> None:
+        self.confirm_offset = 0
+        self._settings = settings
+        self._log = log
+        self._memory_bytes = memory_bytes if memory_bytes is not None else _physical_memory()
+
+    def get_messages(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        tag_codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit)."""
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= offset < high:
+            return _outside(offset, low, high)
+        settings = self._settings
+        wanted = max_count if tag_codes is None else max(max_count, settings.max_filter_message_size // UNIT)
+        entries = queue.entries(offset, max(wanted, 1))
+        if not entries:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, self._next_file(queue, offset), low, high)
+        memory = self._memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        confirmed = self.confirm_offset
+        if confirmed - _I64.unpack_from(entries)[0] <= memory:
+            count_left = min(max_count, settings.max_transfer_count_on_message_in_memory)
+            bytes_left = settings.max_transfer_bytes_on_message_in_memory
+        else:
+            count_left = min(max_count, settings.max_transfer_count_on_message_in_disk)
+            bytes_left = settings.max_transfer_bytes_on_message_in_disk
+        if max_bytes is not None:
+            bytes_left = min(bytes_left, max_bytes)
+        chosen, scanned, removed, last = self._choose(entries, count_left, bytes_left, tag_codes)
+        next_offset = offset + scanned
+        if not chosen:
+            status = GetStatus.MESSAGE_WAS_REMOVING if removed == scanned else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, next_offset, low, high, suggest_slave=confirmed - last > memory)
+        pieces, count = self._read_all(chosen)
+        if not count:
+            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, next_offset, low, high)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return GetResult(GetStatus.FOUND, next_offset, low, high, body, count, confirmed - last > memory)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Confirmed bytes of the log, from one segment."""
+        return self._log.read(offset, min(size, self.confirm_offset - offset)) if 0 <= offset < self.confirm_offset else b""
+
+    def read_record(self, offset: int) -> bytes | None:
+        """The whole record at a log offset; None when no confirmed record begins there."""
+        data = self.read(offset, _PROBE)
+        if len(data) < FIXED_BYTES_V1:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack_from(data)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < FIXED_BYTES_V1 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+            return None
+        if size <= len(data):
+            return data[:size]
+        data = self.read(offset, size)
+        return data if len(data) == size else None
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """When the message at this queue offset was stored; None when it cannot be read."""
+        entry = queue.entry(offset) if queue.min_offset <= offset < queue.max_offset else None
+        if entry is None or entry[1] == ABSENT_SIZE:
+            return None
+        return self._record_time(entry[0])
+
+    def earliest_store_time(self, queue: ConsumeQueue) -> int | None:
+        return self.store_time(queue, queue.min_offset)
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
+        """The first message stored at or after this time; with `upper` the last one stored at or before it."""
+        if upper:
+            found = self._first_where(queue, lambda time: time > timestamp_ms) - 1
+            return max(found, queue.min_offset)
+        return self._first_where(queue, lambda time: time >= timestamp_ms)
+
+    def _first_where(self, queue: ConsumeQueue, holds: Callable[[int], bool]) -> int:
+        """Bisects the visible messages; store times do not decrease along a queue."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            probe = middle
+            time = self.store_time(queue, probe)
+            while time is None and probe + 1 < high:  # a damaged record counts with the next one that can be read
+                probe += 1
+                time = self.store_time(queue, probe)
+            if time is not None and holds(time):
+                high = middle
+            else:
+                low = probe + 1
+        return low
+
+    def _record_time(self, offset: int) -> int | None:
+        data = self.read(offset, 76)
+        if len(data) < 76 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+            return None
+        born_v6 = _I32.unpack_from(data, AT_SYS_FLAG)[0] & BORN_HOST_V6
+        time: int = _I64.unpack_from(data, 68 if born_v6 else 56)[0]
+        return time
+
+    def _choose(
+        self, entries: bytes, count_left: int, bytes_left: int, tag_codes: frozenset[int] | None
+    ) -> tuple[list[tuple[int, int]], int, int, int]:
+        """(log offset, size) of the records to return; entries looked at; how many of them are gone; the last log offset seen."""
+        chosen: list[tuple[int, int]] = []
+        scanned = removed = offset = 0
+        log_min, log_end = self._log.min_offset, self.confirm_offset
+        for offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if offset < log_min or size == ABSENT_SIZE or offset + size > log_end:
+                scanned += 1
+                removed += 1
+                continue
+            if tag_codes is not None and tags_code not in tag_codes and _as_int32(tags_code) not in tag_codes:
+                scanned += 1
+                continue
+            if size > bytes_left and chosen:
+                break
+            scanned += 1
+            chosen.append((offset, size))
+            bytes_left -= size
+            count_left -= 1
+            if count_left <= 0:
+                break
+        return chosen, scanned, removed, offset
+
+    def _read_all(self, chosen: list[tuple[int, int]]) -> tuple[list[bytes], int]:
+        """Reads records that are in log order; returns their bytes in pieces and how many could be read."""
+        pieces: list[bytes] = []
+        count = 0
+        segment_size = self._log.segment_size
+        window = begin = end = chosen[0][0]
+        segment_end = window - window % segment_size + segment_size
+        cuts: list[tuple[int, int]] = []  # runs of adjacent records in the window
+        in_window = 0
+        for offset, size in chosen:
+            if offset != end:
+                if end < offset < segment_end and offset - end <= _MERGE_GAP and offset + size - window <= _MERGE_LIMIT:
+                    cuts.append((begin, end))
+                else:
+                    cuts.append((begin, end))
+                    count += self._read_window(window, cuts, pieces, in_window)
+                    cuts.clear()
+                    window = offset
+                    segment_end = window - window % segment_size + segment_size
+                    in_window = 0
+                begin = offset
+            end = offset + size
+            in_window += 1
+        cuts.append((begin, end))
+        count += self._read_window(window, cuts, pieces, in_window)
+        return pieces, count
+
+    def _read_window(self, start: int, cuts: list[tuple[int, int]], pieces: list[bytes], count: int) -> int:
+        data = self._log.read(start, cuts[-1][1] - start)
+        if len(data) != cuts[-1][1] - start:
+            return 0
+        if len(cuts) == 1:
+            pieces.append(data)
+        else:
+            pieces += [data[begin - start : end - start] for begin, end in cuts]
+        return count
+
+    def _next_file(self, queue: ConsumeQueue, offset: int) -> int:
+        per_file = queue.files.per_file
+        return min(offset - offset % per_file + per_file, queue.max_offset)
+
+
+def _outside(offset: int, low: int, high: int) -> GetResult:
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+
+def _as_int32(code: int) -> int:
+    return ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

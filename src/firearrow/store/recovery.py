@@ -1,0 +1,488 @@
+"""Opening a store directory, whatever state it is in.
+
+The commit log is the only truth. Recovery finds its end, and makes queues and index agree with it:
+
+1. Load what is there: segments, queue files, the queue table, the index.
+2. Scan the log from where everything derived is known to be durable (the queue table's offset; after a clean stop that is the
+   end of the log). A queue or index file that is missing, short or contradicts the table moves the start back to the beginning
+   of the log.
+3. What the scan finds goes to the queues and the index; what they have already is compared and left alone.
+4. The log ends where no record follows. What lies behind that place is saved to `commitlog_cut/` and zeroed, so that later scans
+   cannot take leftovers for records. Queue entries behind it go as well.
+
+A record that cannot be read ends the log only where the disk had not confirmed it yet, above the *mark* (the checkpoint's
+flushed offset). Below it the record had been safe and is damaged now: the scan goes on with the next record that can be read,
+the bytes stay where they are, and its place in the queue says "no message here".
+
+Directories of an Apache broker have no queue table. They are scanned as a whole up to 4 GiB of log; above that from where
+Apache would begin: after a clean stop where the consume queues end, after a crash at the newest segment that the checkpoint
+vouches for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.columns import ScanResult, Stop, scan
+from firearrow.store.commitlog import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
+from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue, QueueFiles
+from firearrow.store.disk import Disk
+from firearrow.store.index import KeyIndex
+from firearrow.store.javahash_np import IntArray
+from firearrow.store.logtail import cut_log, next_record
+from firearrow.store.queuetable import QueueTable, load_queue_table
+from firearrow.store.settings import StoreSettings, delay_levels_ms
+from firearrow.wire.record import MAGIC_BLANK
+
+_CHUNK = 16 * 1024 * 1024
+_SCAN_ALL_UP_TO = 4 * 1024 * 1024 * 1024
+_FLUSH_TAIL = 64 * 1024
+_LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is itself damaged
+_ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    clean: bool  # the last stop was clean
+    log_min: int = 0
+    log_end: int = 0
+    scanned_bytes: int = 0
+    records: int = 0  # found by the scan
+    last_record_offset: int = 0
+    last_store_ms: int = 0
+    cut_bytes: int = 0  # behind the end of the log, saved to cut_path
+    cut_path: str | None = None
+    damaged: list[tuple[int, int]] = field(default_factory=list)  # log ranges that had been durable and cannot be read
+    rebuilt_queues: int = 0  # queues made anew from the whole log
+    problems: list[str] = field(default_factory=list)  # everything odd, in words
+    table: QueueTable | None = None
+    dirty_queues: list[ConsumeQueue] = field(default_factory=list)
+
+
+def recover(
+    settings: StoreSettings,
+    disk: Disk,
+    log: CommitLog,
+    files: QueueFiles,
+    index: KeyIndex | None,
+    queue_of: Callable[[str, int], ConsumeQueue],
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
+    now_ms: int,
+) -> RecoveryReport:
+    recovery = _Recovery(settings, disk, log, files, index, queue_of, checkpoint, clean, now_ms)
+    return recovery.run()
+
+
+class _Recovery:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        log: CommitLog,
+        files: QueueFiles,
+        index: KeyIndex | None,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        checkpoint: Checkpoint,
+        clean: bool,
+        now_ms: int,
+    ) -> None:
+        self.disk = disk
+        self.log = log
+        self.files = files
+        self.index = index
+        self.queue_of = queue_of
+        self.checkpoint = checkpoint
+        self.now_ms = now_ms
+        self.root = settings.store_path_root_dir
+        self.check_crc = settings.check_crc_on_recover
+        self.delay_levels_ms = delay_levels_ms(settings.message_delay_level)
+        self.report = RecoveryReport(clean)
+        self.queues: dict[ConsumeQueue, int] = {}  # every queue, and from which log offset on it takes entries
+        self.last_end: dict[ConsumeQueue, int] = {}  # where the record of its last stored entry ends
+        self.changed: set[ConsumeQueue] = set()
+        self.table: QueueTable | None = None
+
+    def run(self) -> RecoveryReport:
+        report, log = self.report, self.log
+        report.problems += log.load()
+        self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"))
+        if self.table is None:
+            start, mark = self._begin_without_table()
+        else:
+            start, mark = self._begin_with_table(self.table)
+        index_start = self._open_index()
+        end = self._lost_end()
+        if end is None:
+            end = self._scan_until_complete(min(start, index_start), mark)
+            self._cut(end)
+        report.log_min = log.min_offset if log.segments else end
+        report.log_end = end
+        self._settle_queues(end)
+        if self.index is not None and self.index.next_offset > end:
+            self.index.truncate_to(end)
+        return report
+
+    # Where to begin
+
+    def _begin_with_table(self, table: QueueTable) -> tuple[int, int]:
+        start = max(table.derived_offset, self.log.min_offset)
+        stored = set(self.files.stored_queues())
+        for topic, queue_id in sorted(stored | set(table.counts)):
+            queue = self._known(topic, queue_id)
+            if queue is None:
+                continue
+            self.queues[queue] = start
+            wrong = self.files.load(queue) if (topic, queue_id) in stored else []
+            count = table.counts.get((topic, queue_id), 0)
+            self._keep(queue, count)
+            if count and not wrong and not self._has_entry(queue, count - 1):
+                wrong.append(f"{self.files.directory(queue)}: entry {count - 1} is missing")
+            if wrong:
+                self.report.problems += wrong
+                self._rebuild(queue)
+                start = self.log.min_offset
+        return start, max(table.derived_offset, self.checkpoint.flushed_offset)
+
+    def _begin_without_table(self) -> tuple[int, int]:
+        log = self.log
+        for topic, queue_id in list(self.files.stored_queues()):
+            queue = self._known(topic, queue_id)
+            if queue is not None:
+                wrong = self.files.load(queue)
+                self.report.problems += wrong
+                self.queues[queue] = log.min_offset
+                if wrong:
+                    self._rebuild(queue)
+        log_end = (max(log.segments) + 1) * log.segment_size if log.segments else 0
+        mark = self._dispatched_end(log_end) if self.report.clean else self._vouched_segment()
+        start = log.min_offset if log_end - log.min_offset <= _SCAN_ALL_UP_TO else max(mark, log.min_offset)
+        for queue in self.queues:
+            self.queues[queue] = start
+            self._keep(queue, self._count_below(queue, start))
+        return start, mark
+
+    def _dispatched_end(self, log_end: int) -> int:
+        """Where the record of the last consume-queue entry ends."""
+        end = self.log.min_offset
+        for queue in self.queues:
+            count = self._count_below(queue, log_end)
+            entry = self.files.entry(queue, count - 1) if count else None
+            if entry is not None and entry[1] != ABSENT_SIZE:
+                end = max(end, min(entry[0] + entry[1], log_end))
+        return end
+
+    def _vouched_segment(self) -> int:
+        """The newest segment whose first record is old enough for the checkpoint to vouch for everything before it."""
+        for number in sorted(self.log.segments, reverse=True):
+            base = number * self.log.segment_size
+            first = self._scan_at(base, 64 * 1024, one_record=True)
+            if len(first) and 0 < int(first.store_ms[0]) <= self.checkpoint.min_ms:
+                return base
+        return self.log.min_offset
+
+    def _open_index(self) -> int:
+        """Opens the key index; returns from which log offset on messages have to be added."""
+        index, table = self.index, self.table
+        if index is None:
+            return 1 << 63
+        names = set(self.disk.listdir(os.path.join(self.root, "index")))
+        self.report.problems += index.open(clean=self.report.clean, trusted_ms=self.checkpoint.index_msg_ms)
+        if table is None:
+            return self._last_indexed(index)
+        missing = [name for name in table.index_files if name not in names]
+        if missing:
+            self.report.problems.append(f"index files are missing, the index is made again: {', '.join(missing)}")
+            index.truncate_to(0)
+            return self.log.min_offset
+        if index.next_offset < table.index_last_offset:
+            return self._last_indexed(index)
+        if index.next_offset == table.index_last_offset and index.file_names:
+            # In doubt the index dropped its last message. The later ones, up to where the table speaks of, had no keys.
+            index.add_scan(self._scan_at(index.next_offset, 64 * 1024, one_record=True), self.now_ms)
+        return max(table.derived_offset, self.log.min_offset)
+
+    def _last_indexed(self, index: KeyIndex) -> int:
+        """The last record that is in the index: a place to begin a scan, unlike `next_offset`, which need not begin a record."""
+        return max(index.last_offset, self.log.min_offset) if index.file_names else self.log.min_offset
+
+    def _lost_end(self) -> int | None:
+        """Where to go on when the segment in which the log ended is not there any more; None in the ordinary case.
+
+        Log offsets are not used twice, and queues keep their numbering: appends begin with a new segment behind everything.
+        """
+        if self.table is None:
+            return None
+        size = self.log.segment_size
+        known_end = max(self.table.derived_offset, self.checkpoint.flushed_offset)
+        if known_end == 0 or (known_end <= self.log.min_offset and self.log.segments):
+            return None
+        if (known_end - 1) // size in self.log.segments:
+            return None
+        end = -(-known_end // size) * size
+        if self.log.segments:
+            end = max(end, (max(self.log.segments) + 1) * size)
+        self.report.problems.append(
+            f"the commit log ended at {known_end} and the file with that place is gone; new messages begin at {end}"
+        )
+        return end
+
+    # Scanning
+
+    def _scan_until_complete(self, start: int, mark: int) -> int:
+        """Scans; when a queue turns out to have lost entries, once more from the beginning for that queue."""
+        while True:
+            end, lost = self._scan(start, mark)
+            if not lost:
+                return end
+            start = self.log.min_offset
+            for queue in lost:
+                self.report.problems.append(f"{self.files.directory(queue)}: entries are missing, made again from the log")
+                self._rebuild(queue)
+
+    def _scan(self, start: int, mark: int) -> tuple[int, set[ConsumeQueue]]:
+        """Feeds every readable record from `start` on; returns the end of the log and the queues that lost entries."""
+        report, log = self.report, self.log
+        report.damaged.clear()
+        lost: set[ConsumeQueue] = set()
+        position, length = start, _CHUNK
+        while True:
+            segment = log.segment_at(position)
+            if (
+                segment is None
+                and position % log.segment_size == 0
+                and not any(n * log.segment_size > position for n in log.segments)
+            ):
+                return position, lost  # the log ends with a full segment
+            if segment is not None:
+                result = self._scan_at(position, length)
+                length = _CHUNK
+                if len(result):
+                    self._feed(result, lost)
+                    report.records += len(result)
+                    report.last_record_offset = int(result.offset[-1])
+                    report.last_store_ms = int(result.store_ms[-1])
+                position += result.end
+                report.scanned_bytes += result.end
+                if result.stop is Stop.END and max(result.needed, BLANK_SIZE) <= segment.end - position:
+                    length = max(_CHUNK, result.needed)
+                    continue
+                if result.stop is Stop.BLANK and self._blank_at(position) == segment.end - position:
+                    position = segment.end
+                    continue
+            found = next_record(log, position, mark, self.check_crc) if position < mark else None
+            if found is None:
+                return position, lost
+            report.damaged.append((position, found))
+            report.problems.append(f"the commit log cannot be read from {position} to {found}; the messages there are lost")
+            position = found
+
+    def _scan_at(self, position: int, length: int, *, one_record: bool = False) -> ScanResult:
+        data = self.log.read(position, length)
+        result = scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
+        if one_record:
+            if result.stop is Stop.END and not len(result) and result.needed > length:
+                data = self.log.read(position, result.needed)
+                return scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
+            if len(result) > 1:
+                data = data[: int(result.size[0])]
+                return scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
+        return result
+
+    def _blank_at(self, position: int) -> int:
+        data = self.log.read(position, BLANK_SIZE)
+        size, magic = BLANK.unpack(data) if len(data) == BLANK_SIZE else (0, 0)
+        return int(size) if magic == MAGIC_BLANK else -1
+
+    def _feed(self, result: ScanResult, lost: set[ConsumeQueue]) -> None:
+        if self.index is not None:
+            self.index.add_scan(result, self.now_ms)
+        dispatched = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
+        keys = (result.topic_id[dispatched] << 32) | (result.queue_id[dispatched] & 0xFFFFFFFF)
+        grouping = np.argsort(keys, kind="stable")
+        order = dispatched[grouping]
+        entries = np.empty(len(order), _ENTRY_TYPE)
+        entries["offset"] = offsets = result.offset[order]
+        entries["size"] = result.size[order]
+        entries["tags_code"] = result.tags_code[order]
+        data = entries.tobytes()
+        queue_offsets = result.queue_offset[order]
+        sorted_keys = keys[grouping]
+        bounds = [0, *(np.flatnonzero(sorted_keys[1:] != sorted_keys[:-1]) + 1).tolist(), len(order)]
+        for begin, end in itertools.pairwise(bounds):
+            if begin == end:
+                continue
+            first = order[begin]
+            queue = self._known(result.topics[int(result.topic_id[first])], int(result.queue_id[first]))
+            if queue is not None and queue not in lost:
+                self._extend(queue, queue_offsets[begin:end], offsets[begin:end], data[begin * UNIT : end * UNIT], lost)
+
+    def _extend(
+        self, queue: ConsumeQueue, queue_offsets: IntArray, offsets: IntArray, data: bytes, lost: set[ConsumeQueue]
+    ) -> None:
+        """Adds the entries of a run of records of one queue, in log order."""
+        since = self.queues.setdefault(queue, self.log.min_offset)
+        if int(offsets[0]) < since:
+            skipped = int(np.searchsorted(offsets, since))
+            if skipped == len(offsets):
+                return
+            queue_offsets, offsets, data = queue_offsets[skipped:], offsets[skipped:], data[skipped * UNIT :]
+        first, count = int(queue_offsets[0]), len(queue_offsets)
+        if int(queue_offsets[-1]) - first == count - 1 and (np.diff(queue_offsets) == 1).all():
+            known = queue.next_offset - first
+            if known > 0 and self._same_record(queue, first, int(offsets[0])):
+                data = data[known * UNIT :]
+                known = 0
+            if known == 0:
+                self._append(queue, data)
+                return
+        for i in range(count):
+            if not self._extend_by_one(queue, int(queue_offsets[i]), int(offsets[i]), data[i * UNIT : (i + 1) * UNIT]):
+                lost.add(queue)
+                return
+
+    def _extend_by_one(self, queue: ConsumeQueue, queue_offset: int, offset: int, entry: bytes) -> bool:
+        """False when the queue must have lost entries that were before this record."""
+        gap = queue_offset - queue.next_offset
+        if gap < 0:
+            if self._same_record(queue, queue_offset, offset):
+                return True
+            if queue_offset != 0:
+                self._complain(queue, f"record at {offset} claims queue offset {queue_offset}, taken already; left out")
+                return True
+            self.files.remove_all(queue)  # the topic was deleted and made again
+            queue.reset(0)
+        elif gap > 0:
+            empty = queue.lowest_entry() == queue.max_offset
+            if self.queues[queue] > self.log.min_offset:
+                return False
+            if empty:
+                self.files.remove_all(queue)
+                queue.reset(queue_offset)
+            elif gap > _LARGEST_GAP:
+                self._complain(queue, f"record at {offset} claims queue offset {queue_offset}, far ahead; left out")
+                return True
+            else:
+                self._complain(queue, f"queue offsets {queue.next_offset} to {queue_offset - 1} have no message")
+                self._append(queue, ENTRY.pack(offset, ABSENT_SIZE, 0) * gap)
+        self._append(queue, entry)
+        return True
+
+    def _append(self, queue: ConsumeQueue, entries: bytes) -> None:
+        if not entries:
+            return
+        queue.tail += entries
+        queue.next_offset += len(entries) // UNIT
+        queue.max_offset = queue.next_offset
+        self.changed.add(queue)
+        if len(queue.tail) > _FLUSH_TAIL:
+            self.files.flush(queue)
+
+    def _same_record(self, queue: ConsumeQueue, queue_offset: int, offset: int) -> bool:
+        entry = queue.entry(queue_offset)
+        return entry is not None and entry[0] == offset and entry[1] != ABSENT_SIZE
+
+    # Queues
+
+    def _known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        try:
+            return self.queue_of(topic, queue_id)
+        except ValueError as error:
+            if str(error) not in self.report.problems:
+                self.report.problems.append(str(error))
+            return None
+
+    def _keep(self, queue: ConsumeQueue, count: int) -> None:
+        """The first `count` entries are good; nothing is known of later ones."""
+        queue.next_offset = queue.max_offset = queue.written = queue.tail_start = count
+        queue.tail = bytearray()
+
+    def _has_entry(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        entry = self.files.entry(queue, queue_offset)
+        if entry is None or entry[1] <= 0:
+            return False
+        self.last_end[queue] = entry[0] + entry[1] if entry[1] != ABSENT_SIZE else entry[0]
+        return True
+
+    def _rebuild(self, queue: ConsumeQueue) -> None:
+        """The queue's files cannot be relied on: they go, and the whole log is asked."""
+        self.files.remove_all(queue)
+        queue.reset(0)
+        self.queues[queue] = self.log.min_offset
+        self.report.rebuilt_queues += 1
+        self.changed.add(queue)
+
+    def _count_below(self, queue: ConsumeQueue, offset: int) -> int:
+        """How many entries there are whose records lie below a log offset: the queue offset of the first that does not."""
+        if queue.first_file < 0:
+            return 0
+        low, high = queue.first_file, queue.last_file + self.files.per_file
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.files.entry(queue, middle)
+            if entry is not None and entry[1] > 0 and 0 <= entry[0] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _settle_queues(self, end: int) -> None:
+        for queue in self.queues:
+            self._keep_numbering(queue)
+            if self.last_end.get(queue, 0) > end or queue in self.changed:
+                self._cut_queue(queue, end)
+            if queue in self.changed or not self.report.clean or self.table is None:
+                self.files.flush(queue)
+                self.files.clear_from(queue, queue.max_offset)
+            queue.correct_min(self.log.min_offset if self.log.segments else end)
+
+    def _keep_numbering(self, queue: ConsumeQueue) -> None:
+        """A queue whose messages are all gone goes on counting where the table says."""
+        counted = self.table.counts.get((queue.topic, queue.queue_id), 0) if self.table is not None else 0
+        if queue.max_offset == 0 and counted and queue not in self.last_end:
+            queue.reset(counted)
+
+    def _cut_queue(self, queue: ConsumeQueue, end: int) -> None:
+        """Takes entries back whose records do not lie below `end` as a whole."""
+        count = queue.max_offset
+        entry = queue.entry(count - 1)
+        if entry is not None and entry[0] >= end:
+            count = queue.first_at_or_after(end)
+            entry = queue.entry(count - 1)
+        if entry is not None and entry[1] != ABSENT_SIZE and entry[0] + entry[1] > end:
+            count -= 1
+        if count == queue.max_offset:
+            return
+        if count >= queue.tail_start:
+            del queue.tail[(count - queue.tail_start) * UNIT :]
+        else:
+            queue.tail = bytearray()
+            queue.tail_start = count
+        queue.next_offset = queue.max_offset = count
+        queue.written = min(queue.written, count)
+        self.changed.add(queue)
+
+    def _complain(self, queue: ConsumeQueue, text: str) -> None:
+        self.report.problems.append(f"{queue.topic} queue {queue.queue_id}: {text}")
+
+    # The end of the log
+
+    def _cut(self, end: int) -> None:
+        report = self.report
+        report.cut_bytes, report.cut_path = cut_log(
+            self.disk, self.log, end, os.path.join(self.root, "commitlog_cut"), self.now_ms
+        )
+        if report.cut_path is not None:
+            report.problems.append(
+                f"{report.cut_bytes} bytes behind the end {end} of the commit log are no records; saved to {report.cut_path}"
+            )
+        if report.records or report.cut_path is not None:
+            # What was read may still have been in the system's cache only; from here on it counts as durable.
+            self.log.sync(max(self.log.min_offset, end - report.scanned_bytes - report.cut_bytes), end)
