@@ -16,8 +16,10 @@ import orjson
 from firearrow.broker.answers import json_answer
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
+from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import PUT_TIME_EDGES, Snapshot
 from firearrow.settings import SettingError, as_properties, change, declared, format_properties, read_properties
+from firearrow.store.settings import StoreSettings
 from firearrow.wire.bodies import BrokerStatsData, BrokerStatsItem, DataVersion, HARuntimeInfo, KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response
@@ -32,13 +34,14 @@ _MAX_CHANGES = 1_000
 
 def handlers(broker: BrokerParts) -> dict[int, Handler]:
     targets = [broker.settings, broker.store_settings]
+    kinds = (BrokerSettings, StoreSettings)
     version = DataVersion(timestamp=broker.boot_ms)
 
     def update_broker_config(conn: Connection, request: Command, now_ms: int) -> bytes:
         nonlocal version
         wish = _read_wish(request)
         for key, text in wish.items():
-            known = [declaration for target in targets if (declaration := declared(type(target)).get(key)) is not None]
+            known = [declaration for kind in kinds if (declaration := declared(kind).get(key)) is not None]
             if known and not any(declaration.runtime for declaration in known):
                 raise Refused(
                     ResponseCode.NO_PERMISSION,
@@ -194,7 +197,10 @@ def _bytes(count: int) -> str:
     return f"{value:.1f} {unit}"
 
 
-_EDGE_NAMES = ["<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~"]
+_EDGE_NAMES = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s",
+    "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~",
+)  # fmt: skip
 assert len(_EDGE_NAMES) == len(PUT_TIME_EDGES) + 1
 
 

@@ -65,6 +65,9 @@ class BrokerParts:
     register_all: Callable[[], None] = field(default=lambda: None)  # the whole topic table, to every name server, soon
     wake_queue: Callable[[str, int], None] = field(default=lambda topic, queue_id: None)  # its held pulls look again
 
+    def __post_init__(self) -> None:
+        self.topics.group_exists = lambda group: self.groups.find_or_create(group) is not None
+
     @property
     def name(self) -> str:
         return self.settings.broker_name

@@ -56,16 +56,14 @@ Save = Callable[[dict[str, Any]], None]
 class TopicTable:
     """`listeners` are called with (topic, its new config), or (topic, None) when it was deleted."""
 
-    def __init__(
-        self, settings: BrokerSettings, save: Save = lambda table: None, group_exists: Callable[[str], bool] = lambda group: True
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
         self.listeners: list[Listener] = []
+        self.group_exists: Callable[[str], bool] = lambda group: True  # asked before a group's retry topic is made by a send
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
         self._save = save
-        self._group_exists = group_exists
 
     # Reading.
 
@@ -132,7 +130,7 @@ class TopicTable:
         if config is not None:
             return config
         _check_new_name(topic)
-        if topic.startswith(RETRY_PREFIX) and not self._group_exists(topic.removeprefix(RETRY_PREFIX)):
+        if topic.startswith(RETRY_PREFIX) and not self.group_exists(topic.removeprefix(RETRY_PREFIX)):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}: its retry topic is not made",

@@ -1,0 +1,79 @@
+"""The broker's settings: Apache's names and defaults, the ranges, what may change while running."""
+
+from __future__ import annotations
+
+import pytest
+
+from firearrow.apache_keys import APACHE_KEYS
+from firearrow.broker.settings import BrokerSettings
+from firearrow.settings import SettingError, apply, as_properties, change, declared
+
+
+def test_every_setting_is_spelled_as_apache_spells_it() -> None:
+    assert [key for key in declared(BrokerSettings) if key not in APACHE_KEYS] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("brokerClusterName", "DefaultCluster"),
+        ("brokerId", "0"),
+        ("listenPort", "10911"),
+        ("brokerPermission", "6"),
+        ("registerNameServerPeriod", "30000"),
+        ("autoCreateTopicEnable", "true"),
+        ("autoCreateSubscriptionGroup", "true"),
+        ("defaultTopicQueueNums", "8"),
+        ("enablePropertyFilter", "true"),
+        ("flushConsumerOffsetInterval", "5000"),
+        ("waitTimeMillsInSendQueue", "200"),
+        ("osPageCacheBusyTimeOutMills", "1000"),
+        ("longPollingEnable", "true"),
+        ("traceTopicEnable", "false"),
+        ("regionId", "DefaultRegion"),
+        ("useServerSideResetOffset", "true"),
+    ],
+)
+def test_defaults(key: str, default: str) -> None:
+    assert as_properties([BrokerSettings()])[key] == default
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("brokerName", "a.b"),
+        ("brokerName", "../x"),
+        ("brokerClusterName", ""),
+        ("listenPort", "2"),
+        ("listenPort", "65536"),
+        ("brokerId", "1"),
+        ("brokerRole", "SLAVE"),
+        ("messageDelayLevel", "1s soon"),
+        ("messageDelayLevel", ""),
+        ("defaultTopicQueueNums", "0"),
+        ("brokerPermission", "9"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_and_change_nothing(key: str, value: str) -> None:
+    settings = BrokerSettings()
+    with pytest.raises(SettingError) as caught:
+        apply([settings], {"regionId": "R", key: value})
+    assert caught.value.key == key
+    assert settings == BrokerSettings()
+
+
+@pytest.mark.parametrize(
+    "key", ["brokerName", "brokerIP1", "listenPort", "namesrvAddr", "brokerClusterName", "messageDelayLevel"]
+)
+def test_identity_and_addresses_never_change_while_running(key: str) -> None:
+    with pytest.raises(SettingError, match="restart"):
+        change([BrokerSettings()], {key: "x"})
+
+
+def test_the_default_name_can_be_a_topic() -> None:
+    BrokerSettings().check()
+
+
+def test_delay_levels_are_counted() -> None:
+    assert BrokerSettings().delay_level_count() == 18
+    assert BrokerSettings(message_delay_level="1s 2m 3h").delay_level_count() == 3
