@@ -33,7 +33,8 @@ class Flow:
         if in_flight > settings.send_thread_pool_queue_capacity:
             return (
                 f"[OVERLOAD]system busy, start flow control for a while: {in_flight} sends of this connection are unanswered, "
-                f"sendThreadPoolQueueCapacity is {settings.send_thread_pool_queue_capacity}; wait for answers, or use more connections"
+                f"sendThreadPoolQueueCapacity is {settings.send_thread_pool_queue_capacity}; "
+                "wait for answers, or use more connections"
             )
         if flushing_since_ms is not None and now_ms - flushing_since_ms > settings.os_page_cache_busy_time_out_mills:
             return (

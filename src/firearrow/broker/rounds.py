@@ -42,7 +42,13 @@ class Rounds:
     """`arrived(queue, first, end)` is called when messages have become readable in a queue where somebody waits."""
 
     def __init__(
-        self, store: MessageStore, sends: Sends, arrived: Callable[[ConsumeQueue, int, int], None], *, sync_flush: bool, flush_timeout_ms: int
+        self,
+        store: MessageStore,
+        sends: Sends,
+        arrived: Callable[[ConsumeQueue, int, int], None],
+        *,
+        sync_flush: bool,
+        flush_timeout_ms: int,
     ) -> None:
         self._store = store
         self._sends = sends
@@ -52,8 +58,9 @@ class Rounds:
         self._waiting: deque[WaitingGroup] = deque()
 
     @property
-    def unflushed(self) -> bool:
-        return bool(self._waiting)
+    def flushing_since_ms(self) -> int | None:
+        """Since when the oldest group waits for the disk; None: nothing waits."""
+        return self._waiting[0].written_ms if self._waiting else None
 
     def end_round(self, now_ms: int) -> None:
         """Writes what the round appended."""
@@ -63,13 +70,12 @@ class Rounds:
         try:
             group = self._store.write_out()
         except StoreError as error:
-            _fail(replies + early, f"{error}")
+            _fail(replies + early, str(error))
             return
         if group is None:
             return
         if self._sync_flush:
             self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
-            self._store.request_flush(group.end_offset)
         else:
             self._confirm(group.end_offset)
             answer(replies)
@@ -126,4 +132,5 @@ def answer(replies: Sequence[Reply]) -> None:
 
 
 def _fail(replies: list[Reply], reason: str) -> None:
-    answer([Reply(conn, request, encode_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, reason)) for conn, request, _ in replies])
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+    answer([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])

@@ -1,0 +1,139 @@
+"""Who deals with a request: the service behind the broker's listeners.
+
+Sends and pulls have paths of their own; everything else is a handler in a table. The requests of a read are served in the
+order they came, in one pass. What the sends among them appended is written when the round is over (rounds.py): `call_soon`
+runs after every connection that had data ready has been served.
+
+A peer's fault is answered with a code and a reason; a fault of ours is answered with code 1 and logged. Either way the
+connection stays up, and so do the requests behind the bad one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from firearrow.broker import clients
+from firearrow.broker.flow import Flow
+from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.pull import Pulls
+from firearrow.broker.refused import Refused
+from firearrow.broker.rounds import Rounds
+from firearrow.broker.send import Sends
+from firearrow.net.server import Connection
+from firearrow.store.errors import StoreError
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command, encode_response
+from firearrow.wire.errors import HeaderError, ProtocolError
+
+log = logging.getLogger("firearrow.broker")
+
+_SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+_PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ConnectionState:
+    """What the dispatcher keeps with a connection."""
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        self.in_flight = 0  # sends that are not answered yet
+
+
+class Dispatch:
+    """The service behind the broker's listeners."""
+
+    def __init__(
+        self, parts: BrokerParts, handlers: dict[int, Handler], sends: Sends, pulls: Pulls, rounds: Rounds, flow: Flow
+    ) -> None:
+        self._parts = parts
+        self._handlers = handlers
+        self._sends = sends
+        self._pulls = pulls
+        self._rounds = rounds
+        self._flow = flow
+        self._round_started_ms = 0  # 0: no round is open
+        self._stopping = False
+        self._call_soon = asyncio.get_running_loop().call_soon
+
+    def connected(self, conn: Connection) -> None:
+        conn.state = ConnectionState()
+
+    def disconnected(self, conn: Connection) -> None:
+        clients.connection_closed(self._parts, conn)
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        now = now_ms()
+        refused: Refused | None = None
+        judged = False  # whether the broker takes sends at all is asked once per read
+        for request in commands:
+            code = request.code
+            try:
+                if code in _SENDS:
+                    if not judged:
+                        judged = True
+                        refused = self._refuse_sends(conn, now)
+                    if refused is not None:
+                        raise refused
+                    self._sends.send(conn, request, now)
+                    if not request.flag & 2:
+                        conn.state.in_flight += 1
+                    if not self._round_started_ms:
+                        self._round_started_ms = now
+                        self._call_soon(self._end_round)
+                    continue
+                if code in _PULLS:
+                    response = self._pulls.pull(conn, request, now)
+                else:
+                    handler = self._handlers.get(code)
+                    if handler is None:
+                        raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+                    response = handler(conn, request, now)
+            except Exception as error:
+                response = _error_response(conn, request, error)
+            if response is not None and not request.flag & 2:
+                conn.write(response)
+
+    def stop_sends(self) -> None:
+        """No send is taken from now on; what was taken is written."""
+        self._stopping = True
+        if self._round_started_ms:
+            self._end_round()
+
+    def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
+        store = self._parts.store
+        if self._stopping:
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; send to another one")
+        if not store.writable:
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal or "the store takes no messages")
+        busy = self._flow.refusal(now, conn.state.in_flight, self._rounds.flushing_since_ms)
+        return None if busy is None else Refused(ResponseCode.SYSTEM_BUSY, busy)
+
+    def _end_round(self) -> None:
+        started, self._round_started_ms = self._round_started_ms, 0
+        if not started:
+            return  # ended early by `stop_sends`
+        now = now_ms()
+        self._rounds.end_round(now)
+        self._flow.round_took(started, now_ms())
+
+
+def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:
+    """The peer's fault is answered with a reason; ours is logged too."""
+    if isinstance(error, Refused):
+        return encode_response(request, error.code, error.remark, error.ext)
+    if isinstance(error, HeaderError):
+        return encode_response(request, ResponseCode.INVALID_PARAMETER, f"request {request.code}: {error}")
+    if isinstance(error, ProtocolError):
+        return encode_response(request, ResponseCode.MESSAGE_ILLEGAL, f"request {request.code}: {error}")
+    if isinstance(error, StoreError):
+        return encode_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+    log.error("request %d from %s failed", request.code, conn.peer, exc_info=error)
+    text = f"request {request.code} failed in the broker: {type(error).__name__}: {error}"
+    return encode_response(request, ResponseCode.SYSTEM_ERROR, text)

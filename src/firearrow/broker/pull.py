@@ -1,0 +1,221 @@
+"""Pulls (11, 361): what a consumer may read, what it gets, and when it has to wait.
+
+A pull passes three gates. *May it?* (group, topic, queue, subscription: `_check`.) *Is there something?* (`_read`: the store
+looks, the result becomes a code.) *If not, may it wait?* (held until a message arrives, see held_pulls.py.) A pull that was
+held goes through the second gate once more and is then answered whatever comes out.
+
+    store's status                                        code                      nextBeginOffset
+    FOUND                                                 0   SUCCESS               after the last entry looked at
+    NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING              20  PULL_RETRY_IMMEDIATELY  after the last entry looked at
+    OFFSET_OVERFLOW_ONE, OFFSET_FOUND_NULL                19  PULL_NOT_FOUND        the offset asked for (held first)
+    NO_MESSAGE_IN_QUEUE, NO_MATCHED_LOGIC_QUEUE           19 at offset 0, else 21   0
+    OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED     the queue's min, its max
+    OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED     where it was moved to
+
+A pull without an expression is filtered by the subscription of the group's heartbeat. When the pull is newer than that
+heartbeat (the two travel independently), filtering by the old tags could skip messages that the consumer wants now, and
+refusing it would stall the consumer: such a pull is served unfiltered, since clients compare the tags themselves.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from firearrow.broker import subscription
+from firearrow.broker.held_pulls import HeldPull, HeldPulls
+from firearrow.broker.parts import BrokerParts
+from firearrow.broker.refused import Refused
+from firearrow.net.server import Connection
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.reader import GetResult, GetStatus
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.codes import VERSION, ResponseCode
+from firearrow.wire.command import Command, encode_response
+from firearrow.wire.headers_client import PullMessageRequestHeader
+
+PERM_READ = 4
+COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
+MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
+
+_LENGTHS = struct.Struct(">II")
+_RESPONSE = (
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
+    b'"minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%b",'
+    b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION
+)
+_RETRY = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
+_NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
+_EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull that may be served."""
+
+    conn: Connection
+    request: Command
+    header: PullMessageRequestHeader
+    topic: TopicConfig
+    group_sys_flag: int
+    queue: ConsumeQueue
+    tag_codes: frozenset[int] | None
+
+
+class Pulls:
+    def __init__(self, parts: BrokerParts, held: HeldPulls) -> None:
+        self._parts = parts
+        self._held = held
+
+    def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
+        """The answer, or None when the pull is held."""
+        header = PullMessageRequestHeader.decode(request.ext)
+        pull = self._check(conn, request, header, now_ms)
+        offsets = self._parts.offsets
+        reset = offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None:
+            return self._moved(pull, reset)
+        if header.sys_flag & COMMIT_OFFSET:
+            offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
+        result = self._read(pull)
+        code = _code(result.status, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND and not request.flag & 2:
+            self._hold(pull, now_ms)
+            return None
+        return self._answer(pull, code, result)
+
+    def again(self, held: HeldPull) -> None:
+        """Answers a pull that was held: messages have arrived, or its time is up."""
+        pull: Pull = held.answer_to
+        if pull.conn.closed:
+            return
+        header = pull.header
+        reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None:
+            pull.conn.write(self._moved(pull, reset))
+            return
+        result = self._read(pull)
+        pull.conn.write(self._answer(pull, _code(result.status, header.queue_offset), result))
+
+    def _hold(self, pull: Pull, now_ms: int) -> None:
+        settings = self._parts.settings
+        wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
+        deadline_ms = now_ms + min(max(wait_ms, 0), MAX_SUSPEND_MS)
+        self._held.hold(HeldPull(pull.queue, pull.header.queue_offset, deadline_ms, pull.tag_codes, pull))
+
+    def _check(self, conn: Connection, request: Command, header: PullMessageRequestHeader, now_ms: int) -> Pull:
+        parts = self._parts
+        if not parts.settings.broker_permission & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {parts.name} is not readable: brokerPermission is {parts.settings.broker_permission}, 4 is needed",
+                {"forbiddenType": 1},
+            )
+        group = parts.groups.must_find(header.consumer_group, now_ms)
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group {group.group_name} may not consume: its consumeEnable is false",
+                {"forbiddenType": 2},
+            )
+        topic = parts.topics.find(header.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.perm & PERM_READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic {header.topic} has permission {topic.perm} and cannot be read",
+                {"forbiddenType": 3},
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{conn.peer}]",
+            )
+        if parts.groups.forbidden(header.consumer_group, header.topic):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group {header.consumer_group} may not read topic {header.topic}: an operator has forbidden it",
+                {"forbiddenType": 5},
+            )
+        tag_codes = self._tag_codes(header, group.consume_broadcast_enable)
+        queue = parts.store.queue(header.topic, header.queue_id)
+        return Pull(conn, request, header, topic, group.group_sys_flag, queue, tag_codes)
+
+    def _tag_codes(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> frozenset[int] | None:
+        clients = self._parts.clients
+        group, topic = header.consumer_group, header.topic
+        if header.sys_flag & SUBSCRIPTION:
+            wanted = subscription.build(topic, header.subscription, header.sub_version, header.expression_type)
+        else:
+            known = clients.consumer_group(group)
+            if known is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    f"the consumer group [{group}] is not registered here: its heartbeat has not come yet",
+                )
+            if known.broadcasting and not broadcast_enabled:
+                raise Refused(
+                    ResponseCode.NO_PERMISSION,
+                    f"the consumer group [{group}] may not consume by broadcasting: its consumeBroadcastEnable is false",
+                    {"forbiddenType": 4},
+                )
+            found = clients.seen_in_pull(group, topic, header.sub_version, None, header.expression_type)
+            if found is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer group [{group}] is not subscribed to topic {topic}"
+                )
+            wanted = found
+        if (wanted.expression_type or subscription.TAG) != subscription.TAG:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker does not support consumers that filter by {wanted.expression_type}; use a tag expression",
+            )
+        return clients.tag_codes(group, wanted)
+
+    def _read(self, pull: Pull) -> GetResult:
+        header = pull.header
+        return self._parts.store.get_messages(pull.queue, header.queue_offset, header.max_msg_nums, tag_codes=pull.tag_codes)
+
+    def _moved(self, pull: Pull, offset: int) -> bytes:
+        nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, pull.queue.min_offset, pull.queue.max_offset)
+        return self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
+
+    def _answer(self, pull: Pull, code: int, result: GetResult, remark: str | None = None) -> bytes:
+        request = pull.request
+        suggested = 1 if result.suggest_slave and self._parts.settings.slave_read_enable else 0
+        if code == ResponseCode.SUCCESS:
+            header, body = pull.header, result.body
+            self._parts.stats.got(header.consumer_group, header.topic, result.count, len(body))
+            self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
+        else:
+            body = b""
+            self._parts.stats.missed()
+        if request.binary:
+            ext = {"nextBeginOffset": result.next_begin_offset, "minOffset": result.min_offset, "maxOffset": result.max_offset}
+            ext |= {"topicSysFlag": pull.topic.topic_sys_flag, "groupSysFlag": pull.group_sys_flag}
+            ext |= {"suggestWhichBrokerId": suggested}
+            return encode_response(request, code, remark or result.status.value, ext, body)
+        head = _RESPONSE % (
+            code,
+            suggested,
+            pull.group_sys_flag,
+            result.next_begin_offset,
+            result.max_offset,
+            result.min_offset,
+            pull.topic.topic_sys_flag,
+            request.opaque,
+            (remark or result.status.value).encode(),
+        )
+        return b"".join((_LENGTHS.pack(len(head) + 4 + len(body), len(head)), head, body))
+
+
+def _code(status: GetStatus, asked_offset: int) -> ResponseCode:
+    if status is GetStatus.FOUND:
+        return ResponseCode.SUCCESS
+    if status in _RETRY:
+        return ResponseCode.PULL_RETRY_IMMEDIATELY
+    if status in _NOT_FOUND or (status in _EMPTY and asked_offset == 0):
+        return ResponseCode.PULL_NOT_FOUND
+    return ResponseCode.PULL_OFFSET_MOVED

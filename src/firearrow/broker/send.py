@@ -1,0 +1,281 @@
+"""Sends (10, 310, 320): a request in, one or many records appended, a reply kept until they are durable.
+
+A request is checked, its record is handed to the store, and its reply is built at once, because everything the reply says
+(queue, offset, message id) is known the moment the record has its place in the log. The reply is only *kept*: the broker
+writes the records of a whole event-loop round with one system call, and lets the replies go when the log is as durable as
+the settings ask for. Nobody ever hears of a message that is not stored.
+
+    request --check--> record in the store's pending group --+--> written --(sync flush)--> on disk --> reply leaves
+                       reply in `Sends.replies` -------------+
+
+This is the hottest code of the broker. What makes it quick: a topic is looked up and judged once, and then remembered as a
+`SendTarget` until it changes; properties are searched, not parsed; the reply is one `%` on bytes.
+
+The broker adds to a single message's properties: UNIQ_KEY if the client sent none, MSG_REGION, TRACE_ON and CLUSTER. The
+messages of a batch are stored with the properties they came with.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from typing import NamedTuple
+
+import orjson
+
+from firearrow.broker.parts import BrokerParts
+from firearrow.broker.refused import Refused
+from firearrow.net.server import Connection
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.wire import batch, properties
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.codes import VERSION, ResponseCode
+from firearrow.wire.command import Command, encode_response
+from firearrow.wire.headers_client import SendMessageRequestHeader
+from firearrow.wire.ids import UniqueKeys, host_bytes
+from firearrow.wire.javahash import tags_code
+from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
+
+PERM_WRITE = 2
+MAX_PROPERTIES = 32767
+BORN_HOST_V6 = 0x10
+STORED_FLAGS = 0x70F  # what a client may say in sysFlag: compression and its type, multi tags, transaction. The rest is ours
+
+_LENGTHS = struct.Struct(">II")
+
+
+def _tags_code(raw: bytes) -> int:
+    tags = properties.find(raw, b"TAGS")
+    return 0 if tags is None else tags_code(tags.decode())
+
+
+class Reply(NamedTuple):
+    conn: Connection
+    request: Command
+    data: bytes
+
+    def with_code(self, code: int) -> Reply:
+        """The same answer under another code: 10, 11 and 12 carry what success carries."""
+        data = self.data
+        if self.request.binary:
+            return Reply(self.conn, self.request, data[:8] + struct.pack(">h", code) + data[10:])
+        header = data[8:].replace(b'{"code":0,', b'{"code":%d,' % code, 1)
+        return Reply(self.conn, self.request, _LENGTHS.pack(len(header) + 4, len(header)) + header)
+
+
+class SendTarget:
+    """A topic as the send path needs it: judged once, good until the topic changes."""
+
+    __slots__ = ("config", "put", "queues", "write_queues")
+
+    def __init__(self, config: TopicConfig, parts: BrokerParts) -> None:
+        ids = max(config.read_queue_nums, config.write_queue_nums)
+        self.config = config
+        self.queues: list[ConsumeQueue | None] = [None] * ids  # index = queue id; looked up at the queue's first message
+        self.write_queues = config.write_queue_nums
+        self.put = parts.stats.topic_put(config.topic_name)
+
+
+class Sends:
+    def __init__(self, parts: BrokerParts) -> None:
+        self.replies: list[Reply] = []  # of this round: leave when what they speak of is durable
+        self.early_replies: list[Reply] = []  # of messages sent with WAIT=false: leave when it is written
+        self._parts = parts
+        self._store = parts.store
+        self._targets: dict[str, SendTarget] = {}
+        self._max_body = parts.store_settings.max_message_size
+        region = parts.settings.region_id
+        self._trace = "true" if parts.settings.trace_on else "false"
+        stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
+        self._stamps = stamps
+        self._stamp_block = properties.encode(stamps)
+        # Bytes, formatted with %: {region} and {version} never change, so they are put in once, here.
+        self._reply = (
+            b'{"code":0,"extFields":{"queueId":"%d","transactionId":%b,"msgId":"%b","TRACE_ON":"'
+            + self._trace.encode()
+            + b'","MSG_REGION":'
+            + orjson.dumps(region).replace(b"%", b"%%")
+            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
+            + b"%d}" % VERSION
+        )
+        ip, _, port = parts.address.rpartition(":")
+        self._unique_keys = UniqueKeys(ip, os.getpid())
+        self._msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
+
+    def forget(self, topic: str) -> None:
+        """The topic was changed or deleted: judge it anew at the next send."""
+        self._targets.pop(topic, None)
+
+    def send(self, conn: Connection, request: Command, now_ms: int) -> None:
+        """Appends what the request carries and keeps its reply. Raises Refused or HeaderError, and then nothing was appended."""
+        header = SendMessageRequestHeader.decode(request.ext)
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._judge(header, now_ms)
+        queue = self._choose_queue(target, header.queue_id)
+        if header.batch:
+            self._send_batch(conn, request, header, target, queue, now_ms)
+        else:
+            self._send_one(conn, request, header, target, queue, now_ms)
+
+    def _send_one(
+        self,
+        conn: Connection,
+        request: Command,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        now_ms: int,
+    ) -> None:
+        body = request.body
+        if not body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body; send at least one byte")
+        if len(body) > self._max_body:
+            raise self._too_large(len(body))
+        raw = header.properties.encode()
+        if b"MSG_REGION\x01" in raw:
+            raw = self._without_stamps(raw)
+        if raw and raw[-1] != 2:
+            raw += b"\x02"  # 4.9 clients leave the last separator out
+        unique_key = properties.find(raw, b"UNIQ_KEY")
+        if unique_key is None:
+            unique_key = self._unique_keys.next(now_ms).encode()
+            raw += b"UNIQ_KEY\x01%b\x02" % unique_key
+        tags = properties.find(raw, b"TAGS")
+        raw += self._stamp_block
+        if len(raw) > MAX_PROPERTIES:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
+                "send fewer or shorter ones",
+            )
+        queue_offset = queue.next_offset
+        offset = self._store.append(
+            queue,
+            body,
+            raw,
+            0 if tags is None else tags_code(tags.decode()),
+            flag=header.flag,
+            sys_flag=header.sys_flag & STORED_FLAGS | (BORN_HOST_V6 if len(conn.peer_host) > 8 else 0),
+            born_ms=header.born_timestamp,
+            born_host=conn.peer_host,
+            store_ms=now_ms,
+            reconsume_times=header.reconsume_times,
+        )
+        target.put.nums += 1
+        target.put.size += len(body)
+        if request.flag & 2:
+            return
+        reply = Reply(conn, request, self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key))
+        if b"WAIT\x01false\x02" in raw:
+            self.early_replies.append(reply)
+        else:
+            self.replies.append(reply)
+
+    def _send_batch(
+        self,
+        conn: Connection,
+        request: Command,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        now_ms: int,
+    ) -> None:
+        if len(request.body) > self._max_body:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"message body size exceeded: the batch has {len(request.body)} bytes, maxMessageSize is {self._max_body}; "
+                "send smaller batches",
+            )
+        if header.topic.startswith(RETRY_PREFIX):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {header.topic}; send single messages"
+            )
+        messages = [(flag, body, raw, _tags_code(raw)) for flag, body, raw in batch.split(request.body)]
+        if not messages:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
+        queue_offset = queue.next_offset
+        offsets = self._store.append_batch(
+            queue,
+            messages,
+            sys_flag=header.sys_flag & STORED_FLAGS | (BORN_HOST_V6 if len(conn.peer_host) > 8 else 0),
+            born_ms=header.born_timestamp,
+            born_host=conn.peer_host,
+            store_ms=now_ms,
+            reconsume_times=header.reconsume_times,
+        )
+        target.put.nums += len(messages)
+        target.put.size += len(request.body)
+        if request.flag & 2:
+            return
+        raw = header.properties.encode()
+        unique_key = properties.find(raw, b"UNIQ_KEY") or b""
+        msg_ids = b",".join([self._msg_id % offset for offset in offsets])
+        reply = Reply(conn, request, self._success(request, queue.queue_id, queue_offset, msg_ids, unique_key))
+        if b"WAIT\x01false" in raw:
+            self.early_replies.append(reply)
+        else:
+            self.replies.append(reply)
+
+    def _success(self, request: Command, queue_id: int, queue_offset: int, msg_id: bytes, unique_key: bytes) -> bytes:
+        if request.binary:
+            ext: dict[str, str | int] = {"queueId": queue_id, "queueOffset": queue_offset, "msgId": msg_id.decode()}
+            ext |= {"transactionId": unique_key.decode(), "TRACE_ON": self._trace, "MSG_REGION": self._stamps["MSG_REGION"]}
+            return encode_response(request, ResponseCode.SUCCESS, None, ext)
+        # An id of letters and digits needs no escaping; anything else goes through the JSON writer.
+        quoted = b'"%b"' % unique_key if unique_key.isalnum() else orjson.dumps(unique_key.decode())
+        header = self._reply % (queue_id, quoted, msg_id, queue_offset, request.opaque)
+        return _LENGTHS.pack(len(header) + 4, len(header)) + header
+
+    def _judge(self, header: SendMessageRequestHeader, now_ms: int) -> SendTarget:
+        topic = header.topic
+        if topic in NOT_SENDABLE_TOPICS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic {topic} is the broker's own; clients cannot send to it")
+        parts = self._parts
+        config = parts.topics.find(topic)
+        if config is None:
+            if topic.startswith(RETRY_PREFIX):
+                parts.groups.must_find(topic[len(RETRY_PREFIX) :], now_ms)
+            config = parts.topics.create_in_send(
+                topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=header.unit_mode
+            )
+        if not config.perm & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic {config.topic_name} has permission {config.perm} and takes no messages; "
+                f"allow writing with: mqadmin updateTopicPerm -t {config.topic_name} -p 6",
+            )
+        target = self._targets[header.topic] = SendTarget(config, self._parts)
+        return target
+
+    def _choose_queue(self, target: SendTarget, queue_id: int) -> ConsumeQueue:
+        if queue_id < 0 and target.write_queues > 0:
+            queue_id = random.randrange(target.write_queues)
+        if not 0 <= queue_id < len(target.queues):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} is illegal for topic {target.config.topic_name}: it has {target.config.write_queue_nums} "
+                f"write and {target.config.read_queue_nums} read queues; send to 0..{len(target.queues) - 1}",
+            )
+        queue = target.queues[queue_id]
+        if queue is None:
+            queue = target.queues[queue_id] = self._store.queue(target.config.topic_name, queue_id)
+        return queue
+
+    def _without_stamps(self, raw: bytes) -> bytes:
+        """A message that was consumed and is sent on brings all the stamps of its first broker along: they are made anew.
+
+        A stamp that a client made up by itself may stay: of two properties of one name the later counts, and ours is later.
+        """
+        kept = properties.parse(raw)
+        for name in (*self._stamps, "POP_CK"):
+            kept.pop(name, None)
+        return properties.encode(kept)
+
+    def _too_large(self, size: int) -> Refused:
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: its body has {size} bytes, maxMessageSize is {self._max_body}; "
+            "send less, or raise maxMessageSize",
+        )

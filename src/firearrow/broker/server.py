@@ -1,0 +1,242 @@
+"""The broker: store, tables, duties and sockets, put together, started, kept going and stopped.
+
+    start   lock and recover the store -> read config/*.json -> open both ports -> register at the name servers
+    tick    every 100 ms: held pulls whose time is up, flushes that take too long, the store's housekeeping, tables to save,
+            clients that fell silent
+    stop    unregister -> no more connections -> everything appended is written, flushed and answered -> tables, store closed
+
+One event loop does all of it. The ordinary port and the fast port (two below it) serve the same requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query
+from firearrow.broker.clients import ClientTable
+from firearrow.broker.config_files import ConfigFiles
+from firearrow.broker.dispatch import Dispatch, now_ms
+from firearrow.broker.flow import Flow
+from firearrow.broker.groups import GroupTable
+from firearrow.broker.held_pulls import HeldPulls
+from firearrow.broker.locks import QueueLocks
+from firearrow.broker.offsets import OffsetTable
+from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.pull import Pulls
+from firearrow.broker.registration import Identity, Registration
+from firearrow.broker.request_modes import RequestModes
+from firearrow.broker.rounds import Rounds
+from firearrow.broker.send import Sends
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.stats import BrokerStats
+from firearrow.broker.topics import TopicTable
+from firearrow.net.server import Listener, bind_pair, serve
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.settings import StoreSettings
+from firearrow.store.store import MessageStore, MovedMin
+from firearrow.wire import fastjson
+from firearrow.wire.ids import host_bytes
+
+TICK_S = 0.1
+CLIENT_SCAN_MS = 10_000
+STATS_MS = 1_000
+
+log = logging.getLogger("firearrow.broker")
+
+
+class Broker:
+    """`settings.listen_port` 0 picks a free pair of ports. After `start`: `listen_port`, `advertised`."""
+
+    listen_port: int
+    advertised: str  # ip:port, what clients are told
+
+    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, *, namesrv_addrs: list[str]) -> None:
+        self.settings = settings
+        self.store_settings = store_settings
+        self.namesrv_addrs = namesrv_addrs
+        self._listeners: list[Listener] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_stats_ms = self._next_offsets_ms = self._next_scan_ms = 0
+
+    async def start(self) -> None:
+        settings = self.settings
+        sockets = bind_pair(settings.bind_address, settings.listen_port)
+        try:
+            self.listen_port = sockets[0].getsockname()[1]
+            ip = settings.broker_ip1 or settings.bind_address
+            self.advertised = f"{ip}:{self.listen_port}"
+            store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=now_ms)
+            report = store.open()
+            log.info("store %s opened: %s", self.store_settings.store_path_root_dir, report)
+            try:
+                self._assemble(store)
+                for sock in sockets:
+                    self._listeners.append(await serve(self._dispatch, sock=sock, idle_timeout_ms=self._idle_timeout_ms))
+            except BaseException:
+                store.close()
+                raise
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            raise
+        await self._registration.start()
+        self._tick()
+        # What exists now lives as long as the broker: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._registration.stop()
+        await self._answer_what_waits()
+        for listener in self._listeners:
+            await listener.close()
+        self._save_offsets_later()
+        self.parts.store.close()
+
+    @property
+    def _idle_timeout_ms(self) -> int:
+        return self.settings.server_channel_max_idle_time_seconds * 1000
+
+    @property
+    def _ha_address(self) -> str:
+        ip, _, _ = self.advertised.rpartition(":")
+        return f"{self.settings.broker_ip2 or ip}:{self.settings.ha_listen_port or self.listen_port + 1}"
+
+    # Putting together.
+
+    def _assemble(self, store: MessageStore) -> None:
+        settings, now, loop = self.settings, now_ms(), asyncio.get_running_loop()
+        config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
+        self.parts = parts = BrokerParts(
+            settings=settings,
+            store_settings=self.store_settings,
+            store=store,
+            topics=TopicTable(settings, config.saver("topics.json")),
+            groups=GroupTable(settings, config.saver("subscriptionGroup.json")),
+            offsets=OffsetTable(version_step=settings.consumer_offset_update_version_step),
+            clients=ClientTable(expiry_ms=settings.channel_expired_timeout),
+            locks=QueueLocks(),
+            stats=BrokerStats(settings.broker_cluster_name, now),
+            request_modes=RequestModes(config.saver("messageRequestMode.json")),
+            address=self.advertised,
+            boot_ms=now,
+            notify=client_calls.notify,
+            call_client=client_calls.call_client,
+            wake_queue=self._wake_queue,
+        )
+        self._config = config
+        parts.topics.load(config.load("topics.json"))
+        parts.topics.add_system_topics(now)
+        parts.groups.load(config.load("subscriptionGroup.json"))
+        parts.groups.add_built_in_groups(now)
+        parts.offsets.load(config.load("consumerOffset.json"))
+        parts.request_modes.load(config.load("messageRequestMode.json"))
+        self._held = HeldPulls()
+        self._pulls = Pulls(parts, self._held)
+        sends = Sends(parts)
+        self._rounds = Rounds(
+            store,
+            sends,
+            self._arrived,
+            sync_flush=self.store_settings.sync_flush,
+            flush_timeout_ms=self.store_settings.sync_flush_timeout,
+        )
+        self._dispatch = Dispatch(parts, _all_handlers(parts), sends, self._pulls, self._rounds, Flow(settings))
+        self._registration = Registration(
+            self.namesrv_addrs,
+            Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
+            lambda: (parts.topics.data_version, parts.topics.all()),
+            period_ms=settings.register_name_server_period,
+            timeout_ms=settings.register_broker_timeout_mills,
+            permission=lambda: settings.broker_permission,
+            on_order_config=lambda table: parts.topics.mark_ordered(table, now_ms()),
+        )
+        parts.register_all = self._registration.register_all
+        parts.topics.listeners.append(self._registration.topic_changed)
+        parts.topics.listeners.append(lambda topic, changed: sends.forget(topic))
+        store.on_min_moved = self._min_moved
+        store.start(
+            lambda offset: _from_thread(loop, self._rounds.flushed, offset),
+            lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
+        )
+
+    # Events.
+
+    def _arrived(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        for held in self._held.arrived(queue, first, end):
+            self._pulls.again(held)
+
+    def _wake_queue(self, topic: str, queue_id: int) -> None:
+        queue = self.parts.store.find_queue(topic, queue_id)
+        if queue is not None:
+            for held in self._held.release_queue(queue):
+                self._pulls.again(held)
+
+    def _min_moved(self, moved: list[MovedMin]) -> None:
+        """Retention took messages away. Whoever had not consumed them is named: it is no exception, but no secret either."""
+        for topic, queue_id, old_min, new_min in moved:
+            for group in self.parts.offsets.groups_of(topic):
+                offset = self.parts.offsets.query(group, topic, queue_id)
+                if offset is not None and offset < new_min:
+                    lost = new_min - max(offset, old_min)
+                    log.warning("group %s loses %d messages of %s queue %d, not consumed yet", group, lost, topic, queue_id)
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        now = now_ms()
+        parts = self.parts
+        for held in self._held.expired(now):
+            self._pulls.again(held)
+        self._rounds.expire(now)
+        parts.store.tick(now)
+        while parts.store.problems:
+            log.error("store: %s", parts.store.problems.pop(0))
+        if now >= self._next_stats_ms:
+            self._next_stats_ms = now + STATS_MS
+            parts.stats.tick(now)
+        if now >= self._next_offsets_ms:
+            self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
+            self._save_offsets_later()
+        if now >= self._next_scan_ms:
+            self._next_scan_ms = now + CLIENT_SCAN_MS
+            clients.expire(parts, now)
+            parts.locks.tick(now)
+
+    def _save_offsets_later(self) -> None:
+        """The table is copied here and written by the housekeeper: the loop does not wait for a disk."""
+        offsets = self.parts.offsets
+        if offsets.dirty:
+            offsets.dirty = False
+            text = fastjson.dumps_pretty(offsets.to_json())
+            self.parts.store.submit(lambda: self._config.save_text("consumerOffset.json", text))
+
+    async def _answer_what_waits(self) -> None:
+        """Nothing new is taken; what was appended is written, flushed and answered, unless the disk hangs."""
+        self._dispatch.stop_sends()
+        for _ in range(100):
+            if self._rounds.flushing_since_ms is None:
+                return
+            await asyncio.sleep(0.01)
+
+
+def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
+    table: dict[int, Handler] = {}
+    for module in (admin, assignment, clients, locks, offsets, query):
+        for code, handler in module.handlers(parts).items():
+            assert code not in table, f"two handlers for request code {code}"
+            table[code] = handler
+    return table
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
+    """Calls a function in the event loop's thread. When the loop is gone already, nobody is left to be told."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
