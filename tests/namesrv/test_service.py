@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import zlib
 from collections.abc import Iterator
@@ -50,12 +51,12 @@ class Desk:
 
     def __init__(self, settings: NamesrvSettings | None = None, kv_config: KvConfig | None = None) -> None:
         self.now_ms = 1_000
-        self.saved: list[bytes] = []
+        self.saved: list[dict[str, Any]] = []
         self.service = NamesrvService(
             settings or NamesrvSettings(),
             now_ms=lambda: self.now_ms,
             kv_config=kv_config,
-            save_kv_config=self.saved.append,
+            save_kv_config=lambda table: self.saved.append(copy.deepcopy(table)),
         )
         self.conn = Conn()
 
@@ -468,7 +469,7 @@ def test_one_way_requests_are_served_and_not_answered() -> None:
 def test_a_fault_inside_is_one_answer_with_code_1(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
 
-    def broken(text: bytes) -> None:
+    def broken(table: dict[str, Any]) -> None:
         raise OSError("no space left")
 
     desk.service._save_kv_config = broken

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from firearrow.net.address import bind, bind_pair, format_address, parse_address, parse_address_list, unmapped
+from firearrow.net.address import advertised_ip, bind, bind_pair, format_address, parse_address, parse_address_list, unmapped
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,11 @@ def test_a_taken_port_is_named_in_the_error() -> None:
 def test_a_port_without_room_for_the_fast_port_is_refused() -> None:
     with pytest.raises(OSError, match="no room for the fast port"):
         bind_pair("127.0.0.1", 2)
+
+
+def test_a_wildcard_is_never_advertised() -> None:
+    assert advertised_ip("127.0.0.1") == "127.0.0.1"
+    assert advertised_ip("broker.example") == "broker.example"
+    for wildcard in ("0.0.0.0", "::", ""):
+        socket.inet_aton(advertised_ip(wildcard))
+        assert advertised_ip(wildcard) != "0.0.0.0"

@@ -1,0 +1,1 @@
+"""The commands: `firearrow up`, `firearrow namesrv`, `firearrow broker`."""

@@ -1,4 +1,4 @@
-"""Key-value configuration, namespace -> key -> value, and the text of the file it is kept in.
+"""Key-value configuration, namespace -> key -> value, and the form of the file it is kept in.
 
 The file is Apache's `kvConfig.json`: one JSON object `{"configTable":{namespace:{key:value}}}`. Reading and writing the file is
 somebody else's duty. The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics (`broker-a:4;broker-b:4`), which
@@ -7,7 +7,7 @@ brokers get with the answer to their registration.
 
 from __future__ import annotations
 
-from firearrow.wire import fastjson
+from typing import Any
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
@@ -17,9 +17,8 @@ class KvConfig:
         self._table: dict[str, dict[str, str]] = table or {}
 
     @classmethod
-    def from_json(cls, text: bytes) -> KvConfig:
-        """ValueError (ProtocolError) when the text is not such a table."""
-        value = fastjson.loads(text)
+    def from_json(cls, value: Any) -> KvConfig:
+        """From the parsed file; ValueError when it is not such a table."""
         namespaces = value.get("configTable") if isinstance(value, dict) else None
         if namespaces is None:
             namespaces = {}
@@ -27,8 +26,8 @@ class KvConfig:
             raise ValueError("expected a JSON object with configTable: namespace -> key -> value")
         return cls({name: {key: str(value) for key, value in keys.items()} for name, keys in namespaces.items()})
 
-    def to_json(self) -> bytes:
-        return fastjson.dumps_pretty({"configTable": self._table})
+    def to_json(self) -> dict[str, Any]:
+        return {"configTable": self._table}
 
     def put(self, namespace: str, key: str, value: str) -> None:
         self._table.setdefault(namespace, {})[key] = value

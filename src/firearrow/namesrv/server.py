@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import time
+from typing import Any
 
 from firearrow.namesrv.kvconfig import KvConfig
 from firearrow.namesrv.service import NamesrvService
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
 from firearrow.net.server import Listener, serve
-from firearrow.store.tables import read_table_bytes, write_table_bytes
+from firearrow.store import tables
+from firearrow.store.disk import RealDisk
 
 log = logging.getLogger("firearrow.namesrv")
 
@@ -66,22 +68,18 @@ class NameServer:
 
     def _load_kv_config(self) -> KvConfig:
         path = self.settings.kv_config_path
-        if not path:
-            return KvConfig()
-        text = read_table_bytes(path)
-        if text is None:
-            return KvConfig()
         try:
-            return KvConfig.from_json(text)
+            table = tables.load(RealDisk(), path, log.warning) if path else None
+            return KvConfig() if table is None else KvConfig.from_json(table)
         except ValueError as error:
             # Starting without it would drop the configuration at the next change.
             raise ValueError(f"the key-value configuration {path} cannot be read: {error}; repair it or move it away") from error
 
-    def _save_kv_config(self, text: bytes) -> None:
+    def _save_kv_config(self, table: dict[str, Any]) -> None:
         path = self.settings.kv_config_path
         if path:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            write_table_bytes(path, text)
+            tables.save(RealDisk(), path, table)
 
 
 def _now_ms() -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firearrow.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig
 from firearrow.namesrv.routes import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, Registration, RouteTable
@@ -64,7 +64,7 @@ class NamesrvService:
         *,
         now_ms: Callable[[], int],
         kv_config: KvConfig | None = None,
-        save_kv_config: Callable[[bytes], None] = lambda text: None,
+        save_kv_config: Callable[[dict[str, Any]], None] = lambda table: None,
     ) -> None:
         self.settings = settings
         self.routes = RouteTable()

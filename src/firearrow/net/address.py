@@ -11,6 +11,7 @@ import socket
 
 BACKLOG = 1024
 FAST_PORT_GAP = 2  # the fast port is the listen port - 2
+WILDCARDS = ("0.0.0.0", "::", "")
 _PAIR_ATTEMPTS = 64
 
 
@@ -45,6 +46,18 @@ def unmapped(ip: str) -> str:
     ip = ip.partition("%")[0]
     head, _, tail = ip.rpartition(":")
     return tail if head.lower() == "::ffff" and "." in tail else ip
+
+
+def advertised_ip(bind_address: str) -> str:
+    """What peers are told to dial when nobody said: the address listened on, or for a wildcard this machine's own."""
+    if bind_address not in WILDCARDS:
+        return bind_address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only makes the system choose the interface of its default route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 def bind(host: str, port: int) -> socket.socket:

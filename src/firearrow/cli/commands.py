@@ -1,0 +1,145 @@
+"""What the commands do: start the parts, say that they are ready, wait for the signal to stop, stop.
+
+SIGTERM and SIGINT are the signal to stop. What cannot start is one line on standard error and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from firearrow.cli.configure import UpSettings, broker_settings, durability, namesrv_settings, up_settings
+from firearrow.cli.datadir import DataDir, DataDirError
+from firearrow.cli.ready import Ready, announce
+from firearrow.net.address import parse_address_list
+from firearrow.net.loop import run as run_loop
+from firearrow.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from firearrow.broker.server import Broker
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def run(options: argparse.Namespace) -> int:
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
+    command = {"up": up, "namesrv": namesrv, "broker": broker}[options.command]
+    try:
+        return run_loop(command(options))
+    except (OSError, ValueError, StoreError, DataDirError) as error:  # SettingError is a ValueError
+        print(f"firearrow: {_one_line(error)}", file=sys.stderr)
+        return 1
+
+
+async def up(options: argparse.Namespace) -> int:
+    stop = stop_signal()
+    directory = DataDir(options.data)
+    settings = up_settings(directory.path, options.host, options.namesrv_port, options.broker_port, options.settings)
+    directory.acquire(options.brokers)
+    try:
+        if options.brokers == 1:
+            return await _up_in_one_process(options, settings, stop)
+        from firearrow.cli.supervise import up_with_processes
+
+        return await up_with_processes(options, settings, directory.path, stop)
+    finally:
+        directory.release()
+
+
+async def _up_in_one_process(options: argparse.Namespace, settings: UpSettings, stop: asyncio.Event) -> int:
+    from firearrow.broker.server import Broker
+    from firearrow.namesrv.server import NameServer
+
+    namesrv = NameServer(settings.namesrv)
+    await namesrv.start()
+    try:
+        broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address])
+        await broker.start()
+        try:
+            announce(_ready(broker, namesrv.address), options.ready_file)
+            await stop.wait()
+        finally:
+            await broker.stop()
+    finally:
+        await namesrv.stop()
+    return 0
+
+
+async def namesrv(options: argparse.Namespace) -> int:
+    from firearrow.namesrv.server import NameServer
+
+    stop = stop_signal()
+    server = NameServer(namesrv_settings(options.config, options.settings))
+    await server.start()
+    try:
+        announce(Ready(namesrv=server.address), options.ready_file)
+        await stop.wait()
+    finally:
+        await server.stop()
+    return 0
+
+
+async def broker(options: argparse.Namespace) -> int:
+    from firearrow.broker.server import Broker
+
+    stop = stop_signal()
+    if options.stop_with_parent:
+        _stop_at_end_of_input(stop)
+    settings, store_settings = broker_settings(options.config, options.settings, options.namesrv)
+    addresses = parse_address_list(settings.namesrv_addr or "")
+    if not addresses:
+        print(
+            "firearrow: warning: no name server was given (-n or namesrvAddr): clients will not find this broker", file=sys.stderr
+        )
+    server = Broker(settings, store_settings, namesrv_addrs=addresses)
+    await server.start()
+    try:
+        announce(_ready(server, ";".join(addresses) or None), options.ready_file)
+        await stop.wait()
+    finally:
+        await server.stop()
+    return 0
+
+
+def stop_signal() -> asyncio.Event:
+    """Set when the process is asked to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _stop_at_end_of_input(stop: asyncio.Event) -> None:
+    """The parent holds the other end of our standard input; when it is gone, however it went, so are we."""
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stop.set()
+
+    os.set_blocking(0, False)
+    loop.add_reader(0, readable)
+
+
+def _ready(broker: Broker, namesrv: str | None) -> Ready:
+    return Ready(
+        namesrv=namesrv,
+        brokers=[(broker.settings.broker_name, broker.advertised)],
+        data=os.path.abspath(broker.store_settings.store_path_root_dir),
+        flush=durability(broker.store_settings),
+    )
+
+
+def _one_line(error: Exception) -> str:
+    # OSError's own text is "[Errno 98] ..."; ours say it better.
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {text}"
+    return " ".join(text.split()) or type(error).__name__

@@ -1,0 +1,112 @@
+"""The command line: what was asked for, checked, and handed to the module that does it.
+
+Ports are to be open within a second, so nothing but the standard library's argparse is loaded to understand the words; what a
+command needs is imported when it runs.
+
+Exit codes: 0 after a clean stop, 1 when something could not start or failed, 2 when the words were not understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from firearrow import __version__
+
+MAX_BROKERS = 26  # broker-a to broker-z
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    options = _understand(argv)
+    from firearrow.cli import commands
+
+    sys.exit(commands.run(options))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"firearrow: {message}\n{self.format_usage()}")
+
+
+def _understand(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(prog="firearrow", description="A message broker and name server compatible with Apache RocketMQ.")
+    parser.add_argument("--version", action="version", version=f"firearrow {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    _add_up(commands)
+    _add_namesrv(commands)
+    _add_broker(commands)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command = commands.choices[options.command]
+        command.error(f"unknown argument {unknown[0]}{_nearest(unknown[0], command)}")
+    return options
+
+
+def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
+    up = commands.add_parser(
+        "up",
+        help="start a name server and brokers on this machine",
+        description="Starts a name server and a broker in one process, or with --brokers N as N broker processes.",
+        allow_abbrev=False,
+    )
+    up.add_argument("--data", metavar="DIR", default="firearrow-data", help="data directory (default: %(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0: all)")
+    up.add_argument("--namesrv-port", metavar="PORT", type=_port, default=9876, help="default: %(default)s; 0: any free one")
+    up.add_argument(
+        "--broker-port", metavar="PORT", type=_port, default=10911, help="default: %(default)s, further brokers 10 apart; 0: any"
+    )
+    up.add_argument("--brokers", metavar="N", type=_broker_count, default=1, help="broker processes (default: %(default)s)")
+    _add_common(up)
+
+
+def _add_namesrv(commands: argparse._SubParsersAction[_Parser]) -> None:
+    namesrv = commands.add_parser("namesrv", help="start a name server", description="Starts a name server.", allow_abbrev=False)
+    namesrv.add_argument("-c", dest="config", metavar="FILE", help="property file, as Apache's namesrv.conf")
+    _add_common(namesrv)
+
+
+def _add_broker(commands: argparse._SubParsersAction[_Parser]) -> None:
+    broker = commands.add_parser("broker", help="start a broker", description="Starts a broker.", allow_abbrev=False)
+    broker.add_argument("-c", dest="config", metavar="FILE", help="property file, as Apache's broker.conf")
+    broker.add_argument(
+        "-n", dest="namesrv", metavar="ADDR;ADDR", help="name servers (default: namesrvAddr in the file, or $NAMESRV_ADDR)"
+    )
+    broker.add_argument("--stop-with-parent", action="store_true", help=argparse.SUPPRESS)
+    _add_common(broker)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", dest="settings", metavar="KEY=VALUE", action="append", type=_pair, default=[], help="a setting, by Apache's key"
+    )
+    parser.add_argument(
+        "--ready-file", metavar="FILE", help="write addresses and pid there as JSON when every port accepts (-: to stdout)"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to 65535")
+    return int(text)
+
+
+def _broker_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_BROKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers; expected 1 to {MAX_BROKERS}")
+    return int(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return key.strip(), value
+
+
+def _nearest(word: str, command: argparse.ArgumentParser) -> str:
+    known = [option for action in command._actions for option in action.option_strings if action.help != argparse.SUPPRESS]
+    close = difflib.get_close_matches(word.partition("=")[0], known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,58 @@
+"""Saying that everything is up: one line for people, one JSON object for programs.
+
+    firearrow ready  namesrv 127.0.0.1:9876  broker-a 127.0.0.1:10911  data /var/lib/x  flush SYNC_FLUSH (...)
+
+    {"namesrv": "127.0.0.1:9876", "brokers": ["127.0.0.1:10911"], "names": ["broker-a"], "data": "/var/lib/x",
+     "flush": "SYNC_FLUSH", "pid": 4711}
+
+The file appears complete or not at all: it is written beside and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Ready:
+    namesrv: str | None = None
+    brokers: list[tuple[str, str]] = field(default_factory=list)  # (name, advertised address)
+    data: str | None = None
+    flush: str | None = None  # the mode, and what may be lost
+
+    def line(self) -> str:
+        parts = ["firearrow ready"]
+        if self.namesrv is not None:
+            parts.append(f"namesrv {self.namesrv}")
+        parts += [f"{name} {address}" for name, address in self.brokers]
+        if self.data is not None:
+            parts.append(f"data {self.data}")
+        if self.flush is not None:
+            parts.append(f"flush {self.flush}")
+        return "  ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "namesrv": self.namesrv,
+            "brokers": [address for _, address in self.brokers],
+            "names": [name for name, _ in self.brokers],
+            "data": self.data,
+            "flush": self.flush.split(" ")[0] if self.flush else None,
+            "pid": os.getpid(),
+        }
+
+
+def announce(ready: Ready, ready_file: str | None) -> None:
+    if ready_file == "-":
+        print(json.dumps(ready.to_json()), flush=True)
+        return
+    if ready_file is not None:
+        beside = f"{ready_file}.{os.getpid()}.tmp"
+        with open(beside, "w", encoding="utf-8") as file:
+            json.dump(ready.to_json(), file)
+            file.write("\n")
+        os.replace(beside, ready_file)
+    print(ready.line(), flush=True)
