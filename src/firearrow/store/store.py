@@ -339,6 +339,15 @@ class MessageStore:
         if moved:
             self.on_min_moved(moved)
 
+    def delete_expired(self, now_ms: int) -> None:
+        """An operator wants expired files gone now, whatever the hour."""
+        self._retention.ask()
+        self.tick(now_ms)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Has the housekeeper do something that may take a while, in its turn; what it raises ends up in `problems`."""
+        self._housekeeper.submit(job)
+
     # Inside
 
     def _finish(self) -> None:
