@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import builds
-from tests.conformance.servers import SMALL_JVM
+from tests.conformance.servers import PATIENCE_MS, SMALL_JVM
 
 
 class AgentError(Exception):
@@ -49,8 +49,12 @@ class Agent:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def call(self, op: str, timeout_s: float = 90.0, **fields: Any) -> Any:
+    def call(self, op: str, timeout_s: float = 120.0, **fields: Any) -> Any:
         return self.submit(op, **fields).result(timeout_s)
+
+    def consumed(self, consumer: str, count: int, patience_ms: int = PATIENCE_MS) -> list[dict[str, Any]]:
+        """What a push consumer got so far, once that is `count` messages; fewer when they did not come in time."""
+        return list(self.call("push.messages", name=consumer, count=count, timeoutMs=patience_ms)["messages"])
 
     def submit(self, op: str, **fields: Any) -> Future[Any]:
         future: Future[Any] = Future()

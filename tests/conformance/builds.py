@@ -36,9 +36,19 @@ def java_agent(version: str) -> str:
 
     def build() -> None:
         _run(
-            ["mvn", "-q", "-B", "-f", str(sources / "pom.xml"), f"-Drocketmq.version={version}", f"-Dagent.build={target}",
-             "compile", "dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
-        )  # fmt: skip
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                str(sources / "pom.xml"),
+                f"-Drocketmq.version={version}",
+                f"-Dagent.build={target}",
+                "compile",
+                "dependency:build-classpath",
+                f"-Dmdep.outputFile={class_path}",
+            ]
+        )
 
     _once(f"agent-{version}", [sources], build)
     return f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
@@ -85,7 +95,18 @@ def cpp_python() -> Path:
     def build() -> None:
         shutil.rmtree(directory, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(directory)])
-        _run([str(directory / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)])
+        _run(
+            [
+                str(directory / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "-r",
+                str(requirements),
+            ]
+        )
 
     _once("cpp-venv", [requirements], build)
     return directory / "bin" / "python"

@@ -33,10 +33,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The server most tests share, with Apache's default settings."""
     running = servers.start(tmp_path_factory.mktemp("cluster"))
     yield running
-    running.stop()
+    running.dispose()
 
 
-@pytest.fixture()
+@pytest.fixture
 def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
     """Starts further servers with settings of their own; they end with the test."""
     running: list[Cluster] = []
@@ -48,7 +48,7 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
 
     yield start
     for one in running:
-        one.stop()
+        one.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -83,14 +83,28 @@ def mqadmin(newest: Agent) -> Callable[..., str]:
     return run
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_topic(cluster: Cluster, mqadmin: Callable[..., str]) -> MakeTopic:
     """Makes a topic nobody else uses and waits until the name server knows its route."""
 
     def make(read: int = 4, write: int = 4, perm: int = 6, name: str | None = None, on: Cluster | None = None) -> str:
         where = on or cluster
         topic = name or fresh("Topic")
-        printed = mqadmin("updateTopic", "-n", where.namesrv, "-b", where.broker, "-t", topic, "-r", str(read), "-w", str(write), "-p", str(perm))
+        printed = mqadmin(
+            "updateTopic",
+            "-n",
+            where.namesrv,
+            "-b",
+            where.broker,
+            "-t",
+            topic,
+            "-r",
+            str(read),
+            "-w",
+            str(write),
+            "-p",
+            str(perm),
+        )
         assert "success" in printed, printed
         wait_until(lambda: _route_is(where.namesrv, topic, read, write, perm), f"the route of {topic}")
         return topic
@@ -98,7 +112,7 @@ def make_topic(cluster: Cluster, mqadmin: Callable[..., str]) -> MakeTopic:
     return make
 
 
-@pytest.fixture()
+@pytest.fixture
 def producer(java: Agent, cluster: Cluster) -> Iterator[str]:
     """The name of a started producer in the agent `java`."""
     name = fresh("producer")
@@ -107,7 +121,7 @@ def producer(java: Agent, cluster: Cluster) -> Iterator[str]:
     java.call("producer.stop", name=name)
 
 
-@pytest.fixture()
+@pytest.fixture
 def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
     """The name of a started pull consumer in the agent `java`, with a group of its own."""
     name = fresh("puller")

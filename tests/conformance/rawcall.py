@@ -8,10 +8,14 @@ import struct
 from typing import Any
 
 
-def call(address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_s: float = 5.0) -> tuple[dict[str, Any], bytes]:
+def call(
+    address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_s: float = 5.0
+) -> tuple[dict[str, Any], bytes]:
     """Sends one request with a JSON header and gives back the response's header and body."""
     host, port = address.rsplit(":", 1)
-    header = json.dumps({"code": code, "language": "OTHER", "version": 409, "opaque": 1, "flag": 0, "extFields": ext or {}}).encode()
+    header = json.dumps(
+        {"code": code, "language": "OTHER", "version": 409, "opaque": 1, "flag": 0, "extFields": ext or {}}
+    ).encode()
     with socket.create_connection((host, int(port)), timeout=timeout_s) as link:
         link.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         while True:

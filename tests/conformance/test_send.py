@@ -16,10 +16,18 @@ def by_place(messages: list[dict[str, Any]]) -> dict[tuple[int, int], dict[str, 
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_acknowledged_messages_are_where_the_answer_says(java: Agent, producer: str, puller: str, make_topic: MakeTopic, mode: str) -> None:
+def test_acknowledged_messages_are_where_the_answer_says(
+    java: Agent, producer: str, puller: str, make_topic: MakeTopic, mode: str
+) -> None:
     topic = make_topic()
     sent = [
-        {"body": f"body-{i} ü中🙂", "tags": f"Tag{i % 3}", "keys": f"key-{i} other-{i}", "flag": i, "properties": {"farbe": "grün", "n": str(i)}}
+        {
+            "body": f"body-{i} ü中🙂",
+            "tags": f"Tag{i % 3}",
+            "keys": f"key-{i} other-{i}",
+            "flag": i,
+            "properties": {"farbe": "grün", "n": str(i)},
+        }
         for i in range(40)
     ]
 
@@ -80,12 +88,20 @@ def test_a_chosen_queue_is_the_one_used(java: Agent, cluster: Cluster, producer:
         results = java.call("producer.send", name=producer, topic=topic, mode=mode, messages=messages)
         assert [result["queueId"] for result in results] == [i % 4 for i in range(12)]
 
-    batch = java.call("producer.send", name=producer, topic=topic, mode="batch", messages=[{"body": "a"}, {"body": "b"}],
-                      queue={"topic": topic, "broker": cluster.broker_name, "queueId": 3})  # fmt: skip
+    batch = java.call(
+        "producer.send",
+        name=producer,
+        topic=topic,
+        mode="batch",
+        messages=[{"body": "a"}, {"body": "b"}],
+        queue={"topic": topic, "broker": cluster.broker_name, "queueId": 3},
+    )
     assert (batch["queueId"], batch["queueOffset"]) == (3, 6)
 
 
-def test_a_selector_keeps_what_belongs_together_in_one_queue_in_order(java: Agent, producer: str, puller: str, make_topic: MakeTopic) -> None:
+def test_a_selector_keeps_what_belongs_together_in_one_queue_in_order(
+    java: Agent, producer: str, puller: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
     messages = [{"body": f"{shard}:{step}", "shard": shard} for step in range(5) for shard in ("anna", "bert", "carl")]
 
@@ -140,7 +156,9 @@ def test_a_body_over_the_limit_is_refused_with_its_reason(java: Agent, cluster: 
 
 def test_properties_over_the_limit_are_refused(java: Agent, producer: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    result = java.call("producer.send", name=producer, topic=topic, messages=[{"body": "b", "properties": {"big": "x" * 33_000}}])[0]
+    result = java.call(
+        "producer.send", name=producer, topic=topic, messages=[{"body": "b", "properties": {"big": "x" * 33_000}}]
+    )[0]
 
     assert result["code"] == 13, result
 
@@ -175,7 +193,9 @@ def test_a_batch_that_is_too_large_is_refused_whole(java: Agent, cluster: Cluste
     java.call("producer.start", name=name, namesrv=cluster.namesrv, maxMessageSize=16 * 1024 * 1024, retries=0)
 
     with pytest.raises(AgentError) as refused:
-        java.call("producer.send", name=name, topic=topic, mode="batch", messages=[{"size": 900_000, "seed": i} for i in range(6)])
+        java.call(
+            "producer.send", name=name, topic=topic, mode="batch", messages=[{"size": 900_000, "seed": i} for i in range(6)]
+        )
 
     assert refused.value.code in (1, 13)
     assert java.call("pull.all", name=puller, topic=topic) == []

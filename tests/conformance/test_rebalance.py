@@ -1,0 +1,188 @@
+"""Consumers that join and leave: every queue has exactly one owner, nothing is lost, and the change is quick."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.agent import Agent
+from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.servers import Cluster
+
+QUEUES = 8
+
+
+class Group:
+    """The members of one consumer group, wherever they run."""
+
+    def __init__(self, cluster: Cluster, topic: str, **options: Any) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.name = fresh("team")
+        self.options = options
+        self.members: dict[str, Agent] = {}
+        self.gone: list[dict[str, Any]] = []
+
+    def join(self, agent: Agent) -> str:
+        member = fresh("member")
+        agent.call(
+            "push.start", name=member, namesrv=self.cluster.namesrv, group=self.name, topics={self.topic: "*"}, **self.options
+        )
+        self.members[member] = agent
+        return member
+
+    def leave(self, member: str) -> None:
+        agent = self.members.pop(member)
+        # What it got must be known before it is gone; what it gets while it stops is asked for first.
+        future = agent.submit("push.messages", name=member, count=10**9, timeoutMs=1)
+        self.gone += future.result(30)["messages"]
+        agent.call("push.stop", name=member)
+
+    def owned(self) -> dict[str, set[int]]:
+        return {
+            member: {one["queueId"] for one in agent.call("push.owned", name=member) if one["topic"] == self.topic}
+            for member, agent in self.members.items()
+        }
+
+    def is_balanced(self) -> bool:
+        """Every queue belongs to one member, and nobody has two more than somebody else."""
+        shares = list(self.owned().values())
+        each = Counter(queue for share in shares for queue in share)
+        sizes = sorted(map(len, shares))
+        return sorted(each) == list(range(QUEUES)) and set(each.values()) == {1} and sizes[-1] - sizes[0] <= 1
+
+    def received(self) -> list[dict[str, Any]]:
+        now = [one for member, agent in self.members.items() for one in agent.call("push.messages", name=member)["messages"]]
+        return self.gone + now
+
+    def stop(self) -> None:
+        for member in list(self.members):
+            self.leave(member)
+
+
+@pytest.fixture
+def load(newest: Agent, cluster: Cluster) -> Iterator[Load]:
+    one = Load(newest, cluster)
+    yield one
+    one.stop()
+
+
+class Load:
+    """Sends small messages all the time until it is stopped; `sent` are the acknowledged bodies."""
+
+    def __init__(self, agent: Agent, cluster: Cluster) -> None:
+        self.agent = agent
+        self.producer = fresh("load")
+        self.sent: list[str] = []
+        self.failed: list[dict[str, Any]] = []
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        agent.call("producer.start", name=self.producer, namesrv=cluster.namesrv)
+
+    def run(self, topic: str) -> None:
+        self._thread = threading.Thread(target=self._run, args=(topic,), daemon=True)
+        self._thread.start()
+
+    def finish(self) -> list[str]:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join(30)
+        return self.sent
+
+    def stop(self) -> None:
+        self.finish()
+        self.agent.call("producer.stop", name=self.producer)
+
+    def _run(self, topic: str) -> None:
+        for number in range(100_000):
+            if self._end.wait(0.02):
+                return
+            bodies = [f"{number}-{i}" for i in range(8)]
+            results = self.agent.call(
+                "producer.send", name=self.producer, topic=topic, messages=[{"body": body} for body in bodies]
+            )
+            for body, result in zip(bodies, results, strict=True):
+                if result.get("status") == "SEND_OK":
+                    self.sent.append(body)
+                else:
+                    self.failed.append(result)
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+def test_members_join_and_leave_under_load(
+    agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, load: Load, orderly: bool
+) -> None:
+    """Old and new clients in one group: both divide the queues the same way."""
+    old, new = agents["4.9.8"], agents["5.5.0"]
+    topic = make_topic(read=QUEUES, write=QUEUES)
+    group = Group(cluster, topic, orderly=orderly)
+    load.run(topic)
+
+    first = group.join(new)
+    # Releasing a queue in order takes the client until its next turn; the limits are those of the clients.
+    wait_until(group.is_balanced, "one member owns all", 15)
+    second = group.join(old)
+    took_join = wait_until(group.is_balanced, "two members share", 45 if orderly else 15)
+    third = group.join(new)
+    wait_until(group.is_balanced, "three members share", 45 if orderly else 15)
+    group.leave(second)
+    took_leave = wait_until(group.is_balanced, "two are left", 45 if orderly else 15)
+    group.leave(first)
+    wait_until(group.is_balanced, "one is left", 45 if orderly else 15)
+
+    sent = load.finish()
+    assert load.failed == []
+    assert len(sent) > 100
+    missing: set[str] = set()
+
+    def all_there() -> bool:
+        missing.clear()
+        missing.update(set(sent) - {one["body"] for one in group.received()})
+        return not missing
+
+    try:
+        wait_until(all_there, "every message", 30)
+    except TimeoutError:
+        pytest.fail(f"{len(missing)} of {len(sent)} messages never came, e.g. {sorted(missing)[:5]}")
+    assert third in group.members
+    group.stop()
+    if not orderly:
+        assert took_join < 8
+        assert took_leave < 8
+
+
+def test_a_member_that_dies_is_replaced_at_once(
+    agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, load: Load, tmp_path: Path
+) -> None:
+    """No goodbye, only a closed connection: the broker tells the others at once, not after two minutes."""
+    topic = make_topic(read=QUEUES, write=QUEUES)
+    group = Group(cluster, topic)
+    doomed = Agent("4.9.8", tmp_path / "doomed")
+    group.join(agents["5.5.0"])
+    victim = group.join(doomed)
+    wait_until(group.is_balanced, "two members share", 15)
+    load.run(topic)
+    time.sleep(1.0)
+
+    doomed.kill()
+    del group.members[victim]
+
+    took = wait_until(group.is_balanced, "the queues of the dead one are taken over", 30)
+    assert took < 8
+    # The dead one took its offsets along: the survivor gets everything it did not commit, again if need be.
+    before = set(load.sent)
+    mark = fresh("mark")
+    sent = set(load.finish())
+    last = load.agent.call(
+        "producer.send", name=load.producer, topic=topic, messages=[{"body": f"{mark}-{i}"} for i in range(QUEUES * 2)]
+    )
+    assert all(one["status"] == "SEND_OK" for one in last)
+    after = (sent - before) | {f"{mark}-{i}" for i in range(QUEUES * 2)}
+    wait_until(lambda: after <= {one["body"] for one in group.received()}, "everything sent after the death", 30)
+    group.stop()
