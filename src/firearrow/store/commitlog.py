@@ -48,6 +48,8 @@ NOT_DISPATCHED = 0x4
 _NEEDS_CARE = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 
 _ZERO_WINDOW = 32 * 1024 * 1024
+_pack_head = HEAD.pack
+_pack_entry = ENTRY.pack
 _HEAD_START = Struct(">iiiiiqqiq")
 _MIDDLE = Struct(">iqi")
 _Q = Struct(">q")
@@ -82,7 +84,6 @@ class CommitLog:
         self._disk = disk
         self._sync_flush = settings.sync_flush
         self._store_host = store_host
-        self._plain_host = len(store_host) == 8
         self._prepared: dict[int, Segment] = {}
         self._creating = threading.Lock()
         self._active: Segment | None = None
@@ -93,6 +94,7 @@ class CommitLog:
         self._rolled: list[tuple[Segment, int, bytes]] = []
         self._touched: dict[ConsumeQueue, int] = {}
         self._index_input: list[IndexInput] = []
+        self._add_index_input = self._index_input.append
         self._store_ms = 0
 
     # Appending
@@ -113,7 +115,7 @@ class CommitLog:
         prepared_offset: int = 0,
     ) -> int:
         """Adds a message to the pending group; returns its physical offset. Its queue offset was `queue.next_offset`."""
-        if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not (queue.plain and self._plain_host):
+        if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not queue.plain:
             return self._append_any(
                 queue, body, properties, tags_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times, prepared_offset
             )
@@ -123,7 +125,7 @@ class CommitLog:
         if offset + size > self._limit:
             offset = self._roll(size)
         queue_offset = queue.next_offset
-        head = HEAD.pack(
+        head = _pack_head(
             size,
             MAGIC_V1,
             crc32(body) & 0x7FFFFFFF,
@@ -140,13 +142,12 @@ class CommitLog:
             prepared_offset,
             body_length,
         )
-        entry = ENTRY.pack(offset, size, tags_code)
+        entry = _pack_entry(offset, size, tags_code)
         self._add((head, body, queue.topic_piece, _PROPERTY_LENGTH[len(properties)], properties))
         tail = queue.tail
         tail += entry
         self._touched[queue] = queue.next_offset = queue_offset + 1
-        self._index_input.append((offset, store_ms, queue, properties))
-        self._store_ms = store_ms
+        self._add_index_input((offset, store_ms, queue, properties))
         self.next_offset = offset + size
         return offset
 
@@ -171,7 +172,7 @@ class CommitLog:
         total = sum(sizes) + (len(born_host) + len(self._store_host) - 16) * len(sizes)
         if self.next_offset + total > self._limit:
             self._roll(total)
-        if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not (queue.plain and self._plain_host):
+        if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not queue.plain:
             return [
                 self._append_any(
                     queue, body, properties, tags_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times, 0
@@ -187,7 +188,7 @@ class CommitLog:
         index_input: list[IndexInput] = []
         add_index_input = index_input.append
         offsets = []
-        pack, pack_entry = HEAD.pack, ENTRY.pack
+        pack, pack_entry = _pack_head, _pack_entry
         queue_id, topic_piece, store_host, lengths = queue.queue_id, queue.topic_piece, self._store_host, _PROPERTY_LENGTH
         for (flag, body, properties, tags_code), size in zip(messages, sizes, strict=True):
             add((
@@ -206,7 +207,6 @@ class CommitLog:
         queue.tail += b"".join(entries)
         self._touched[queue] = queue.next_offset = queue_offset
         self._index_input += index_input
-        self._store_ms = store_ms
         self.next_offset = offset
         return offsets
 
@@ -232,9 +232,11 @@ class CommitLog:
         pieces.clear()
         self._rolled.clear()
         end = self._run_start = self.written_offset = self.next_offset
-        group = AppendGroup(end, self._store_ms, self._touched, self._index_input)
-        self._touched = {}
-        self._index_input = []
+        index_input = self._index_input
+        if index_input:
+            self._store_ms = index_input[-1][1]
+        group = AppendGroup(end, self._store_ms, self._touched, index_input)
+        self._forget_group()
         return group
 
     def forget_pending(self) -> list[ConsumeQueue]:
@@ -242,10 +244,14 @@ class CommitLog:
         queues = list(self._touched)
         self._pieces.clear()
         self._rolled.clear()
-        self._touched = {}
-        self._index_input = []
+        self._forget_group()
         self.next_offset = self._run_start = self.written_offset
         return queues
+
+    def _forget_group(self) -> None:
+        self._touched = {}
+        self._index_input = []
+        self._add_index_input = self._index_input.append
 
     def fail(self, text: str) -> NotWritableError:
         """No write is taken from now on; returns the error to raise."""
@@ -284,7 +290,7 @@ class CommitLog:
         queue_offset = queue.next_offset if dispatched else 0
         start = _HEAD_START.pack(
             size,
-            MAGIC_V1 if queue.plain else MAGIC_V2,
+            MAGIC_V2 if queue.long_topic else MAGIC_V1,
             crc32(body) & 0x7FFFFFFF,
             queue.queue_id,
             flag,

@@ -49,6 +49,7 @@ class ConsumeQueue:
         "files",
         "first_file",
         "last_file",
+        "long_topic",
         "max_offset",
         "min_offset",
         "next_offset",
@@ -62,13 +63,14 @@ class ConsumeQueue:
         "written",
     )
 
-    def __init__(self, topic: str, queue_id: int, files: QueueFiles) -> None:
+    def __init__(self, topic: str, queue_id: int, files: QueueFiles, *, plain: bool = True) -> None:
         name = topic.encode()
         self.topic = topic
         self.queue_id = queue_id
         # Topics over 127 characters need a record of version 2, with two bytes for the length.
-        self.plain = len(topic) <= _TOPIC_LIMIT_V1 and len(name) <= _TOPIC_LIMIT_V1
-        self.topic_piece = bytes((len(name),)) + name if self.plain else len(name).to_bytes(2, "big") + name
+        self.long_topic = len(name) > _TOPIC_LIMIT_V1
+        self.plain = plain and not self.long_topic  # its records are of the common kind, if born on IPv4
+        self.topic_piece = len(name).to_bytes(2 if self.long_topic else 1, "big") + name
         self.base_size = 90 + len(self.topic_piece)  # record size without body and properties, hosts of IPv4
         self.next_offset = 0  # the next message gets this
         self.max_offset = 0  # below: visible

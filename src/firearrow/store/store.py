@@ -66,6 +66,7 @@ class MessageStore:
         self.problems: list[str] = []  # what the threads or `tick` met and could live with; the owner logs and clears it
         self._disk: Disk = disk if disk is not None else RealDisk()
         self._now_ms = now_ms
+        self._plain = len(store_host) == 8
         root = settings.store_path_root_dir
         self._root = root
         self._log = CommitLog(settings, self._disk, store_host)
@@ -252,7 +253,7 @@ class MessageStore:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             _check_path_name(topic, queue_id)
-            queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._files)
+            queue = self._queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._files, plain=self._plain)
         return queue
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -343,10 +344,6 @@ class MessageStore:
         """An operator wants expired files gone now, whatever the hour."""
         self._retention.ask()
         self.tick(now_ms)
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Has the housekeeper do something that may take a while, in its turn; what it raises ends up in `problems`."""
-        self._housekeeper.submit(job)
 
     # Inside
 
