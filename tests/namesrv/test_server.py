@@ -1,0 +1,142 @@
+"""The name server as a whole: over a real socket, with its file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.namesrv.server import NameServer
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net import loop
+from firearrow.net.channel import Channel
+from firearrow.wire.bodies_register import RegisterBrokerBody
+from firearrow.wire.bodies_topic import DataVersion, TopicConfig
+
+WHO = {"brokerName": "b", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "haServerAddr": "h:1", "brokerId": "0"}
+BODY = RegisterBrokerBody({t: TopicConfig(t, 4, 4) for t in ("T", "U")}, DataVersion(1, 0, 1)).encode()
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(15):
+            await story
+
+    loop.run(bounded())
+
+
+def settings(**more: Any) -> NamesrvSettings:
+    return NamesrvSettings(listen_port=0, **more)
+
+
+def test_a_broker_registers_and_a_client_finds_it_until_it_hangs_up() -> None:
+    async def story() -> None:
+        server = NameServer(settings())
+        await server.start()
+        assert server.port > 0
+        assert server.address == f"127.0.0.1:{server.port}"
+        broker, client = await Channel.connect(server.address), await Channel.connect(server.address)
+        assert (await broker.call(103, WHO, BODY)).code == 0
+        assert (await client.call(105, {"topic": "T"})).code == 0
+        await broker.close()
+        while (await client.call(105, {"topic": "T"})).code == 0:
+            await asyncio.sleep(0.01)
+        assert (await client.call(105, {"topic": "T"})).code == 17
+        await client.close()
+        await server.stop()
+
+    run(story())
+
+
+def test_a_silent_broker_is_dropped_by_the_clock() -> None:
+    async def story() -> None:
+        server = NameServer(settings(scan_not_active_broker_interval=20))
+        await server.start()
+        closed = asyncio.Event()
+        broker = await Channel.connect(server.address, on_close=lambda channel: closed.set())
+        client = await Channel.connect(server.address)
+        await broker.call(103, {**WHO, "heartbeatTimeoutMillis": "50"}, BODY)
+        await closed.wait()
+        assert (await client.call(105, {"topic": "T"})).code == 17
+        await client.close()
+        await server.stop()
+
+    run(story())
+
+
+def test_key_value_configuration_survives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "kvConfig.json"
+
+    async def story() -> None:
+        for turn in range(3):
+            server = NameServer(settings(kv_config_path=str(path)))
+            await server.start()
+            client = await Channel.connect(server.address)
+            for earlier in range(turn):
+                item = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"T{earlier}"}
+                assert (await client.call(101, item)).ext == {"value": f"broker-a:{earlier}"}
+            put = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"T{turn}", "value": f"broker-a:{turn}"}
+            assert (await client.call(100, put)).code == 0
+            await client.close()
+            await server.stop()
+
+    run(story())
+    assert '"configTable"' in path.read_text()
+
+
+def test_apaches_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text('{\n\t"configTable":{\n\t\t"ORDER_TOPIC_CONFIG":{\n\t\t\t"T":"broker-a:4"\n\t\t}\n\t}\n}')
+
+    async def story() -> None:
+        server = NameServer(settings(kv_config_path=str(path)))
+        await server.start()
+        client = await Channel.connect(server.address)
+        assert (await client.call(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"})).ext == {"value": "broker-a:4"}
+        await client.close()
+        await server.stop()
+
+    run(story())
+
+
+def test_a_file_that_is_no_such_table_stops_the_start_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text('{"configTable":[1,2]}')
+
+    async def story() -> None:
+        with pytest.raises(ValueError, match=r"kvConfig\.json cannot be read"):
+            await NameServer(settings(kv_config_path=str(path))).start()
+
+    run(story())
+    assert path.read_text() == '{"configTable":[1,2]}'
+
+
+def test_random_bytes_disturb_nobody_else() -> None:
+    async def story() -> None:
+        server = NameServer(settings())
+        await server.start()
+        client = await Channel.connect(server.address)
+        for garbage in (b"\xff" * 64, b"GET / HTTP/1.0\r\n\r\n", b"\x00\x00\x00\x05\x00\x00\x00\x01{"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(garbage)
+            assert await reader.read() == b""
+            writer.close()
+            assert (await client.call(206)).code == 0
+        await client.close()
+        await server.stop()
+
+    run(story())
+
+
+def test_stopping_twice_is_stopping_once() -> None:
+    async def story() -> None:
+        server = NameServer(settings())
+        await server.start()
+        await server.stop()
+        await server.stop()
+        await NameServer(settings()).stop()
+
+    run(story())
