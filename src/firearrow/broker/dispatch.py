@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from collections.abc import Callable
 
 from firearrow.broker import clients
 from firearrow.broker.flow import Flow
@@ -33,10 +33,6 @@ _SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, Reque
 _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class ConnectionState:
     """What the dispatcher keeps with a connection."""
 
@@ -50,9 +46,17 @@ class Dispatch:
     """The service behind the broker's listeners."""
 
     def __init__(
-        self, parts: BrokerParts, handlers: dict[int, Handler], sends: Sends, pulls: Pulls, rounds: Rounds, flow: Flow
+        self,
+        parts: BrokerParts,
+        handlers: dict[int, Handler],
+        sends: Sends,
+        pulls: Pulls,
+        rounds: Rounds,
+        flow: Flow,
+        now_ms: Callable[[], int],
     ) -> None:
         self._parts = parts
+        self._now_ms = now_ms
         self._handlers = handlers
         self._sends = sends
         self._pulls = pulls
@@ -69,7 +73,7 @@ class Dispatch:
         clients.connection_closed(self._parts, conn)
 
     def received(self, conn: Connection, commands: list[Command]) -> None:
-        now = now_ms()
+        now = self._now_ms()
         refused: Refused | None = None
         judged = False  # whether the broker takes sends at all is asked once per read
         for request in commands:
@@ -119,9 +123,9 @@ class Dispatch:
         started, self._round_started_ms = self._round_started_ms, 0
         if not started:
             return  # ended early by `stop_sends`
-        now = now_ms()
+        now = self._now_ms()
         self._rounds.end_round(now)
-        self._flow.round_took(started, now_ms())
+        self._flow.round_took(started, self._now_ms())
 
 
 def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:

@@ -15,13 +15,14 @@ import contextlib
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dispatch import Dispatch, now_ms
+from firearrow.broker.dispatch import Dispatch
 from firearrow.broker.flow import Flow
 from firearrow.broker.groups import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
@@ -50,14 +51,26 @@ STATS_MS = 1_000
 log = logging.getLogger("firearrow.broker")
 
 
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Broker:
     """`settings.listen_port` 0 picks a free pair of ports. After `start`: `listen_port`, `advertised`."""
 
     listen_port: int
     advertised: str  # ip:port, what clients are told
 
-    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, *, namesrv_addrs: list[str]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        *,
+        namesrv_addrs: list[str],
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self.settings = settings
+        self._now_ms = now_ms
         self.store_settings = store_settings
         self.namesrv_addrs = namesrv_addrs
         self._listeners: list[Listener] = []
@@ -71,7 +84,7 @@ class Broker:
             self.listen_port = sockets[0].getsockname()[1]
             ip = settings.broker_ip1 or settings.bind_address
             self.advertised = f"{ip}:{self.listen_port}"
-            store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=now_ms)
+            store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=self._now_ms)
             report = store.open()
             log.info("store %s opened: %s", self.store_settings.store_path_root_dir, report)
             try:
@@ -113,7 +126,7 @@ class Broker:
     # Putting together.
 
     def _assemble(self, store: MessageStore) -> None:
-        settings, now, loop = self.settings, now_ms(), asyncio.get_running_loop()
+        settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
         self.parts = parts = BrokerParts(
             settings=settings,
@@ -149,7 +162,7 @@ class Broker:
             sync_flush=self.store_settings.sync_flush,
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
-        self._dispatch = Dispatch(parts, _all_handlers(parts), sends, self._pulls, self._rounds, Flow(settings))
+        self._dispatch = Dispatch(parts, _all_handlers(parts), sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         self._registration = Registration(
             self.namesrv_addrs,
             Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
@@ -157,7 +170,7 @@ class Broker:
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
             permission=lambda: settings.broker_permission,
-            on_order_config=lambda table: parts.topics.mark_ordered(table, now_ms()),
+            on_order_config=lambda table: parts.topics.mark_ordered(table, self._now_ms()),
         )
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)
@@ -191,7 +204,7 @@ class Broker:
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        now = now_ms()
+        now = self._now_ms()
         parts = self.parts
         for held in self._held.expired(now):
             self._pulls.again(held)

@@ -1,0 +1,272 @@
+"""The running broker over real sockets, spoken to in the raw protocol: sending, pulling, waiting, refusing, restarting."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from pathlib import Path
+
+import pytest
+
+from firearrow.wire import properties
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.ids import host_bytes, offset_msg_id
+from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, run, send_header
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_message_comes_back_as_it_was_sent_with_the_brokers_stamps(tmp_path: Path, flush: str) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, flush=flush) as running, client(running) as c:
+            sent = await c.send("Orders", b"hello", queue_id=2, TAGS="new", KEYS="A1 A2", UNIQ_KEY="7F00000100010002")
+            assert sent.code == ResponseCode.SUCCESS
+            assert (sent.ext["queueId"], sent.ext["queueOffset"]) == ("2", "0")
+            assert sent.ext["transactionId"] == "7F00000100010002"
+
+            pulled = await c.pull("Orders", 0, queue_id=2)
+            (record,) = records(pulled)
+            assert pulled.code == ResponseCode.SUCCESS
+            assert (pulled.ext["nextBeginOffset"], pulled.ext["minOffset"], pulled.ext["maxOffset"]) == ("1", "0", "1")
+            assert (record.topic, record.queue_id, record.queue_offset, record.body, record.flag) == ("Orders", 2, 0, b"hello", 7)
+            assert record.body_crc == zlib.crc32(b"hello") & 0x7FFFFFFF
+            assert record.born_timestamp == 1_700_000_000_000
+            ip, port = running.advertised.split(":")
+            assert sent.ext["msgId"] == offset_msg_id(host_bytes(ip, int(port)), record.physical_offset)
+            assert properties.parse(record.properties) == {
+                "TAGS": "new", "KEYS": "A1 A2", "UNIQ_KEY": "7F00000100010002",
+                "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster",
+            }  # fmt: skip
+
+    run(story())
+
+
+def test_a_message_without_a_unique_key_gets_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            sent = await c.send("Orders", b"x")
+            (record,) = records(await c.pull("Orders", 0))
+            assert properties.parse(record.properties)["UNIQ_KEY"] == sent.ext["transactionId"]
+            assert len(sent.ext["transactionId"]) == 32
+
+    run(story())
+
+
+def test_stamps_of_an_earlier_broker_are_replaced_not_repeated(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, broker_cluster_name="Here") as running, client(running) as c:
+            await c.send("Orders", b"x", UNIQ_KEY="K", MSG_REGION="there", TRACE_ON="false", CLUSTER="There")
+            (record,) = records(await c.pull("Orders", 0))
+            assert record.properties.count(b"CLUSTER\x01") == 1
+            stamped = properties.parse(record.properties)
+            assert (stamped["CLUSTER"], stamped["MSG_REGION"], stamped["TRACE_ON"]) == ("Here", "DefaultRegion", "true")
+
+    run(story())
+
+
+def test_a_batch_gets_consecutive_offsets_and_one_answer(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            await c.send("Orders", b"before")
+            messages = [
+                (number, b"%d" % number, properties.encode({"TAGS": "even" if number % 2 == 0 else "odd"}))
+                for number in range(40)
+            ]
+            sent = await c.send_batch("Orders", messages)
+            assert sent.ext["queueOffset"] == "1"
+            ids = sent.ext["msgId"].split(",")
+            first = await c.pull("Orders", 1)
+            second = await c.pull("Orders", int(first.ext["nextBeginOffset"]))
+            stored = records(first) + records(second)
+            assert [record.body for record in stored] == [b"%d" % number for number in range(40)]
+            assert [record.queue_offset for record in stored] == list(range(1, 41))
+            assert [int(msg_id[16:], 16) for msg_id in ids] == [record.physical_offset for record in stored]
+            # Messages of a batch keep the properties they came with, and no more.
+            assert [record.properties for record in stored] == [raw for _, _, raw in messages]
+            assert bodies(await c.pull("Orders", 0, expression="odd"))[:2] == [b"1", b"3"]
+
+    run(story())
+
+
+def test_one_way_sends_are_stored_and_not_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            c.channel.oneway(RequestCode.SEND_MESSAGE_V2, send_header("Orders", 0, ""), b"gone")
+            c.channel.oneway(RequestCode.SEND_MESSAGE_V2, send_header("Orders", 99, ""), b"refused")
+            await c.send("Orders", b"answered")
+            assert bodies(await c.pull("Orders", 0)) == [b"gone", b"answered"]
+
+    run(story())
+
+
+def test_both_header_forms_of_a_send_are_understood(tmp_path: Path) -> None:
+    long_names = {
+        "producerGroup": "P", "topic": "Orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 1, "sysFlag": 0,
+        "bornTimestamp": 5, "flag": 0, "properties": "TAGS\x01a", "reconsumeTimes": 0, "unitMode": False, "batch": False,
+    }  # fmt: skip
+
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            sent = await c.call(RequestCode.SEND_MESSAGE, long_names, b"x")
+            assert (sent.code, sent.ext["queueId"]) == (ResponseCode.SUCCESS, "1")
+            assert bodies(await c.pull("Orders", 0, queue_id=1, expression="a || b")) == [b"x"]
+
+    run(story())
+
+
+def test_a_pull_waits_and_is_answered_the_moment_a_matching_message_is_stored(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as consumer, client(running) as producer:
+            await producer.send("Orders", b"0", TAGS="old")
+            pull = consumer.pull("Orders", 1, expression="paid", flags=WITH_EXPRESSION | SUSPEND, hold_ms=15_000)
+            waiting = asyncio.ensure_future(pull)
+            await asyncio.sleep(0)  # the pull is on its way; the next answer on this connection shows that it was served
+            assert (await consumer.pull("Orders", 0, expression="nobody")).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            await producer.send("Orders", b"1", TAGS="new")
+            assert not waiting.done()
+            await producer.send("Orders", b"2", TAGS="paid")
+            answer = await asyncio.wait_for(waiting, 1)
+            assert answer.code == ResponseCode.SUCCESS
+            assert bodies(answer) == [b"2"]
+            assert answer.ext["nextBeginOffset"] == "3"
+
+    run(story())
+
+
+def test_a_held_pull_hears_that_there_is_nothing_when_its_time_is_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            await c.send("Orders", b"0")
+            answer = await c.pull("Orders", 1, flags=WITH_EXPRESSION | SUSPEND, hold_ms=200)
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert (answer.ext["nextBeginOffset"], answer.ext["maxOffset"]) == ("1", "1")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "next_begin"),
+    [
+        (0, ResponseCode.SUCCESS, 3),
+        (2, ResponseCode.SUCCESS, 3),
+        (3, ResponseCode.PULL_NOT_FOUND, 3),
+        (4, ResponseCode.PULL_OFFSET_MOVED, 3),
+        (-1, ResponseCode.PULL_OFFSET_MOVED, 0),
+    ],
+)
+def test_where_a_pull_goes_on(tmp_path: Path, offset: int, code: int, next_begin: int) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            for number in range(3):
+                await c.send("Orders", b"%d" % number)
+            answer = await c.pull("Orders", offset)
+            assert (answer.code, int(answer.ext["nextBeginOffset"])) == (code, next_begin)
+            empty = await c.pull("Orders", offset, queue_id=3)
+            assert empty.code == (ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("change", "body", "code", "says"),
+    [
+        ({"b": "../../x"}, b"x", ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ({"b": "T" * 128}, b"x", ResponseCode.INVALID_PARAMETER, "127"),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, b"x", ResponseCode.NO_PERMISSION, "broker's own"),
+        ({"b": "ReadOnly"}, b"x", ResponseCode.NO_PERMISSION, "permission 4"),
+        ({"e": "8"}, b"x", ResponseCode.INVALID_PARAMETER, "0..3"),
+        ({"e": "many"}, b"x", ResponseCode.INVALID_PARAMETER, "many"),
+        ({}, b"", ResponseCode.MESSAGE_ILLEGAL, "no body"),
+        ({}, b"x" * 70_000, ResponseCode.MESSAGE_ILLEGAL, "maxMessageSize is 65536"),
+        ({"i": "a\x01" + "v" * 32_767 + "\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "32767"),
+        ({"m": "true"}, b"not a batch", ResponseCode.MESSAGE_ILLEGAL, ""),
+        ({"b": "%RETRY%nobody", "m": "true"}, b"", ResponseCode.MESSAGE_ILLEGAL, "retry topic"),
+    ],
+)
+def test_what_is_refused_and_why(tmp_path: Path, change: dict[str, str], body: bytes, code: int, says: str) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, store={"max_message_size": 65_536}) as running, client(running) as c:
+            create = {"topic": "ReadOnly", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 4}
+            create |= {"topicFilterType": "SINGLE_TAG", "order": False}
+            assert (await c.call(RequestCode.UPDATE_AND_CREATE_TOPIC, create)).code == ResponseCode.SUCCESS
+            await c.send("Orders", b"0")
+            end = running.parts.store.max_offset
+            answer = await c.call(RequestCode.SEND_MESSAGE_V2, send_header("Orders", 0, "") | change, body)
+            assert answer.code == code
+            assert says in (answer.remark or "")
+            assert running.parts.store.max_offset == end
+            assert (await c.send("Orders", b"1")).code == ResponseCode.SUCCESS  # the connection goes on
+
+    run(story())
+
+
+def test_with_auto_creation_off_the_refusal_names_the_setting_and_the_command(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, auto_create_topic_enable=False) as running, client(running) as c:
+            answer = await c.send("Orders", b"x")
+            assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+            assert "autoCreateTopicEnable" in (answer.remark or "")
+            assert "mqadmin updateTopic" in (answer.remark or "")
+
+    run(story())
+
+
+def test_an_unknown_request_is_answered_with_code_3(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            answer = await c.call(9999)
+            assert (answer.code, answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 9999 not supported")
+
+    run(story())
+
+
+def test_a_pull_commits_the_offset_it_carries(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            for number in range(5):
+                await c.send("Orders", b"%d" % number)
+            await c.pull("Orders", 4, flags=WITH_EXPRESSION | COMMIT, commitOffset=4)
+            asked = {"consumerGroup": "G", "topic": "Orders", "queueId": 0}
+            assert (await c.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)).ext["offset"] == "4"
+
+    run(story())
+
+
+def test_the_fast_port_serves_the_same(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running:
+            ip, port = running.advertised.split(":")
+            running.advertised = f"{ip}:{int(port) - 2}"
+            async with client(running) as c:
+                assert (await c.send("Orders", b"x")).code == ResponseCode.SUCCESS
+
+    run(story())
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_after_a_restart_everything_is_where_it_was(tmp_path: Path, flush: str) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, flush=flush) as running, client(running) as c:
+            for number in range(10):
+                await c.send("Orders", b"%d" % number, queue_id=number % 4, KEYS=f"key{number}")
+            await c.pull("Orders", 2, flags=WITH_EXPRESSION | COMMIT, commitOffset=2)
+        assert not (tmp_path / "abort").exists()
+        async with broker(tmp_path, flush=flush) as running, client(running) as c:
+            assert bodies(await c.pull("Orders", 0, queue_id=1)) == [b"1", b"5", b"9"]
+            asked = {"consumerGroup": "G", "topic": "Orders", "queueId": 0}
+            assert (await c.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)).ext["offset"] == "2"
+            by_key = {"topic": "Orders", "key": "key7", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 2**62}
+            assert bodies(await c.call(RequestCode.QUERY_MESSAGE, by_key)) == [b"7"]
+            sent = await c.send("Orders", b"next", queue_id=1)
+            assert sent.ext["queueOffset"] == "3"
+
+    run(story())
+
+
+def test_sends_of_many_connections_in_flight_at_once_are_all_answered_and_dense(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as a, client(running) as b:
+            answers = await asyncio.gather(*(c.send("Orders", b"%d" % n) for n in range(200) for c in (a, b)))
+            assert sorted(int(answer.ext["queueOffset"]) for answer in answers) == list(range(400))
+            assert all(conn.state.in_flight == 0 for listener in running._listeners for conn in listener.connections)
+
+    run(story())
