@@ -1,7 +1,7 @@
 # Sourced by the scripts beside it: finds the checkout and brings what a script needs onto the machine.
 #
 #   prepare_python run|dev   a virtual environment in .venv with the package (dev: and the tools for tests and lint)
-#   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when possible, else we stop and name them
+#   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when we are root, else named, and we stop
 #   want COMMAND PACKAGE...  the same, but go on without it
 #
 # When nothing is to be done this costs a few milliseconds. Progress goes to stderr; stdout belongs to the script.
@@ -84,11 +84,13 @@ install_packages() {
   local missing=$1
   shift
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    fail "$missing is missing; on Debian: apt-get install $*"
+    fail "missing: $missing; on Debian: apt-get install $*"
   fi
-  say "installing $* ($missing is missing) ..."
-  export DEBIAN_FRONTEND=noninteractive
+  say "installing $* (missing: $missing) ..."
+  local output
   # The package lists of a fresh machine are empty or old.
-  { apt-get update -qq && apt-get install -qq -y --no-install-recommends "$@"; } >&2 </dev/null \
-    || fail "$missing is missing and apt-get could not install $* (see above)"
+  if ! output=$({ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } 2>&1 </dev/null); then
+    say "$output"
+    fail "missing: $missing; apt-get could not install $* (see above)"
+  fi
 }
