@@ -56,7 +56,7 @@ def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("room", "path"), modules(), ids=lambda value: str(value.relative_to(ROOT)) if isinstance(value, Path) else ""
+    ("room", "path"), list(modules()), ids=lambda value: str(value.relative_to(ROOT)) if isinstance(value, Path) else ""
 )
 def test_a_room_imports_only_from_rooms_above_it(room: str, path: Path) -> None:
     assert room in MAY_IMPORT, f"{path}: a new room needs its place in the order"

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from firearrow.cli.configure import UpSettings, broker_settings, durability, namesrv_settings, up_settings
+from firearrow.cli.configure import PORTS_APART, UpSettings, broker_settings, durability, namesrv_settings, up_settings
 from firearrow.cli.datadir import DataDir, DataDirError
 from firearrow.cli.ready import Ready, announce
 from firearrow.net.address import parse_address_list
@@ -38,6 +38,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def up(options: argparse.Namespace) -> int:
     stop = stop_signal()
+    last_port = options.broker_port + (options.brokers - 1) * PORTS_APART
+    if last_port > 65535:
+        raise ValueError(
+            f"--broker-port {options.broker_port}: the last of {options.brokers} brokers would be on port {last_port}"
+        )
     directory = DataDir(options.data)
     settings = up_settings(directory.path, options.host, options.namesrv_port, options.broker_port, options.settings)
     directory.acquire(options.brokers)

@@ -18,6 +18,7 @@ from firearrow.net.address import advertised_ip
 from firearrow.settings import SettingError, apply, read_properties
 from firearrow.store.settings import StoreSettings
 
+PORTS_APART = 10  # the listen ports of the brokers of one `up`
 OWNED_BY_UP = {
     "listenPort": "--broker-port and --namesrv-port",
     "bindAddress": "--host",

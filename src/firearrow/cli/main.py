@@ -56,7 +56,11 @@ def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
     up.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0: all)")
     up.add_argument("--namesrv-port", metavar="PORT", type=_port, default=9876, help="default: %(default)s; 0: any free one")
     up.add_argument(
-        "--broker-port", metavar="PORT", type=_port, default=10911, help="default: %(default)s, further brokers 10 apart; 0: any"
+        "--broker-port",
+        metavar="PORT",
+        type=_broker_port,
+        default=10911,
+        help="default: %(default)s, further brokers 10 apart; 0: any",
     )
     up.add_argument("--brokers", metavar="N", type=_broker_count, default=1, help="broker processes (default: %(default)s)")
     _add_common(up)
@@ -91,6 +95,13 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to 65535")
     return int(text)
+
+
+def _broker_port(text: str) -> int:
+    port = _port(text)
+    if port in (1, 2):
+        raise argparse.ArgumentTypeError(f"{port} leaves no room for the fast port, two below it; expected 0, or 3 to 65535")
+    return port
 
 
 def _broker_count(text: str) -> int:

@@ -19,12 +19,11 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from firearrow.cli.configure import UpSettings, durability
+from firearrow.cli.configure import PORTS_APART, UpSettings, durability
 from firearrow.cli.ready import Ready, announce
 from firearrow.namesrv.server import NameServer
 from firearrow.net.address import WILDCARDS
 
-PORTS_APART = 10
 STOP_S = 1.7
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0

@@ -1,0 +1,84 @@
+"""Starting the commands as a user does, with every process ended when the test is."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 30.0
+
+
+class Started:
+    """A running `firearrow ...`. Standard error goes to a file, standard output is read line by line."""
+
+    def __init__(self, words: list[str], tmp_path: Path, **env: str) -> None:
+        self.log_path = tmp_path / f"stderr-{time.monotonic_ns()}.txt"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "firearrow.cli", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=tmp_path,
+                env={**os.environ, **env},
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def line(self) -> str:
+        """The next line of standard output; fails with the log when there is none in time."""
+        out = self.process.stdout
+        assert out is not None
+        readable, _, _ = select.select([out], [], [], PATIENCE_S)
+        line = out.readline().decode() if readable else ""
+        assert line, f"no output; exit code {self.process.poll()}; log:\n{self.log}"
+        return line.rstrip("\n")
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
+        """(exit code, seconds it took)."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_S)
+        return code, time.monotonic() - began
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def failed(words: list[str], tmp_path: Path) -> tuple[int, str]:
+    """Exit code and standard error of a command that is to end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "firearrow.cli", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for: {what}"
+        time.sleep(0.02)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text())
+    return value
