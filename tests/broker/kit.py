@@ -1,0 +1,184 @@
+"""A broker without sockets and without a clock: its tables on a real store, its handlers called directly.
+
+kit.put("T", 0, b"hello", tags="TagA")      stores a message at kit.now
+kit.ask(17, topic="T", ...)                 what the broker answers, as the client would decode it
+kit.told                                    what clients were told, one-way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from firearrow.broker import admin, assignment, clients, locks, offsets, query
+from firearrow.broker.clients import ClientTable
+from firearrow.broker.groups import GroupTable
+from firearrow.broker.locks import QueueLocks
+from firearrow.broker.offsets import OffsetTable
+from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.refused import Refused
+from firearrow.broker.request_modes import RequestModes
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.stats import BrokerStats
+from firearrow.broker.topics import TopicTable
+from firearrow.net.connection import Connection
+from firearrow.store.settings import StoreSettings
+from firearrow.store.store import MessageStore
+from firearrow.wire import fastjson, properties
+from firearrow.wire.command import Command, FrameDecoder, encode_response
+from firearrow.wire.errors import HeaderError
+from firearrow.wire.ids import host_bytes
+from firearrow.wire.javahash import tags_code
+
+from .fake_peer import FakeConnection
+
+ADDRESS = "127.0.0.1:10911"
+HOST = host_bytes("127.0.0.1", 10911)
+T0 = 1_700_000_000_000
+
+Done = Callable[[Command | None, str], None]
+
+
+class Kit:
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.now = T0
+        self.saved: dict[str, dict[str, Any]] = {}
+        self.told: list[tuple[FakeConnection, int, Mapping[str, Any], bytes]] = []
+        self.called: list[tuple[FakeConnection, int, Mapping[str, Any], bytes, Done]] = []
+        self.woken: list[tuple[str, int]] = []
+        self.registered = 0
+        self.settings = BrokerSettings(broker_cluster_name="DefaultCluster", broker_name="broker-a", **settings)
+        store_settings = StoreSettings(
+            store_path_root_dir=str(root / "store"),
+            mapped_file_size_commit_log=1024 * 1024,
+            mapped_file_size_consume_queue=20_000,
+            max_hash_slot_num=1000,
+            max_index_num=4000,
+        )
+        self.store = MessageStore(store_settings, store_host=HOST, now_ms=lambda: self.now)
+        self.store.open()
+        self.parts = BrokerParts(
+            settings=self.settings,
+            store_settings=store_settings,
+            store=self.store,
+            topics=TopicTable(self.settings, self._saver("topics")),
+            groups=GroupTable(self.settings, self._saver("groups")),
+            offsets=OffsetTable(),
+            clients=ClientTable(),
+            locks=QueueLocks(),
+            stats=BrokerStats("DefaultCluster", T0),
+            request_modes=RequestModes(self._saver("modes")),
+            address=ADDRESS,
+            boot_ms=T0,
+            notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),
+            call_client=lambda conn, code, ext, body, timeout_ms, done: self.called.append((fake(conn), code, ext, body, done)),
+            register_all=self._count_registration,
+            wake_queue=lambda topic, queue_id: self.woken.append((topic, queue_id)),
+        )
+        self.parts.topics.add_system_topics(T0)
+        self.parts.groups.add_built_in_groups(T0)
+        self.handlers: dict[int, Handler] = {}
+        for module in (admin, assignment, clients, locks, offsets, query):
+            self.handlers |= module.handlers(self.parts)
+        self.operator = FakeConnection(50000)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def ask(
+        self,
+        code: int,
+        body: bytes | dict[str, Any] = b"",
+        *,
+        conn: FakeConnection | None = None,
+        version: int = 513,
+        language: str = "JAVA",
+        flag: int = 0,
+        **ext: Any,
+    ) -> Command:
+        """The answer. AssertionError if there is none yet."""
+        response = self.start(code, body, conn=conn, version=version, language=language, flag=flag, **ext)
+        assert response is not None, f"request {code} was not answered"
+        return decode(response)
+
+    def start(
+        self,
+        code: int,
+        body: bytes | dict[str, Any] = b"",
+        *,
+        conn: FakeConnection | None = None,
+        version: int = 513,
+        language: str = "JAVA",
+        flag: int = 0,
+        **ext: Any,
+    ) -> bytes | None:
+        raw = body if isinstance(body, bytes) else fastjson.dumps(body)
+        request = Command(code, opaque=77, flag=flag, language=language, version=version, ext=ext, body=raw)
+        try:
+            return self.handlers[code](cast(Connection, conn or self.operator), request, self.now)
+        except Refused as refused:
+            return encode_response(request, refused.code, refused.remark, refused.ext)
+        except HeaderError as error:
+            return encode_response(request, 29, str(error))
+
+    def topic(self, name: str = "T", queues: int = 4, perm: int = 6) -> None:
+        self.parts.topics.ensure(name, queues, perm, self.now)
+
+    def put(self, topic: str, queue_id: int, body: bytes, *, tags: str = "", keys: str = "", uniq: str = "") -> int:
+        """Stores a message now; returns its physical offset."""
+        named = {"TAGS": tags, "KEYS": keys, "UNIQ_KEY": uniq}
+        raw = properties.encode({name: value for name, value in named.items() if value})
+        offset: int = self.store.append(
+            self.store.queue(topic, queue_id),
+            body,
+            raw,
+            tags_code(tags) if tags else 0,
+            flag=0,
+            sys_flag=0,
+            born_ms=self.now,
+            born_host=HOST,
+            store_ms=self.now,
+        )
+        group = self.store.write_out()
+        assert group is not None
+        self.store.confirm(group.end_offset)
+        return offset
+
+    def beat(self, conn: FakeConnection, client_id: str, group: str = "G", *topics: str, **more: Any) -> Command:
+        """A consumer's heartbeat, subscribing to everything of the topics."""
+        wanted = [{"topic": topic, "subString": "*", "subVersion": 1} for topic in topics]
+        data = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": wanted,
+        }
+        return self.ask(34, {"clientID": client_id, "consumerDataSet": [data | more]}, conn=conn)
+
+    def _saver(self, name: str) -> Callable[[dict[str, Any]], None]:
+        def save(table: dict[str, Any]) -> None:
+            self.saved[name] = table
+
+        return save
+
+    def _count_registration(self) -> None:
+        self.registered += 1
+
+
+def decode(frame: bytes) -> Command:
+    (command,) = FrameDecoder().feed(frame)
+    assert command.is_response
+    assert command.opaque == 77
+    return command
+
+
+def body_of(answer: Command) -> Any:
+    """The JSON of a successful answer."""
+    assert answer.code == 0, f"{answer.code}: {answer.remark}"
+    return fastjson.loads(answer.body)
+
+
+def fake(conn: Connection) -> FakeConnection:
+    return cast(FakeConnection, conn)
