@@ -48,7 +48,7 @@ prepared() {
 }
 
 make_venv() {
-  local python clear=()
+  local python version clear=()
   # An environment that belongs to another place or whose Python is gone cannot be mended, only made again.
   if [ -e "$venv" ]; then
     if "$venv/bin/python" -c 'import pip' 2>/dev/null && grep -qsF "$venv" "$venv/bin/pip"; then return; fi
@@ -56,7 +56,8 @@ make_venv() {
   fi
   python=$(find_python)
   if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    install_packages "the Python modules venv and ensurepip" "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    install_packages "the Python modules venv and ensurepip" "python$version-venv"
   fi
   say "making a virtual environment in .venv ..."
   "$python" -m venv "${clear[@]}" "$venv" >&2 || fail "could not make a virtual environment in $venv (see above)"
@@ -88,9 +89,14 @@ install_packages() {
   fi
   say "installing $* (missing: $missing) ..."
   local output
-  # The package lists of a fresh machine are empty or old.
-  if ! output=$({ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } 2>&1 </dev/null); then
+  if ! output=$(apt_install "$@" 2>&1 </dev/null); then
     say "$output"
     fail "missing: $missing; apt-get could not install $* (see above)"
   fi
+}
+
+apt_install() {
+  # The package lists of a fresh machine are empty or old; one list that cannot be had is no reason to stop.
+  apt-get update || true
+  DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$@"
 }
