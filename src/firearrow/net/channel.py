@@ -7,6 +7,7 @@ knows whether the address is still the right one. A closed channel fails every w
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,7 +53,8 @@ class Channel:
         except TimeoutError as error:
             raise ConnectError(f"no connection to {address} within {timeout_ms} ms") from error
         except OSError as error:
-            raise ConnectError(f"no connection to {address}: {error.strerror or error}") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise ConnectError(f"no connection to {address}: {why}") from error
         return channel
 
     def __repr__(self) -> str:
