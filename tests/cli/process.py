@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from firearrow.net.channel import Channel
+from firearrow.wire import fastjson
+from firearrow.wire.command import Command
+
 PATIENCE_S = 30.0
+ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0"]
 
 
 class Started:
@@ -59,6 +66,9 @@ class Started:
             self.process.stdout.close()
 
 
+Start = Callable[..., Started]
+
+
 def failed(words: list[str], tmp_path: Path) -> tuple[int, str]:
     """Exit code and standard error of a command that is to end by itself."""
     done = subprocess.run(
@@ -82,3 +92,26 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_text())
     return value
+
+
+def call(address: str, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> Command:
+    async def once() -> Command:
+        channel = await Channel.connect(address)
+        try:
+            return await channel.call(code, ext, body)
+        finally:
+            await channel.close()
+
+    return asyncio.run(once())
+
+
+def route(namesrv: str, topic: str) -> dict[str, Any]:
+    answer = call(namesrv, 105, {"topic": topic})
+    value: dict[str, Any] = fastjson.loads(answer.body) if answer.code == 0 else {}
+    return value
+
+
+def accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as sock:
+        return sock.connect_ex((host, int(port))) == 0

@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
-from firearrow.wire.command import Command
 
-from .process import Started, failed, read_json, wait_until
-
-Start = Callable[..., Started]
-ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0"]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Started] = []
-
-    def starter(*words: str, **env: str) -> Started:
-        running.append(Started(list(words), tmp_path, **env))
-        return running[-1]
-
-    yield starter
-    for process in running:
-        process.end()
-
-
-def call(address: str, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> Command:
-    async def once() -> Command:
-        channel = await Channel.connect(address)
-        try:
-            return await channel.call(code, ext, body)
-        finally:
-            await channel.close()
-
-    return asyncio.run(once())
-
-
-def route(namesrv: str, topic: str) -> dict[str, Any]:
-    answer = call(namesrv, 105, {"topic": topic})
-    value: dict[str, Any] = fastjson.loads(answer.body) if answer.code == 0 else {}
-    return value
-
-
-def accepts(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as sock:
-        return sock.connect_ex((host, int(port))) == 0
+from .process import ANY_PORTS, Start, accepts, call, failed, read_json, route
 
 
 def test_up_says_that_it_is_ready_and_stops_when_told(start: Start, tmp_path: Path) -> None:
@@ -199,72 +154,6 @@ def test_a_broker_registers_at_all_name_servers_of_the_environment(start: Start,
     words = ["--set", "listenPort=0", "--set", "bindAddress=127.0.0.1", "--set", f"storePathRootDir={tmp_path}/store"]
     start("broker", *words, NAMESRV_ADDR=";".join(addresses)).line()
     assert all(route(address, "TBW102") for address in addresses)
-
-
-# Several brokers.
-
-
-def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start: Start, tmp_path: Path) -> None:
-    up = start("up", "--data", "data", *ANY_PORTS, "--brokers", "2", "--ready-file", "ready.json")
-    line = up.line()
-    ready = read_json(tmp_path / "ready.json")
-    namesrv, brokers = ready["namesrv"], ready["brokers"]
-    assert line.startswith(f"firearrow ready  namesrv {namesrv}  broker-a {brokers[0]}  broker-b {brokers[1]}")
-    found = {data["brokerName"]: data["brokerAddrs"]["0"] for data in route(namesrv, "TBW102")["brokerDatas"]}
-    assert found == {"broker-a": brokers[0], "broker-b": brokers[1]}
-    assert (tmp_path / "data" / "broker-a" / "commitlog").is_dir()
-    assert (tmp_path / "data" / "broker-b" / "commitlog").is_dir()
-
-    children = child_pids(up.process.pid)
-    assert len(children) == 2
-    os.kill(children[0], signal.SIGKILL)
-    wait_until(lambda: not all(accepts(b) for b in brokers) or children[0] not in child_pids(up.process.pid), "the broker dies")
-    wait_until(lambda: all(accepts(broker) for broker in brokers), "it is started again, on its port")
-
-    code, seconds = up.stop()
-    assert (code, seconds < 2.5) == (0, True)
-    assert not any(accepts(address) for address in (namesrv, *brokers))
-
-
-def test_brokers_do_not_outlive_the_process_that_started_them(start: Start, tmp_path: Path) -> None:
-    up = start("up", "--data", "data", *ANY_PORTS, "--brokers", "2", "--ready-file", "ready.json")
-    up.line()
-    brokers = read_json(tmp_path / "ready.json")["brokers"]
-    up.stop(signal.SIGKILL)
-    wait_until(lambda: not any(accepts(broker) for broker in brokers), "the brokers stop")
-
-
-def test_a_broker_that_cannot_start_ends_the_start_of_all(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "broker-b").write_text("a file where a directory should be")
-    code, error = failed(["up", "--data", "data", *ANY_PORTS, "--brokers", "2"], tmp_path)
-    assert code == 1
-    assert "broker-b ended with exit code 1 before it was ready" in error
-    assert "Traceback" not in error
-
-
-def test_one_and_several_brokers_do_not_mistake_each_others_directories(start: Start, tmp_path: Path) -> None:
-    alone = start("up", "--data", "one", *ANY_PORTS)
-    alone.line()
-    alone.stop()
-    code, error = failed(["up", "--data", "one", *ANY_PORTS, "--brokers", "2"], tmp_path)
-    assert (code, "is the store of a single broker" in error) == (1, True)
-    (tmp_path / "two" / "broker-a" / "commitlog").mkdir(parents=True)
-    (tmp_path / "two" / "broker-b" / "commitlog").mkdir(parents=True)
-    code, error = failed(["up", "--data", "two", *ANY_PORTS], tmp_path)
-    assert (code, "start it with --brokers 2" in error) == (1, True)
-
-
-def child_pids(parent: int) -> list[int]:
-    children = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and fields[0] != "Z":
-            children.append(int(entry.name))
-    return sorted(children)
 
 
 # Start-up.
