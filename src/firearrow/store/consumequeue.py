@@ -36,6 +36,7 @@ assert ENTRY.size == UNIT
 ABSENT_SIZE = 0x7FFFFFFF
 ABSENT_ENTRY = ENTRY.pack(0, ABSENT_SIZE, 0)
 
+_NOWHERE = 1 << 62  # no entry is affected
 _BLOCK = 4096  # holes of a sparse file begin at such boundaries
 _KEEP_IN_TAIL = 64  # entries kept in memory after they were written: consumers mostly read the newest
 _TOPIC_LIMIT_V1 = 127
@@ -214,34 +215,32 @@ class QueueFiles:
             del queue.tail[: surplus * UNIT]
             queue.tail_start += surplus
 
-    def load(self, queue: ConsumeQueue) -> list[str]:
-        """Finds out which files a queue has; returns what is wrong with them, in words. Sets first_file and last_file."""
+    def load(self, queue: ConsumeQueue) -> list[tuple[int, str]]:
+        """Finds out which files a queue has: sets first_file and last_file.
+
+        Returns what is wrong with them, each with the first entry that is affected. A file that is too short gets its length.
+        """
         directory = self.directory(queue)
-        bases = []
-        wrong = []
+        bases: list[int] = []
+        wrong: list[tuple[int, str]] = []
         for name in self.disk.listdir(directory):
             byte_offset = parse_segment_name(name)
             path = os.path.join(directory, name)
-            if byte_offset is None or byte_offset % self.file_size:
-                wrong.append(f"{path}: not the name of a consume-queue file of {self.file_size} bytes")
-                continue
             size = self.disk.file_size(path)
-            if size != self.file_size:
-                wrong.append(f"{path}: {size} bytes instead of {self.file_size}")
-                file = self._file(path)
-                if size > self.file_size:
-                    wrong[-1] += ", ignored"
-                    continue
-                file.truncate(self.file_size)
-            bases.append(byte_offset // UNIT)
+            if byte_offset is None or byte_offset % self.file_size or size > self.file_size:
+                wrong.append((_NOWHERE, f"{path}: not a consume-queue file of {self.file_size} bytes, ignored"))
+                continue
+            base = byte_offset // UNIT
+            if size < self.file_size:
+                wrong.append((base + size // UNIT, f"{path}: {size} bytes instead of {self.file_size}"))
+                self._file(path).truncate(self.file_size)
+                self.unsynced.add(path)
+            if bases and base != bases[-1] + self.per_file:
+                wrong.append((bases[-1] + self.per_file, f"{path}: the file before it is missing"))
+                bases.clear()
+            bases.append(base)
         if bases:
-            bases.sort()
-            first = len(bases) - 1
-            while first > 0 and bases[first - 1] == bases[first] - self.per_file:
-                first -= 1
-            if first > 0:
-                wrong.append(f"{directory}: a file is missing before {segment_name(bases[first] * UNIT)}")
-            queue.first_file, queue.last_file = bases[first], bases[-1]
+            queue.first_file, queue.last_file = bases[0], bases[-1]
         return wrong
 
     def remove_below(self, queue: ConsumeQueue, offset: int) -> list[str]:
@@ -313,7 +312,7 @@ class QueueFiles:
     def _create(self, queue: ConsumeQueue, base: int, offset: int) -> File:
         directory = self.directory(queue)
         if queue.first_file < 0:
-            self.disk.mkdirs(directory)
+            self.disk.mkdirs(directory, durable=False)
             self.unsynced_dirs.update((self.root, os.path.dirname(directory)))
         self.unsynced_dirs.add(directory)
         path = self._path(queue, base)

@@ -60,7 +60,9 @@ class Disk(Protocol):
 
     def file_size(self, path: str) -> int: ...
 
-    def mkdirs(self, path: str) -> None: ...
+    def mkdirs(self, path: str, *, durable: bool = True) -> None:
+        """Makes a directory and those above it that are missing; `durable` syncs the names that are new."""
+        ...
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -211,8 +213,14 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         return os.stat(path).st_size
 
-    def mkdirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def mkdirs(self, path: str, *, durable: bool = True) -> None:
+        path = os.path.abspath(path)
+        if not os.path.isdir(path):
+            parent = os.path.dirname(path)
+            self.mkdirs(parent, durable=durable)
+            os.makedirs(path, exist_ok=True)
+            if durable:
+                self.fsync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

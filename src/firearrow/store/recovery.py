@@ -143,10 +143,12 @@ class _Recovery:
             wrong = self.files.load(queue) if (topic, queue_id) in stored else []
             count = table.counts.get((topic, queue_id), 0)
             self._keep(queue, count)
-            if count and not wrong and not self._has_entry(queue, count - 1):
-                wrong.append(f"{self.files.directory(queue)}: entry {count - 1} is missing")
-            if wrong:
-                self.report.problems += wrong
+            if count and not self._has_entry(queue, count - 1):
+                wrong.append((count - 1, f"{self.files.directory(queue)}: entry {count - 1} is missing"))
+            # What is wrong behind the entries that were durable is what a crash does; the scan goes over it.
+            serious = [text for first, text in wrong if first < count]
+            if serious:
+                self.report.problems += serious
                 self._rebuild(queue)
                 start = self.log.min_offset
         return start, max(table.derived_offset, self.checkpoint.flushed_offset)
@@ -156,7 +158,7 @@ class _Recovery:
         for topic, queue_id in list(self.files.stored_queues()):
             queue = self._known(topic, queue_id)
             if queue is not None:
-                wrong = self.files.load(queue)
+                wrong = [text for _, text in self.files.load(queue)]
                 self.report.problems += wrong
                 self.queues[queue] = log.min_offset
                 if wrong:
@@ -204,7 +206,7 @@ class _Recovery:
             return self.log.min_offset
         if index.next_offset < table.index_last_offset:
             return self._last_indexed(index)
-        if index.next_offset == table.index_last_offset and index.file_names:
+        if index.next_offset == table.index_last_offset and table.index_files:
             # In doubt the index dropped its last message. The later ones, up to where the table speaks of, had no keys.
             index.add_scan(self._scan_at(index.next_offset, 64 * 1024, one_record=True), self.now_ms)
         return max(table.derived_offset, self.log.min_offset)

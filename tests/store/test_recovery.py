@@ -1,0 +1,75 @@
+"""Whatever was acknowledged is there after any crash, exactly at its queue offset, and nothing else is."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.store.history import HOST, HOST_V6, LONG_TOPIC, Event, History, small_settings
+
+TOPICS = st.sampled_from(["Orders", "Refunds", "TopicTest", LONG_TOPIC])
+HOSTS = st.sampled_from([HOST, HOST, HOST, HOST_V6])
+SIZES = st.sampled_from([0, 1, 10, 100, 400, 1500, 3000])
+
+
+def sends() -> st.SearchStrategy[Event]:
+    return st.one_of(
+        st.builds(
+            lambda topic, queue_id, size, host: lambda h: h.send(topic, queue_id, size, host), TOPICS, st.integers(0, 2), SIZES, HOSTS
+        ),
+        st.builds(
+            lambda topic, queue_id, sizes, host: lambda h: h.send_batch(topic, queue_id, sizes, host),
+            TOPICS,
+            st.integers(0, 2),
+            st.lists(st.sampled_from([1, 50, 300]), min_size=1, max_size=8),
+            HOSTS,
+        ),
+    )
+
+
+def steps() -> st.SearchStrategy[Event]:
+    return st.one_of(
+        sends(),
+        sends(),
+        sends(),
+        st.just(lambda h: h.write()),
+        st.just(lambda h: h.flush()),
+        st.just(lambda h: (h.write(), h.flush())[0]),
+        st.builds(lambda ms: lambda h: h.tick(ms), st.sampled_from([1, 500, 1100, 5000])),
+    )
+
+
+def crashes() -> st.SearchStrategy[Event]:
+    return st.one_of(
+        st.just(lambda h: h.kill()),
+        st.just(lambda h: h.close()),
+        st.builds(lambda seed: lambda h: h.power_cut(seed), st.integers(0, 2**32)),
+        st.builds(lambda seed: lambda h: h.power_cut(seed), st.integers(0, 2**32)),
+    )
+
+
+LIVES = st.lists(st.tuples(st.lists(steps(), max_size=30), crashes()), min_size=1, max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LIVES)
+def test_sync_flush_keeps_what_was_acknowledged(lives: list[tuple[list[Event], Event]]) -> None:
+    history = History()
+    for events, crash in lives:
+        for event in events:
+            event(history)
+        crash(history)
+        history.check()
+        history.check_keys()
+
+
+@settings(max_examples=100, deadline=None)
+@given(LIVES)
+def test_async_flush_may_lose_the_newest_messages_and_never_leaves_a_hole(lives: list[tuple[list[Event], Event]]) -> None:
+    history = History(small_settings("ASYNC_FLUSH"))
+    for events, crash in lives:
+        for event in events:
+            event(history)
+        crash(history)
+        history.check(acknowledged_survive=False)
+        history.check_keys()
