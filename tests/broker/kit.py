@@ -114,7 +114,20 @@ class Kit:
         **ext: Any,
     ) -> bytes | None:
         raw = body if isinstance(body, bytes) else fastjson.dumps(body)
-        request = Command(code, opaque=77, flag=flag, language=language, version=version, ext=ext, body=raw)
+        return self.start_raw(code, ext, raw, conn=conn, version=version, language=language, flag=flag)
+
+    def start_raw(
+        self,
+        code: int,
+        ext: dict[str, Any],
+        body: bytes,
+        *,
+        conn: FakeConnection | None = None,
+        version: int = 513,
+        language: str = "JAVA",
+        flag: int = 0,
+    ) -> bytes | None:
+        request = Command(code, opaque=77, flag=flag, language=language, version=version, ext=ext, body=body)
         try:
             return self.handlers[code](cast(Connection, conn or self.operator), request, self.now)
         except Refused as refused:
@@ -159,7 +172,7 @@ class Kit:
 
     def _saver(self, name: str) -> Callable[[dict[str, Any]], None]:
         def save(table: dict[str, Any]) -> None:
-            self.saved[name] = table
+            self.saved[name] = fastjson.loads(fastjson.dumps_pretty(table))
 
         return save
 

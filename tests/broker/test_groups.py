@@ -9,13 +9,15 @@ import pytest
 from firearrow.broker.groups import GroupTable
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.wire import fastjson
 from firearrow.wire.bodies import SubscriptionGroupConfig
 
 NOW = 1_700_000_000_000
 
 
 def table(saved: list[dict[str, Any]] | None = None, **settings: Any) -> GroupTable:
-    return GroupTable(BrokerSettings(**settings), (saved if saved is not None else []).append)
+    kept = saved if saved is not None else []
+    return GroupTable(BrokerSettings(**settings), lambda table: kept.append(fastjson.loads(fastjson.dumps_pretty(table))))
 
 
 def test_the_built_in_groups_are_made_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.topics import TopicTable
+from firearrow.broker.topics import StoredTopic, TopicTable
+from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, TopicConfig
 from firearrow.wire.headers_client import SendMessageRequestHeader
 
@@ -23,7 +25,7 @@ class Story:
         self.saved: list[dict[str, Any]] = []
         self.heard: list[tuple[str, TopicConfig | None, DataVersion]] = []
         self.settings = BrokerSettings(broker_cluster_name="C", broker_name="b", **settings)
-        self.topics = TopicTable(self.settings, self.saved.append)
+        self.topics = TopicTable(self.settings, lambda table: self.saved.append(fastjson.loads(fastjson.dumps_pretty(table))))
         self.topics.listeners.append(lambda topic, config: self.heard.append((topic, config, self.topics.data_version)))
 
     def started(self) -> Story:
@@ -215,6 +217,47 @@ def test_deleting_tells_the_listeners_and_saves() -> None:
     assert not story.topics.delete("Orders", NOW)
     assert [(topic, config is None) for topic, config, _ in story.heard] == [("Orders", False), ("Orders", True)]
     assert "Orders" not in story.saved[-1]["topicConfigTable"]
+
+
+def test_a_topic_made_just_before_the_broker_was_killed_is_found_by_its_messages() -> None:
+    before = Story().started()
+    before.topics.update(TopicConfig("Deleted", 4, 4, 6), NOW)
+    before.topics.delete("Deleted", NOW + 1000)
+    after = Story()
+    after.topics.stored = lambda: [
+        StoredTopic("Deleted", 4, NOW + 999),
+        StoredTopic("New", 3, NOW + 1001),
+        StoredTopic("Wide", 9, NOW + 5000),
+        StoredTopic("%RETRY%G", 1, NOW + 5000),
+        StoredTopic("SCHEDULE_TOPIC_XXXX", 18, NOW + 5000),
+    ]
+    after.topics.load(before.saved[-1])
+    assert after.topics.find("New") == TopicConfig("New", 4, 4, 6)
+    assert after.topics.find("Wide") == TopicConfig("Wide", 9, 9, 6)
+    assert after.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, 6)
+    assert after.topics.find("Deleted") is None, "its messages are older than the file that no longer has it"
+    assert after.topics.find("SCHEDULE_TOPIC_XXXX") == before.topics.find("SCHEDULE_TOPIC_XXXX")
+    assert {"New", "Wide", "%RETRY%G"} < set(after.saved[-1]["topicConfigTable"])
+
+
+def test_a_lost_file_costs_no_topic() -> None:
+    after = Story()
+    after.topics.stored = lambda: [StoredTopic("Orders", 4, NOW)]
+    after.topics.load({})
+    assert after.topics.find("Orders") == TopicConfig("Orders", 4, 4, 6)
+
+
+def test_creation_by_a_send_does_not_wait_for_the_disk() -> None:
+    story = Story().started()
+    jobs: list[Callable[[], None]] = []
+    story.topics.file.submit = jobs.append
+    for number in range(3):
+        story.topics.for_send(send(f"T{number}"), NOW)
+    assert (len(jobs), len(story.saved)) == (1, 0)
+    jobs.pop()()
+    assert {"T0", "T1", "T2"} < set(story.saved[-1]["topicConfigTable"]), "one write for all that waited"
+    story.topics.update(TopicConfig("Operator", 4, 4, 6), NOW)
+    assert "Operator" in story.saved[-1]["topicConfigTable"], "an operator is answered when it is saved"
 
 
 def test_the_name_servers_order_configuration_marks_topics() -> None:

@@ -5,7 +5,8 @@ with defaults when it is first seen, if `autoCreateSubscriptionGroup` is on. Eig
 
 `forbidden` holds, per group and topic, a bit mask; bit 0 set means that the group may not read the topic.
 
-Every change has its own data version and is saved when the method returns; values in the table are replaced, never altered.
+Every change has its own data version; values in the table are replaced, never altered. What an operator changed is on the
+disk when the method returns; a group that was made on first sight is saved soon after (and would be made again).
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from typing import Any
 
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.table_file import EntryTexts, Save, TableFile
 from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_group
 
 READ_FORBIDDEN = 1
-
-Save = Callable[[dict[str, Any]], None]
 
 
 class GroupTable:
@@ -34,7 +34,8 @@ class GroupTable:
         self._settings = settings
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
-        self._save = save
+        self._texts = EntryTexts()
+        self.file = TableFile(save, self._file_form)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         return self._table.get(group)
@@ -48,6 +49,7 @@ class GroupTable:
             return None
         config = SubscriptionGroupConfig(group_name=group)
         self._put(config, now_ms)
+        self.file.soon()
         return config
 
     def must_find(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
@@ -82,7 +84,7 @@ class GroupTable:
             self.data_version = DataVersion.from_json(version)
         configs = table.get("subscriptionGroupTable")
         for name, value in (configs if isinstance(configs, dict) else {}).items():
-            self._table[name] = replace(SubscriptionGroupConfig.from_json(value), group_name=name)
+            self._keep(replace(SubscriptionGroupConfig.from_json(value), group_name=name))
         forbidden = table.get("forbiddenTable")
         for group, topics in (forbidden if isinstance(forbidden, dict) else {}).items():
             self._forbidden[group] = {topic: int(mask) for topic, mask in topics.items()}
@@ -99,31 +101,33 @@ class GroupTable:
     def add_built_in_groups(self, now_ms: int) -> None:
         missing = [group for group in BUILT_IN_GROUPS if group not in self._table]
         for group in missing:
-            self._table[group] = SubscriptionGroupConfig(group_name=group, consume_broadcast_enable=True)
+            self._keep(SubscriptionGroupConfig(group_name=group, consume_broadcast_enable=True))
         if missing:
             self._next_version(now_ms)
-            self._save(self.to_json())
+            self.file.now()
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         """Creates or changes a group by an operator's wish."""
-        _check(config)
-        if self._table.get(config.group_name) != config:
-            self._put(config, now_ms)
+        self.update_all([config], now_ms)
 
     def update_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
         """Several groups in one request: all are checked before the first is changed."""
         for config in configs:
             _check(config)
-        for config in configs:
-            self.update(config, now_ms)
+        changed = [config for config in configs if self._table.get(config.group_name) != config]
+        for config in changed:
+            self._put(config, now_ms)
+        if changed:
+            self.file.now()
 
     def delete(self, group: str, now_ms: int) -> bool:
         """True if there was such a group."""
         was_forbidden = self._forbidden.pop(group, None)
         if self._table.pop(group, None) is None and was_forbidden is None:
             return False
+        self._texts.pop(group)
         self._next_version(now_ms)
-        self._save(self.to_json())
+        self.file.now()
         self._tell(group, None)
         return True
 
@@ -139,13 +143,21 @@ class GroupTable:
             if not topics:
                 del self._forbidden[group]
         self._next_version(now_ms)
-        self._save(self.to_json())
+        self.file.now()
 
     def _put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
-        self._table[config.group_name] = config
+        self._keep(config)
         self._next_version(now_ms)
-        self._save(self.to_json())
         self._tell(config.group_name, config)
+
+    def _keep(self, config: SubscriptionGroupConfig) -> None:
+        self._table[config.group_name] = config
+        self._texts.put(config.group_name, config.to_json())
+
+    def _file_form(self) -> dict[str, Any]:
+        forbidden = {group: dict(topics) for group, topics in list(self._forbidden.items())}
+        table = {"dataVersion": self.data_version.to_json(), "forbiddenTable": forbidden}
+        return table | {"subscriptionGroupTable": self._texts.joined()}
 
     def _next_version(self, now_ms: int) -> None:
         version = self.data_version

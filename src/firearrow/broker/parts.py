@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from firearrow.broker.topics import StoredTopic
 from firearrow.wire.command import Command
 
 if TYPE_CHECKING:  # these modules import this one for their handlers
@@ -67,6 +68,8 @@ class BrokerParts:
 
     def __post_init__(self) -> None:
         self.topics.group_exists = lambda group: self.groups.find_or_create(group) is not None
+        self.topics.stored = lambda: stored_topics(self.store)
+        self.topics.file.submit = self.groups.file.submit = self.store.submit
 
     @property
     def name(self) -> str:
@@ -75,3 +78,14 @@ class BrokerParts:
     @property
     def cluster(self) -> str:
         return self.settings.broker_cluster_name
+
+
+def stored_topics(store: MessageStore) -> list[StoredTopic]:
+    """The topics that have messages, with their highest queue and the time of their newest message."""
+    found: dict[str, StoredTopic] = {}
+    for queue in store.queues():
+        if queue.max_offset > queue.min_offset:
+            known = found.get(queue.topic) or StoredTopic(queue.topic, 0, 0)
+            last = store.store_time(queue, queue.max_offset - 1) or 0
+            found[queue.topic] = StoredTopic(queue.topic, max(known.queues, queue.queue_id + 1), max(known.last_store_ms, last))
+    return list(found.values())

@@ -10,17 +10,19 @@ Invariants
   under one version would lose the second. `data_version` is a value that is replaced, never altered: whoever listens to
   changes may keep it. Listeners are called at once, while it is the version of that very change.
 - A `TopicConfig` in the table is never altered either; a change puts a new one in its place.
-- Every change is on the disk when the method that made it returns. `save` is handed in and writes the whole file.
+- What an operator changed is on the disk when the method returns. What a send or a heartbeat created is saved soon after, in the
+  background. Should the broker be killed in between, the topic is found again: see `load`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.table_file import EntryTexts, Save, TableFile
 from firearrow.broker.topic_attributes import alter_attributes
 from firearrow.wire.bodies import DataVersion, TopicConfig
 from firearrow.wire.codes import ResponseCode
@@ -28,6 +30,7 @@ from firearrow.wire.headers_client import SendMessageRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC
 from firearrow.wire.names import (
     BENCHMARK_TOPIC,
+    DLQ_PREFIX,
     NOT_SENDABLE_TOPICS,
     OFFSET_MOVED_EVENT,
     RETRY_PREFIX,
@@ -50,7 +53,15 @@ DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we a
 UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
 
 Listener = Callable[[str, TopicConfig | None], None]
-Save = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as the store knows it."""
+
+    name: str
+    queues: int  # the highest queue number, plus one
+    last_store_ms: int
 
 
 class TopicTable:
@@ -63,7 +74,9 @@ class TopicTable:
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
-        self._save = save
+        self._texts = EntryTexts()
+        self.file = TableFile(save, self._file_form)
+        self.stored: Callable[[], Iterable[StoredTopic]] = tuple  # the topics that have messages in the store
 
     # Reading.
 
@@ -80,13 +93,24 @@ class TopicTable:
     # File form.
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what topics.json held. Called once, before `add_system_topics`."""
+        """Takes over what topics.json held. Called once, before `add_system_topics`.
+
+        A topic that has messages but is not in the file was either made after the file was last saved, when the broker was
+        killed, or deleted before. Its newest message tells: one that is newer than the file belongs to a topic that must not
+        be lost. It is made again, with as many queues as are known of.
+        """
         version = table.get("dataVersion")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
         configs = table.get("topicConfigTable")
         for name, value in (configs if isinstance(configs, dict) else {}).items():
-            self._table[name] = replace(TopicConfig.from_json(value), topic_name=name)
+            self._keep(replace(TopicConfig.from_json(value), topic_name=name))
+        saved_ms = self.data_version.timestamp
+        for topic in self.stored():
+            if topic.name in self._table or is_system_topic(topic.name) or topic.last_store_ms < saved_ms:
+                continue
+            usual = 1 if topic.name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else DEFAULT_QUEUES_OF_A_CLIENT
+            self.ensure(topic.name, max(topic.queues, usual), PERM_READ_WRITE, topic.last_store_ms)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,9 +127,12 @@ class TopicTable:
         changed = {name: config for name, config in declared.items() if self._table.get(name) != config}
         stale = TEMPLATE_TOPIC not in declared and self._table.pop(TEMPLATE_TOPIC, None) is not None
         if changed or stale:
-            self._table.update(changed)
+            for config in changed.values():
+                self._keep(config)
+            if stale:
+                self._texts.pop(TEMPLATE_TOPIC)
             self._next_version(now_ms)
-            self._save(self.to_json())
+            self.file.now()
 
     def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
         """The topic that a client wants to send to: as it is, or made now. Refuses (16) topics that only the broker writes."""
@@ -157,6 +184,7 @@ class TopicTable:
         else:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
         self._put(config, now_ms)
+        self.file.soon()
         return config
 
     def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
@@ -168,6 +196,7 @@ class TopicTable:
                 topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
             )
             self._put(config, now_ms)
+            self.file.soon()
         return config
 
     def update(self, wanted: TopicConfig, now_ms: int, *, alter: Mapping[str, str] | None = None) -> TopicConfig:
@@ -182,25 +211,28 @@ class TopicTable:
         if current == wanted:
             return wanted
         self._put(wanted, now_ms)
+        self.file.now()
         return wanted
 
     def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
         """Several topics in one request: all are checked before the first is changed. Their attributes are set as given."""
         for config in wanted:
             self._check(config)
-        for config in wanted:
             current = self._table.get(config.topic_name)
             alter = {f"+{key}": value for key, value in config.attributes.items()}
             alter_attributes(None if current is None else current.attributes, alter)
         for config in wanted:
-            self.update(config, now_ms, alter={f"+{key}": value for key, value in config.attributes.items()})
+            if self._table.get(config.topic_name) != config:
+                self._put(config, now_ms)
+        self.file.now()
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """True if there was such a topic. Its messages are the store's affair."""
         if self._table.pop(topic, None) is None:
             return False
+        self._texts.pop(topic)
         self._next_version(now_ms)
-        self._save(self.to_json())
+        self.file.now()
         self._tell(topic, None)
         return True
 
@@ -210,12 +242,19 @@ class TopicTable:
             config = self._table.get(topic)
             if config is not None and not config.order:
                 self._put(replace(config, order=True), now_ms)
+                self.file.soon()
 
     def _put(self, config: TopicConfig, now_ms: int) -> None:
-        self._table[config.topic_name] = config
+        self._keep(config)
         self._next_version(now_ms)
-        self._save(self.to_json())
         self._tell(config.topic_name, config)
+
+    def _keep(self, config: TopicConfig) -> None:
+        self._table[config.topic_name] = config
+        self._texts.put(config.topic_name, config.to_json())
+
+    def _file_form(self) -> dict[str, Any]:
+        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
     def _next_version(self, now_ms: int) -> None:
         version = self.data_version
