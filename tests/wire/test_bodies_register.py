@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,9 @@ def test_an_older_broker_ends_its_compressed_body_earlier_and_leaves_attributes_
 
 
 def test_the_oldest_brokers_send_the_topic_table_alone() -> None:
-    table = fastjson.dumps({"dataVersion": {"counter": 1, "timestamp": 5}, "topicConfigTable": {"T": {"topicName": "T", "perm": 4}}})
+    table = fastjson.dumps(
+        {"dataVersion": {"counter": 1, "timestamp": 5}, "topicConfigTable": {"T": {"topicName": "T", "perm": 4}}}
+    )
     body = RegisterBrokerBody.decode(table, version=VERSION_3_0_11 - 1)
     assert body.topic_config_table["T"].perm == 4
     assert body.data_version.counter == 1
@@ -100,17 +103,13 @@ def test_a_stream_that_is_broken_cut_or_too_large_is_refused(monkeypatch: pytest
 
 @given(st.binary(max_size=80), st.booleans(), st.booleans(), st.integers(0, 600))
 def test_any_bytes_give_a_registration_or_a_protocol_error(body: bytes, compressed: bool, packed: bool, version: int) -> None:
-    try:
+    with suppress(ProtocolError):
         RegisterBrokerBody.decode(zlib.compress(body) if packed else body, compressed=compressed, version=version)
-    except ProtocolError:
-        pass
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_compressed_registration_gives_a_registration_or_a_protocol_error(at: int, value: int) -> None:
     raw = bytearray(zlib.decompress(BODY.encode(compressed=True)))
     raw[at % len(raw)] = value
-    try:
+    with suppress(ProtocolError):
         RegisterBrokerBody.decode(zlib.compress(bytes(raw)), compressed=True)
-    except ProtocolError:
-        pass

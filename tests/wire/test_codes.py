@@ -6,7 +6,8 @@ from firearrow.wire.codes import CUT_CODES, LANGUAGE_CODES, LANGUAGES, VERSION, 
 
 
 @pytest.mark.parametrize(
-    ("version", "ordinal"), [((4, 5, 2), 317), ((4, 9, 3), 399), ((4, 9, 8), 409), ((5, 0, 0), 413), ((5, 3, 1), 475), ((5, 5, 0), 513)]
+    ("version", "ordinal"),
+    [((4, 5, 2), 317), ((4, 9, 3), 399), ((4, 9, 8), 409), ((5, 0, 0), 413), ((5, 3, 1), 475), ((5, 5, 0), 513)],
 )
 def test_versions_have_the_ordinals_seen_on_the_wire(version: tuple[int, int, int], ordinal: int) -> None:
     assert version_ordinal(*version) == ordinal
@@ -25,6 +26,6 @@ def test_cut_codes_meet_no_other_code() -> None:
 
 
 def test_codes_are_plain_integers() -> None:
-    assert RequestCode.SEND_MESSAGE_V2 == 310
-    assert ResponseCode.PULL_OFFSET_MOVED == 21
+    assert int(RequestCode.SEND_MESSAGE_V2) == 310
+    assert {21: "moved"}[ResponseCode.PULL_OFFSET_MOVED] == "moved"
     assert f"{ResponseCode.SUCCESS:d}" == "0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def feed(pieces: list[bytes]) -> tuple[list[Command], str | None]:
 
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
-    return [stream[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(edges)]
 
 
 # ---- what the real systems sent
@@ -81,12 +82,6 @@ def test_every_captured_frame_decodes_to_its_header_and_body(session: str) -> No
         assert command.is_oneway == (sent.kind == "oneway")
 
 
-def _header_map(frame_bytes: bytes) -> dict[str, Any]:
-    """The header without what means the same as nothing."""
-    (command,) = FrameDecoder().feed(frame_bytes)
-    return {"code": command.code, "opaque": command.opaque, "flag": command.flag, "ext": command.ext, "remark": command.remark or ""}
-
-
 def _is_apache(sent: Captured) -> bool:
     return "serializeTypeCurrentRPC" in sent.header and sent.header.get("extFields") != {}
 
@@ -94,10 +89,17 @@ def _is_apache(sent: Captured) -> bool:
 def test_every_captured_frame_is_written_again_with_the_same_fields() -> None:
     for sent in captured():
         (command,) = FrameDecoder().feed(sent.frame)
-        assert _header_map(encode_command(command))["ext"] == {
-            key: value if isinstance(value, str) else {True: "true", False: "false"}.get(value, str(value))
-            if isinstance(value, bool) else str(value) for key, value in command.ext.items()
-        }  # fmt: skip
+        (again,) = FrameDecoder().feed(encode_command(command))
+        assert again.ext == {
+            key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in command.ext.items()
+        }
+        assert (again.code, again.opaque, again.flag, again.language) == (
+            command.code,
+            command.opaque,
+            command.flag,
+            command.language,
+        )
+        assert (again.version, again.remark, again.body) == (command.version, command.remark, command.body)
 
 
 def test_what_apache_wrote_is_written_again_byte_for_byte() -> None:
@@ -156,7 +158,11 @@ def test_the_cutting_of_a_stream_makes_no_difference(commands: list[Command], ga
     assert whole[0][: len(commands)] == commands
 
 
-@given(st.sampled_from(range(200)), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=4), st.lists(st.integers(0, 3000), max_size=4))
+@given(
+    st.sampled_from(range(200)),
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=4),
+    st.lists(st.integers(0, 3000), max_size=4),
+)
 def test_a_damaged_frame_gives_a_command_or_a_protocol_error(
     which: int, damage: list[tuple[int, int]], places: list[int]
 ) -> None:
@@ -179,9 +185,13 @@ def test_any_bytes_give_commands_or_a_protocol_error(stream: bytes) -> None:
 HEADER_KEYS = ("code", "opaque", "flag", "version", "language", "remark", "extFields")
 
 
-@given(st.one_of(json_values(), st.dictionaries(st.sampled_from(HEADER_KEYS), json_values(6)), st.fixed_dictionaries(
-    {"code": I32, "opaque": I32, "flag": I32}, optional={"version": json_values(3), "language": json_values(3), "remark": json_values(3)}
-)))  # fmt: skip
+ODD = json_values(3)
+NEARLY_RIGHT = st.fixed_dictionaries(
+    {"code": I32, "opaque": I32, "flag": I32}, optional={"version": ODD, "language": ODD, "remark": ODD, "extFields": ODD}
+)
+
+
+@given(st.one_of(json_values(), st.dictionaries(st.sampled_from(HEADER_KEYS), json_values(6)), NEARLY_RIGHT))
 def test_any_json_as_a_header_gives_a_command_with_the_declared_types_or_a_protocol_error(header: Any) -> None:
     commands, error = feed([frame(json.dumps(header).encode())])
     if error is None:
@@ -200,7 +210,8 @@ def test_any_json_as_a_header_gives_a_command_with_the_declared_types_or_a_proto
 
 
 def test_what_other_clients_write_differently_is_understood() -> None:
-    cpp = b'{"code":34,"extFields":{"AccessKey":"","n":4,"b":true,"z":null},"flag":0,"language":"CPP","opaque":8,"remark":"","version":63}\n'
+    fields = b'{"AccessKey":"","n":4,"b":true,"z":null}'
+    cpp = b'{"code":34,"extFields":%b,"flag":0,"language":"CPP","opaque":8,"remark":"","version":63}\n' % fields
     (command,) = FrameDecoder().feed(frame(cpp))
     assert command.ext == {"AccessKey": "", "n": 4, "b": True, "z": None}
     assert command.remark == ""
@@ -250,6 +261,10 @@ def test_an_answer_has_the_header_type_of_its_request() -> None:
 # ---- limits and errors
 
 
+def _compact(header: Any) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
 def refused(stream: bytes) -> str:
     with pytest.raises(ProtocolError) as caught:
         FrameDecoder().feed(stream)
@@ -286,9 +301,9 @@ def test_too_many_fields_are_refused_in_both_header_types() -> None:
     assert f"at most {MAX_EXT_FIELDS}" in refused(encode_request(10, fields, opaque=1))
     assert f"more than {MAX_EXT_FIELDS}" in refused(encode_request(10, fields, opaque=1, binary=True))
     many = {f"{n:x}": 1 for n in range(40_000)}
-    assert "40000 ext fields" in refused(frame(json.dumps({"code": 1, "opaque": 1, "flag": 0, "extFields": many}, separators=(",", ":")).encode()))
+    assert "40000 ext fields" in refused(frame(_compact({"code": 1, "opaque": 1, "flag": 0, "extFields": many})))
     huge = {f"{n:x}": 1 for n in range(100_000)}
-    assert "a header of" in refused(frame(json.dumps({"code": 1, "opaque": 1, "flag": 0, "extFields": huge}).encode()))
+    assert "a header of" in refused(frame(_compact({"code": 1, "opaque": 1, "flag": 0, "extFields": huge})))
     empty = struct.pack(">hbhiiii", 10, 0, 1, 1, 0, 0, 6 * 1000) + bytes(6 * 1000)  # a thousand entries without key and value
     assert f"more than {MAX_EXT_FIELDS}" in refused(frame(empty, kind=1))
 
@@ -351,5 +366,4 @@ def test_a_command_tells_what_it_is() -> None:
     assert "<oneway 40" in repr(Command(40, flag=2))
     assert "<response 17 opaque=0 JAVA/513 remark='no' " in repr(Command(17, flag=1, remark="no"))
     assert command != 310
-    with pytest.raises(AttributeError):
-        command.topic  # type: ignore[attr-defined]  # noqa: B018 (reading it is the test)
+    assert not hasattr(command, "topic")

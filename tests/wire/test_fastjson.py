@@ -90,7 +90,9 @@ def test_a_body_of_another_kind_is_refused() -> None:
 
 # Text made of the tokens of the language gets further than random bytes.
 TOKENS = st.lists(
-    st.sampled_from(["{", "}", "[", "]", ",", ":", '"a"', "'b'", '"', "'", "0", "-1", "1.5", "1e9", "true", "null", "\\", "\\u00", " ", "é"]),
+    st.sampled_from(
+        ["{", "}", "[", "]", ",", ":", '"a"', "'b'", '"', "'", "0", "-1", "1.5", "1e9", "true", "null", "\\", "\\u00", " ", "é"]
+    ),
     max_size=25,
 ).map("".join)
 

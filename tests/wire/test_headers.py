@@ -40,8 +40,36 @@ def test_every_header_that_was_sent_is_read_and_says_the_same_again(session: str
 
 
 def test_the_codes_of_a_producers_and_a_consumers_life_have_headers() -> None:
-    with_fields = (10, 310, 320, 11, 361, 12, 33, 14, 15, 29, 30, 31, 32, 35, 36, 37, 38, 39, 40, 17, 21, 201, 202, 203, 204, 207, 208)
-    more = (215, 220, 221, 222, 223, 300, 303, 307, 308, 309, 314, 315, 317, 321, 343, 345, 351, 352, 353)
+    clients = (10, 310, 320, 11, 361, 12, 33, 14, 15, 29, 30, 31, 32, 35, 36, 37, 38, 39, 40)
+    admin = (
+        17,
+        21,
+        201,
+        202,
+        203,
+        204,
+        207,
+        208,
+        215,
+        220,
+        221,
+        222,
+        223,
+        300,
+        303,
+        307,
+        308,
+        309,
+        314,
+        315,
+        317,
+        321,
+        343,
+        345,
+        351,
+        352,
+        353,
+    )
     namesrv = (100, 101, 102, 103, 104, 105, 205, 216, 217, 219, 224, 322, 327, 901, 904)
-    for code in (*with_fields, *more, *namesrv):
+    for code in (*clients, *admin, *namesrv):
         assert REQUEST_HEADERS[code].FIELDS, RequestCode(code).name

@@ -9,7 +9,15 @@ from firearrow.wire.javahash import hash_code, tags_code
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("", 0), ("a", 97), ("TagA", 2598919), ("TagB", 2598920), ("polygenelubricants", -2147483648), ("订单", 1129459), ("\U0001f600", 1772899)],
+    [
+        ("", 0),
+        ("a", 97),
+        ("TagA", 2598919),
+        ("TagB", 2598920),
+        ("polygenelubricants", -2147483648),
+        ("订单", 1129459),
+        ("\U0001f600", 1772899),
+    ],
 )
 def test_codes_known_from_java(text: str, code: int) -> None:
     assert hash_code(text) == code

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from firearrow.wire import names
 
+GOOD = ("T", "Order-Events_2", "%RETRY%group", "ns%topic", "a|b", "t" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250)
 
-@pytest.mark.parametrize("name", ["T", "Order-Events_2", "%RETRY%group", "ns%topic", "a|b", "t" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
+
+@pytest.mark.parametrize("name", GOOD)
 def test_these_may_be_topics(name: str) -> None:
     names.check_topic(name)
 
@@ -15,11 +17,13 @@ def test_these_may_be_topics(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("", "blank"), ("  ", "blank"), ("../../x", "illegal characters"), ("a/b", "illegal characters"), ("a.b", "illegal characters"),
-        ("a b", "illegal characters"), ("a\n", "illegal characters"), ("a\0", "illegal characters"), ("été", "illegal characters"),
-        ("t" * 128, "128 characters, longer than the maximum 127"), ("%RETRY%" + "g" * 249, "256 characters"),
+        ("", "blank"),
+        ("  ", "blank"),
+        *((name, "illegal characters") for name in ("../../x", "a/b", "a.b", "a b", "a\n", "a\0", "été")),
+        ("t" * 128, "128 characters, longer than the maximum 127"),
+        ("%RETRY%" + "g" * 249, "256 characters"),
     ],
-)  # fmt: skip
+)
 def test_these_may_not(name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         names.check_topic(name)
@@ -27,7 +31,7 @@ def test_these_may_not(name: str, said: str) -> None:
 
 def test_groups_may_be_longer() -> None:
     names.check_group("g" * 255)
-    with pytest.raises(ValueError, match="the specified group .* has 256 characters"):
+    with pytest.raises(ValueError, match=r"the specified group .* has 256 characters"):
         names.check_group("g" * 256)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
@@ -100,16 +100,21 @@ class Command:
     def is_oneway(self) -> bool:
         return self.flag & FLAG_ONEWAY != 0
 
-    def __getattr__(self, name: str) -> Any:
-        """Python comes here for an empty slot only."""
-        if name not in ("language", "version", "remark"):
-            raise AttributeError(name)
+    if not TYPE_CHECKING:  # or a type checker would believe that a command has every attribute there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Python comes here for an empty slot only."""
+            if name not in ("language", "version", "remark"):
+                raise AttributeError(f"a command has no {name}")
+            self._fill_from_header()
+            return getattr(self, name)
+
+    def _fill_from_header(self) -> None:
         fields = self._fields
         language, version, remark = fields.get("language"), fields.get("version"), fields.get("remark")
         self.language = language if isinstance(language, str) and language in LANGUAGE_CODES else OTHER_LANGUAGE
         self.version = version if isinstance(version, int) and 0 <= version <= 0x7FFFFFFF else 0
         self.remark = remark if isinstance(remark, str) else None
-        return getattr(self, name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Command):
@@ -283,9 +288,7 @@ def text(value: Any) -> str:
 
 
 _TAIL: Final = b'"JSON","version":%d}' % VERSION
-_RESPONSE: Final = (
-    b'{"code":%d,"extFields":%b,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":' + _TAIL
-)
+_RESPONSE: Final = b'{"code":%d,"extFields":%b,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":' + _TAIL
 
 
 def _fill_unusual(command: Command, header: bytes) -> None:
