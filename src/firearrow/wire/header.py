@@ -19,9 +19,9 @@ How a value is read
 - A bool is true exactly when its text in lower case is `true`; `1` is false, as in Apache.
 - Unknown keys are ignored.
 
-Decoding is on the path of every message, so each class gets its own function, compiled once. It first tries the case that
-all values are strings of the right kind, checking many fields with one call; whatever is out of the ordinary goes through the
-careful way, field by field, which also words the error.
+Decoding is on the path of every message, so each class gets its own function, compiled at its first use. It first tries the
+case that all values are strings of the right kind, checking many fields with one call; whatever is out of the ordinary goes
+through the careful way, field by field, which also words the error.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def field(*, key: str | None = None, short: str | None = None, other: str | None
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class HeaderType(type):
-    """Turns the annotations of a class into slots, a constructor and a decoder."""
+    """Turns the annotations of a class into slots and a list of fields."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> HeaderType:
         specs = []
@@ -102,25 +102,37 @@ class HeaderType(type):
             specs.append(spec)
         namespace["__slots__"] = tuple(spec.name for spec in specs)
         namespace["FIELDS"] = tuple(specs)
-        cls = super().__new__(mcs, name, bases, namespace)
-        if specs:
-            _compile(cls, tuple(specs))
-        return cls
+        return super().__new__(mcs, name, bases, namespace)
 
 
 class Header(metaclass=HeaderType):
-    """The base of every custom header; a class without fields is a header that carries none."""
+    """The base of every custom header; a class without fields is a header that carries none.
+
+    The constructor, `decode` and `encode` of a class are compiled when one of them is first called, and take the place of these.
+    """
 
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
+
+    if not TYPE_CHECKING:  # a type checker derives the constructor from the declaration
+
+        def __init__(self, **values: Any) -> None:
+            if self.FIELDS:
+                _compile(type(self), self.FIELDS)
+                type(self).__init__(self, **values)
+            elif values:
+                raise TypeError(f"{type(self).__name__} has no fields, given were {', '.join(values)}")
 
     @classmethod
     def decode(cls, ext: Mapping[str, Any]) -> Self:
         """Reads the declared fields out of a command's ext map. Raises HeaderError for the first one that is wrong."""
-        return cls()
+        if not cls.FIELDS:
+            return cls()
+        _compile(cls, cls.FIELDS)
+        return cls.decode(ext)
 
     def encode(self) -> dict[str, str]:
         """The ext map of this header: text only, nothing for None."""
-        return {}
+        return {spec.key: text(value) for spec in self.FIELDS if (value := getattr(self, spec.name)) is not None}
 
     def encode_short(self) -> dict[str, str]:
         """The same under the one-letter keys, for the V2 send header."""
