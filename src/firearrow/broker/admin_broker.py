@@ -20,9 +20,11 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import PUT_TIME_EDGES, Snapshot
 from firearrow.settings import SettingError, as_properties, change, declared, format_properties, read_properties
 from firearrow.store.settings import StoreSettings
+from firearrow.wire import record
 from firearrow.wire.bodies import BrokerStatsData, BrokerStatsItem, DataVersion, HARuntimeInfo, KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response
+from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers_admin import ViewBrokerStatsDataRequestHeader
 
 if TYPE_CHECKING:
@@ -171,13 +173,11 @@ def _pool_info(broker: BrokerParts) -> dict[str, object]:
 
 def _earliest(broker: BrokerParts) -> int:
     """When the oldest message in the log was stored; -1 if there is none."""
-    oldest = -1
-    for queue in broker.store.queues():
-        if queue.min_offset < queue.max_offset:
-            stored = broker.store.earliest_store_time(queue)
-            if stored is not None and (oldest < 0 or stored < oldest):
-                oldest = stored
-    return oldest
+    oldest = broker.store.read_record(broker.store.min_offset)
+    try:
+        return -1 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp
+    except ProtocolError:  # damaged on the disk
+        return -1
 
 
 def _duration(ms: int) -> str:

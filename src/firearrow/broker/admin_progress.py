@@ -117,7 +117,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     def get_all_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
         if offsets.is_empty():
             raise Refused(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
-        return json_answer(request, offsets.to_json())
+        return json_answer(request, offsets.wrapper())
 
     def get_all_delay_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
         return json_answer(request, DelayOffsetSerializeWrapper(data_version=DataVersion(timestamp=broker.boot_ms)))

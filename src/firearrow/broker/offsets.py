@@ -18,13 +18,15 @@ Cost: a commit is one string and two dictionary look-ups.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
 from firearrow.broker.topics import MAX_QUEUES
-from firearrow.wire.bodies import DataVersion
+from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
@@ -45,6 +47,7 @@ class OffsetTable:
         self._version_step = version_step
         self._commits = 0
         self._offsets: dict[str, dict[int, int]] = {}
+        self._groups: dict[str, dict[str, None]] = {}  # topic -> the groups that have offsets of it
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
 
@@ -57,9 +60,10 @@ class OffsetTable:
             return False
         queues = self._offsets.get(key)
         if queues is None:
-            queues = self._offsets[key] = {}
-        queues[queue_id] = offset
-        self.dirty = True
+            queues = self._entry(topic, group)
+        if queues.get(queue_id) != offset:  # clients commit every few seconds, whether they have consumed or not
+            queues[queue_id] = offset
+            self.dirty = True
         self._commits += 1
         if self._commits % self._version_step == 0:
             self._next_version(now_ms)
@@ -92,7 +96,7 @@ class OffsetTable:
         """The group shall go on at `offset`, wherever it is now."""
         key = f"{topic}@{group}"
         self._resets.setdefault(key, {})[queue_id] = offset
-        self._offsets.setdefault(key, {})[queue_id] = offset
+        self._entry(topic, group)[queue_id] = offset
         self._pulled.get(key, {}).pop(queue_id, None)
         self.dirty = True
 
@@ -119,18 +123,20 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """The topics of which the group has offsets."""
-        return [topic for topic, owner in self._keys() if owner == group]
+        return [topic for topic, groups in self._groups.items() if group in groups]
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets of the topic."""
-        return [group for name, group in self._keys() if name == topic]
+        return list(self._groups.get(topic, ()))
 
     def clone(self, source: str, target: str, topic: str) -> bool:
         """Gives `target` the offsets that `source` has of the topic; False if it has none."""
         queues = self._offsets.get(f"{topic}@{source}")
         if not queues:
             return False
-        self._offsets[f"{topic}@{target}"] = dict(queues)
+        copied = self._entry(topic, target)
+        copied.clear()
+        copied.update(queues)
         self._resets.pop(f"{topic}@{target}", None)
         self.dirty = True
         return True
@@ -148,35 +154,55 @@ class OffsetTable:
         version = table.get("dataVersion")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
-        self._offsets = _read_table(table.get("offsetTable"))
         self._pulled = _read_table(table.get("pullOffsetTable"))
+        for key, queues in _read_table(table.get("offsetTable")).items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._entry(topic, group).update(queues)
 
     def to_json(self) -> dict[str, Any]:
-        topics_of_group: dict[str, list[str]] = {}
-        for topic, group in self._keys():
-            topics_of_group.setdefault(group, []).append(topic)
+        """What the file holds, for the JSON writers; the large tables are text already, which is many times quicker.
+
+        May be called in another thread than the one that commits: entries are taken in single steps.
+        """
         return {
             "dataVersion": self.data_version.to_json(),
-            "groupTopicMap": topics_of_group,
-            "offsetTable": {key: dict(sorted(queues.items())) for key, queues in self._offsets.items()},
-            "pullOffsetTable": {key: dict(sorted(queues.items())) for key, queues in self._pulled.items()},
+            "groupTopicMap": self._topics_of_groups(),
+            "offsetTable": _table_text(self._offsets),
+            "pullOffsetTable": _table_text(self._pulled),
         }
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """The same as a body."""
+        offsets = {key: dict(sorted(queues.items())) for key, queues in self._offsets.items()}
+        pulled = {key: dict(sorted(queues.items())) for key, queues in self._pulled.items()}
+        return ConsumerOffsetSerializeWrapper(offsets, self.data_version, self._topics_of_groups(), pulled)
 
     def is_empty(self) -> bool:
         return not self._offsets
 
-    def _keys(self) -> Iterator[tuple[str, str]]:
-        """(topic, group) of every entry, without those that were kept for broadcasting groups."""
-        for key in self._offsets:
-            topic, _, group = key.partition(SEPARATOR)
-            if SEPARATOR not in group:
-                yield topic, group
+    def _entry(self, topic: str, group: str) -> dict[int, int]:
+        key = f"{topic}@{group}"
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+            if SEPARATOR not in group:  # otherwise it was kept for a broadcasting group
+                self._groups.setdefault(topic, {})[group] = None
+        return queues
+
+    def _topics_of_groups(self) -> dict[str, list[str]]:
+        topics_of: dict[str, list[str]] = {}
+        for topic, groups in list(self._groups.items()):
+            for group in list(groups):
+                topics_of.setdefault(group, []).append(topic)
+        return topics_of
 
     def _all_keys(self) -> list[str]:
         return list({**self._offsets, **self._pulled, **self._resets})
 
     def _remove(self, keys: Iterable[str]) -> None:
         for key in keys:
+            topic, _, group = key.partition(SEPARATOR)
+            self._groups.get(topic, {}).pop(group, None)
             self._offsets.pop(key, None)
             self._pulled.pop(key, None)
             self._resets.pop(key, None)
@@ -196,6 +222,16 @@ def _read_table(value: Any) -> dict[str, dict[int, int]]:
         if isinstance(queues, dict):
             table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
     return table
+
+
+def _table_text(table: dict[str, dict[int, int]]) -> orjson.Fragment:
+    """A table of the file, as Apache RocketMQ writes it: one queue a line, numbers bare."""
+    entries = []
+    for key, queues in list(table.items()):
+        if queues:
+            lines = ",\n\t\t\t".join([f"{queue_id}:{offset}" for queue_id, offset in sorted(queues.items())])
+            entries.append(f"{orjson.dumps(key).decode()}:{{\n\t\t\t{lines}\n\t\t}}")
+    return orjson.Fragment("{\n\t\t" + ",\n\t\t".join(entries) + "\n\t}" if entries else "{}")
 
 
 # Requests: 14, 15.
