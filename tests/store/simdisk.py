@@ -149,6 +149,7 @@ class SimulatedDisk:
         self.directories: dict[str, Directory] = {"/": Directory()}
         self.now_ms = now_ms
         self.used_percent = 10.0
+        self.boots = 1
         self.locked: set[str] = set()
         self.writes = 0
         self.syncs = 0
@@ -169,16 +170,17 @@ class SimulatedDisk:
                 raise OSError(error.errno, error.strerror, path)
 
     def power_cut(self, rng: random.Random) -> SimulatedDisk:
-        return self._rebuilt(lambda directory: directory.after_power_cut(rng), lambda inode: inode.after_power_cut(rng))
+        disk = self._rebuilt(lambda directory: directory.after_power_cut(rng), lambda inode: inode.after_power_cut(rng))
+        disk.boots += 1
+        return disk
 
     def copy(self) -> SimulatedDisk:
         return self._rebuilt(lambda directory: dict(directory.entries), lambda inode: inode)
 
-    def _rebuilt(
-        self, names: Callable[[Directory], dict[str, Inode | None]], content: Callable[[Inode], Inode]
-    ) -> SimulatedDisk:
+    def _rebuilt(self, names: Callable[[Directory], dict[str, Inode | None]], content: Callable[[Inode], Inode]) -> SimulatedDisk:
         disk = SimulatedDisk(self.now_ms)
         disk.used_percent = self.used_percent
+        disk.boots = self.boots
         disk.directories = {}
         done: dict[int, Inode] = {}
         pending = ["/"]
@@ -219,7 +221,8 @@ class SimulatedDisk:
         return path in self.directories
 
     def exists(self, path: str) -> bool:
-        return path in self.directories or os.path.basename(path) in self.directories.get(os.path.dirname(path), Directory()).entries
+        parent = self.directories.get(os.path.dirname(path), Directory())
+        return path in self.directories or os.path.basename(path) in parent.entries
 
     def file_size(self, path: str) -> int:
         return len(self._inode(path).data)
@@ -272,6 +275,9 @@ class SimulatedDisk:
 
     def mtime_ms(self, path: str) -> int:
         return self._inode(path).mtime_ms
+
+    def boot_id(self) -> bytes:
+        return self.boots.to_bytes(16, "big")
 
     def lock(self, path: str) -> SimulatedLock:
         if path in self.locked:

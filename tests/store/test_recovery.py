@@ -15,7 +15,11 @@ SIZES = st.sampled_from([0, 1, 10, 100, 400, 1500, 3000])
 def sends() -> st.SearchStrategy[Event]:
     return st.one_of(
         st.builds(
-            lambda topic, queue_id, size, host: lambda h: h.send(topic, queue_id, size, host), TOPICS, st.integers(0, 2), SIZES, HOSTS
+            lambda topic, queue_id, size, host: lambda h: h.send(topic, queue_id, size, host),
+            TOPICS,
+            st.integers(0, 2),
+            SIZES,
+            HOSTS,
         ),
         st.builds(
             lambda topic, queue_id, sizes, host: lambda h: h.send_batch(topic, queue_id, sizes, host),

@@ -10,10 +10,12 @@
     40   8  logicsPhysicalOffset  offset of the record that logicsMsgTimestamp belongs to
     256  8  "FIREARRO"            ours, in the same sector as the rest; Apache keeps it as it is
     264  8  flushed offset        the log below was durable
-    272  4  CRC-32 of bytes 256 to 271
+    272  16 boot id               of the machine when the store was last open
+    288  4  CRC-32 of bytes 256 to 287
 
-The flushed offset tells damage from a torn tail: what a recovery cannot read above it was perhaps never finished; what it
-cannot read below it had been on the disk.
+The last two tell damage from a torn tail. After a power cut, that is with another boot id, what a recovery cannot read above
+the flushed offset was perhaps never finished; what it cannot read below had been on the disk. As long as the machine runs, every
+finished write is there.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from firearrow.store.disk import Disk
 FILE_SIZE = 4096
 _FIELDS = Struct(">qqqqqq")
 _OURS_AT = 256
-_OURS = Struct(">8sq")
+_OURS = Struct(">8sq16s")
 _CRC = Struct(">I")
 _MARK = b"FIREARRO"
 
@@ -41,6 +43,7 @@ class Checkpoint:
     confirm_phy_offset: int = 0
     logics_physical_offset: int = 0
     flushed_offset: int = 0  # 0: unknown, an Apache broker wrote this
+    boot_id: bytes = b""
 
     @property
     def min_ms(self) -> int:
@@ -59,7 +62,7 @@ class Checkpoint:
             self.confirm_phy_offset,
             self.logics_physical_offset,
         )
-        ours = _OURS.pack(_MARK, self.flushed_offset)
+        ours = _OURS.pack(_MARK, self.flushed_offset, self.boot_id)
         page[_OURS_AT : _OURS_AT + len(ours) + 4] = ours + _CRC.pack(crc32(ours))
         return bytes(page)
 
@@ -69,9 +72,10 @@ class Checkpoint:
         page = data.ljust(FILE_SIZE, b"\0")
         checkpoint = cls(*_FIELDS.unpack_from(page))
         ours = page[_OURS_AT : _OURS_AT + _OURS.size]
-        mark, flushed_offset = _OURS.unpack(ours)
+        mark, flushed_offset, boot_id = _OURS.unpack(ours)
         if mark == _MARK and _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0] == crc32(ours):
             checkpoint.flushed_offset = flushed_offset
+            checkpoint.boot_id = boot_id.rstrip(b"\0")
         return checkpoint
 
 

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import Any
 
 from firearrow.store.disk import Disk, File
-from firearrow.store.segment import parse_segment_name, segment_name
+from firearrow.store.segment import parse_segment_name
 
 ENTRY = Struct(">qiq")
 UNIT = 20

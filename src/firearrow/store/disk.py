@@ -84,6 +84,10 @@ class Disk(Protocol):
 
     def mtime_ms(self, path: str) -> int: ...
 
+    def boot_id(self) -> bytes:
+        """16 bytes that change when the machine starts anew, and with it may have lost what was not synced. Empty: not known."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Takes the exclusive lock of a store directory or raises StoreLockedError."""
         ...
@@ -255,6 +259,12 @@ class RealDisk:
 
     def mtime_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def boot_id(self) -> bytes:
+        try:
+            return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+        except (OSError, ValueError):
+            return b""
 
     def lock(self, path: str) -> RealLock:
         return RealLock(path)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 
-from firearrow.store.columns import scan
+import numpy as np
+
+from firearrow.store.columns import ScanResult, scan
 from firearrow.store.commitlog import BLANK, BLANK_SIZE, CommitLog
 from firearrow.store.disk import Disk, File
 from firearrow.store.segment import Segment, segment_name
 from firearrow.wire.record import FIXED_BYTES_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 
+SECTOR = 512
 _WINDOW = 4 * 1024 * 1024
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 _COMMON = _MAGICS[0][:3]  # the two kinds of record share three bytes
@@ -71,6 +74,32 @@ def _is_good(segment: Segment, log: CommitLog, position: int, check_crc: bool) -
     if not FIXED_BYTES_V1 <= size <= segment.end - position - BLANK_SIZE:
         return False
     return len(scan(log.read(position, size), position, check_crc=check_crc)) == 1
+
+
+def first_torn(data: bytes, base: int, result: ScanResult, mark: int) -> int | None:
+    """Position in `data` of the first record that reaches above `mark` and has lost a sector of its topic or properties.
+
+    Those are not covered by BODYCRC. A sector that never reached the disk is zero from its beginning on; topics and properties
+    are text. (In the head or the body a lost sector shows in the lengths or the checksum.)
+    """
+    topic_lengths = np.array([len(topic.encode()) for topic in result.topics], np.int64)
+    topic_end = result.property_start - 2
+    end = result.property_start + result.property_length
+    sector = topic_end - topic_lengths[result.topic_id]
+    sector += -(sector + base) % SECTOR  # the first sector that begins in the topic or behind it
+    codes = np.frombuffer(data, np.uint8)
+    torn: list[int] = []
+    while True:
+        crossed = np.flatnonzero((sector < end) & (end + base > mark))
+        if not len(crossed):
+            return min(torn, default=None)
+        for i in crossed[codes[sector[crossed]] == 0].tolist():
+            start = int(sector[i])
+            stop = min(start + SECTOR, int(end[i]))
+            has_text = start < topic_end[i] or stop > result.property_start[i]  # more than the length of the properties
+            if has_text and not any(data[start:stop]):
+                torn.append(int(result.offset[i]) - base)
+        sector += SECTOR
 
 
 def cut_log(disk: Disk, log: CommitLog, end: int, directory: str, now_ms: int) -> tuple[int, str | None]:

@@ -11,8 +11,10 @@ The commit log is the only truth. Recovery finds its end, and makes queues and i
    cannot take leftovers for records. Queue entries behind it go as well.
 
 A record that cannot be read ends the log only where the disk had not confirmed it yet, above the *mark* (the checkpoint's
-flushed offset). Below it the record had been safe and is damaged now: the scan goes on with the next record that can be read,
-the bytes stay where they are, and its place in the queue says "no message here".
+flushed offset; the end of everything if the machine has not been started anew since). Below it the record had been safe and is
+damaged now: the scan goes on with the next record that can be read, the bytes stay where they are, and its place in the queue
+says "no message here". Above it, since BODYCRC covers the body only, a record whose topic or properties have a sector of zeros
+counts as torn, too.
 
 Directories of an Apache broker have no queue table. They are scanned as a whole up to 4 GiB of log; above that from where
 Apache would begin: after a clean stop where the consume queues end, after a crash at the newest segment that the checkpoint
@@ -35,7 +37,7 @@ from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue,
 from firearrow.store.disk import Disk
 from firearrow.store.index import KeyIndex
 from firearrow.store.javahash_np import IntArray
-from firearrow.store.logtail import cut_log, next_record
+from firearrow.store.logtail import cut_log, first_torn, next_record
 from firearrow.store.queuetable import QueueTable, load_queue_table
 from firearrow.store.settings import StoreSettings, delay_levels_ms
 from firearrow.wire.record import MAGIC_BLANK
@@ -43,6 +45,7 @@ from firearrow.wire.record import MAGIC_BLANK
 _CHUNK = 16 * 1024 * 1024
 _SCAN_ALL_UP_TO = 4 * 1024 * 1024 * 1024
 _FLUSH_TAIL = 64 * 1024
+_NO_LIMIT = 1 << 62
 _LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is itself damaged
 _ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
@@ -151,7 +154,8 @@ class _Recovery:
                 self.report.problems += serious
                 self._rebuild(queue)
                 start = self.log.min_offset
-        return start, max(table.derived_offset, self.checkpoint.flushed_offset)
+        same_boot = self.checkpoint.boot_id != b"" and self.checkpoint.boot_id == self.disk.boot_id()
+        return start, _NO_LIMIT if same_boot else max(table.derived_offset, self.checkpoint.flushed_offset)
 
     def _begin_without_table(self) -> tuple[int, int]:
         log = self.log
@@ -185,7 +189,7 @@ class _Recovery:
         """The newest segment whose first record is old enough for the checkpoint to vouch for everything before it."""
         for number in sorted(self.log.segments, reverse=True):
             base = number * self.log.segment_size
-            first = self._scan_at(base, 64 * 1024, one_record=True)
+            first = self._scan_one(base)
             if len(first) and 0 < int(first.store_ms[0]) <= self.checkpoint.min_ms:
                 return base
         return self.log.min_offset
@@ -194,7 +198,7 @@ class _Recovery:
         """Opens the key index; returns from which log offset on messages have to be added."""
         index, table = self.index, self.table
         if index is None:
-            return 1 << 63
+            return _NO_LIMIT
         names = set(self.disk.listdir(os.path.join(self.root, "index")))
         self.report.problems += index.open(clean=self.report.clean, trusted_ms=self.checkpoint.index_msg_ms)
         if table is None:
@@ -208,7 +212,7 @@ class _Recovery:
             return self._last_indexed(index)
         if index.next_offset == table.index_last_offset and table.index_files:
             # In doubt the index dropped its last message. The later ones, up to where the table speaks of, had no keys.
-            index.add_scan(self._scan_at(index.next_offset, 64 * 1024, one_record=True), self.now_ms)
+            index.add_scan(self._scan_one(index.next_offset), self.now_ms)
         return max(table.derived_offset, self.log.min_offset)
 
     def _last_indexed(self, index: KeyIndex) -> int:
@@ -264,7 +268,7 @@ class _Recovery:
             ):
                 return position, lost  # the log ends with a full segment
             if segment is not None:
-                result = self._scan_at(position, length)
+                result = self._scan_at(position, length, mark)
                 length = _CHUNK
                 if len(result):
                     self._feed(result, lost)
@@ -286,17 +290,22 @@ class _Recovery:
             report.problems.append(f"the commit log cannot be read from {position} to {found}; the messages there are lost")
             position = found
 
-    def _scan_at(self, position: int, length: int, *, one_record: bool = False) -> ScanResult:
+    def _scan_at(self, position: int, length: int, mark: int = _NO_LIMIT) -> ScanResult:
         data = self.log.read(position, length)
         result = scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
-        if one_record:
-            if result.stop is Stop.END and not len(result) and result.needed > length:
-                data = self.log.read(position, result.needed)
-                return scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
-            if len(result) > 1:
-                data = data[: int(result.size[0])]
-                return scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
+        if position + result.end > mark:
+            torn = first_torn(data, position, result, mark)
+            if torn is not None:
+                result = scan(data[:torn], position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
+                result.stop = Stop.BAD_CRC
         return result
+
+    def _scan_one(self, position: int) -> ScanResult:
+        """The record at this place, alone."""
+        data = self.log.read(position, BLANK_SIZE)
+        size = BLANK.unpack(data)[0] if len(data) == BLANK_SIZE else 0
+        data = self.log.read(position, max(0, size))
+        return scan(data, position, check_crc=self.check_crc, delay_levels_ms=self.delay_levels_ms)
 
     def _blank_at(self, position: int) -> int:
         data = self.log.read(position, BLANK_SIZE)

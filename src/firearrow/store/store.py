@@ -137,13 +137,16 @@ class MessageStore:
             )
             end = report.log_end
             self._log.begin(end)
+            self._checkpoint.flushed_offset = end
+            self._checkpoint.boot_id = disk.boot_id()
+            self._checkpoint.confirm_phy_offset = report.last_record_offset or self._checkpoint.confirm_phy_offset
+            save_checkpoint(disk, self._checkpoint_path, self._checkpoint)
         except BaseException:
             self._release()
             raise
         self._reader.confirm_offset = end
         self._flusher.flushed_offset = end
         self._confirmed_ms = report.last_store_ms or self._checkpoint.physic_msg_ms
-        self._checkpoint.confirm_phy_offset = report.last_record_offset
         self._dispatcher.begin(end, self._confirmed_ms, report.table, report.dirty_queues, self._now_ms())
         self._retention.begin(self._now_ms())
         self._opened = True
