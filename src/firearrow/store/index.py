@@ -63,12 +63,14 @@ class KeyIndex:
         self._files: list[IndexFile] = []  # oldest first; only the last takes entries
         self._unsynced: list[IndexFile] = []  # full, but their slots and header are not on disk yet
         self._new_names = False  # files were created or deleted since the directory was last synced
+        self._flushed: tuple[IndexFile, bytes] | None = None  # the newest file and its header as last flushed
         self._next_offset = 0
+        self._added_of_next = 0  # entries that the message at _next_offset has already: a write failed between two of its entries
         self._full_ms = 0
         self._lock = Lock()  # the state above
         self._sync_lock = Lock()  # held for as long as it takes to sync; always taken before the other
 
-    # -- what is known -------------------------------------------------------------------------------------------------------
+    # -- what is known -------------------------------------------------------------------------------------------------
 
     @property
     def next_offset(self) -> int:
@@ -94,15 +96,15 @@ class KeyIndex:
     def file_names(self) -> list[str]:
         return [_name(file) for file in self._files]
 
-    # -- opening and closing -------------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
         """Reads what is there. Returns one line about each file that had to go; its messages must be added again from
         `next_offset`.
 
         After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's
-        indexMsgTimestamp, is taken as it is. Of later ones every entry is checked, and the last message's entries, of
-        which some may be missing, are dropped.
+        indexMsgTimestamp, is taken as it is; of later ones every entry is checked. The last message's entries, of which
+        some may be missing then, are dropped.
         """
         self._disk.mkdirs(self._directory)
         lost: list[str] = []
@@ -121,10 +123,9 @@ class KeyIndex:
                 break
         self._full_ms = max((file.end_ms for file in self._files if file.full), default=0)
         if self._files:
-            newest = self._files[-1]
-            self._next_offset = newest.end_offset if not clean else newest.end_offset + 1
-            if not clean:
-                self.truncate_to(newest.end_offset)
+            self._next_offset = self._files[-1].end_offset + 1
+            if not clean or lost:
+                self.truncate_to(self._files[-1].end_offset)
         return lost
 
     def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
@@ -177,10 +178,11 @@ class KeyIndex:
             while full:
                 self._finish(full[0])
                 full.pop(0)
-            if newest is not None:
+            if newest is not None and newest.slots is not None and self._flushed != (newest, header):
                 # The header may only count entries that are on disk: they are all that is left of the slots after a crash.
                 newest.sync()
                 newest.write_header(header)
+                self._flushed = (newest, header)
         except OSError:
             with self._lock:
                 self._unsynced[:0] = full
@@ -208,7 +210,7 @@ class KeyIndex:
                 file.release_slots()
                 file.close()
 
-    # -- adding --------------------------------------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------------------------------
 
     def add_run(
         self,
@@ -220,7 +222,7 @@ class KeyIndex:
     ) -> None:
         """Adds messages by physical offset, store time, topic and property block, in log order.
 
-        Rolled-back halves are not for the index. When it raises (OSError), nothing of the run counts as added.
+        Rolled-back halves are not for the index. After an OSError add the same run again, or any that covers `next_offset`.
         """
         if not offsets:
             return
@@ -269,7 +271,7 @@ class KeyIndex:
         self._put(key_hashes.astype(np.int64), offsets[message], store_ms[message], now_ms)
 
     def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
-        done, total = 0, len(hashes)
+        done, total = self._skip_added(offsets), len(hashes)
         try:
             while done < total:
                 file = self._file_with_room(now_ms)
@@ -277,7 +279,7 @@ class KeyIndex:
                 file.put(hashes[done:end], offsets[done:end], store_ms[done:end])
                 done = end
         except OSError:
-            self._undo(int(offsets[0]))
+            self._stopped_at(offsets, done)
             raise
 
     def _add_few(
@@ -296,20 +298,29 @@ class KeyIndex:
                 entries += [(_key_hash(prefix >> 32, key), offset, time_ms) for key in values[b"KEYS"].split(b" ") if key]
             if b"TAGS" in values:
                 entries.append((_key_hash(prefix & MASK_32, values[b"TAGS"]), offset, time_ms))
+        if not entries:
+            return
+        entry_offsets = [entry[1] for entry in entries]
+        done, total = self._skip_added(entry_offsets), len(entries)
         try:
-            while entries:
+            while done < total:
                 file = self._file_with_room(now_ms)
-                room = file.entry_limit - file.count
-                file.put_few(entries[:room])
-                entries = entries[room:]
+                end = min(total, done + file.entry_limit - file.count)
+                file.put_few(entries[done:end])
+                done = end
         except OSError:
-            self._undo(offsets[0])
+            self._stopped_at(entry_offsets, done)
             raise
 
-    def _undo(self, offset: int) -> None:
-        """A run failed after part of it had filled a file: that part goes, so that the run can be added again."""
-        if self._files and self._files[-1].end_offset >= offset:
-            self._truncate(offset)
+    def _skip_added(self, offsets: IntArray | Sequence[int]) -> int:
+        skipped = self._added_of_next if offsets[0] == self._next_offset else 0
+        self._added_of_next = 0
+        return skipped
+
+    def _stopped_at(self, offsets: IntArray | Sequence[int], done: int) -> None:
+        """The entries from `done` on could not be written. A file may have become full between two entries of a message."""
+        self._next_offset = int(offsets[done])
+        self._added_of_next = done - bisect_left(offsets, self._next_offset)
 
     def _file_with_room(self, now_ms: int) -> IndexFile:
         before = self._files[-1] if self._files else None
@@ -330,7 +341,7 @@ class KeyIndex:
             name = max(name, int(_name(self._files[-1])) + 1)
         return f"{name:0{_NAME_LENGTH}d}"
 
-    # -- looking up ----------------------------------------------------------------------------------------------------------
+    # -- looking up ----------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY) -> list[int]:
         """Physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
@@ -353,13 +364,14 @@ class KeyIndex:
                     break
         return list(found)
 
-    # -- taking back and forgetting ------------------------------------------------------------------------------------------
+    # -- taking back and forgetting ------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
         """Takes back the entries of all messages at or above this physical offset."""
         with self._sync_lock, self._lock:
             self._truncate(offset)
-            self._next_offset = min(self._next_offset, offset)
+            if offset <= self._next_offset:
+                self._next_offset, self._added_of_next = offset, 0
 
     def _truncate(self, offset: int) -> None:
         changed = False
@@ -378,6 +390,7 @@ class KeyIndex:
                 # At once: entries written from now on must not be counted by the old header after a crash.
                 newest.write_header(newest.header())
                 newest.sync()
+                self._flushed = None
         self._full_ms = min(self._full_ms, max((file.end_ms for file in self._files[:-1]), default=0))
         if changed:
             self._disk.fsync_dir(self._directory)

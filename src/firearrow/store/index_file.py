@@ -99,7 +99,7 @@ class IndexFile:
     def length(self) -> int:
         return HEADER_SIZE + 4 * self.slot_count + ENTRY_SIZE * self.entry_limit
 
-    # -- life of the file ----------------------------------------------------------------------------------------------------
+    # -- life of the file ----------------------------------------------------------------------------------------------
 
     def create(self, before: IndexFile | None) -> None:
         """Makes the file. Until the first entry its times and offsets are where the file before it ended."""
@@ -153,7 +153,7 @@ class IndexFile:
     def release_slots(self) -> None:
         self.slots = self._dirty_pages = None
 
-    # -- adding entries ------------------------------------------------------------------------------------------------------
+    # -- adding entries ------------------------------------------------------------------------------------------------
 
     def put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray) -> None:
         """Adds entries, no more than there is room for, with one write. Nothing has changed when it raises."""
@@ -210,7 +210,7 @@ class IndexFile:
         self.count += added
         assert self.count <= self.entry_limit, "an index file is never over-filled"
 
-    # -- looking up ----------------------------------------------------------------------------------------------------------
+    # -- looking up ----------------------------------------------------------------------------------------------------
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         return not self.empty and begin_ms <= self.end_ms and self.begin_ms <= end_ms
@@ -254,7 +254,7 @@ class IndexFile:
         data = _exactly(self._opened(), ENTRY_SIZE * (last - first), self._position(first))
         return np.frombuffer(data, _ENTRY_TYPE)
 
-    # -- taking back and rebuilding ------------------------------------------------------------------------------------------
+    # -- taking back and rebuilding ------------------------------------------------------------------------------------
 
     def count_below(self, offset: int) -> int:
         """The number of the first entry whose physical offset is `offset` or more."""
@@ -300,7 +300,7 @@ class IndexFile:
             if good < len(entries):
                 break
             offset = int(entries["offset"][-1])
-        self._use_slots(slots)
+        self._use_slots(slots, self._slots_on_disk())
         self.slots_in_use = int(np.count_nonzero(slots))
         self.count = number
         if number < counted:
@@ -313,7 +313,7 @@ class IndexFile:
             self.end_offset = int(last["offset"])
             self.end_ms = self.begin_ms + 1000 * int(last["time_diff"])
 
-    # -- slots ---------------------------------------------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------------------------------
 
     def _slot(self, slot: int) -> int:
         if self.slots is not None:
@@ -323,19 +323,20 @@ class IndexFile:
     def _writable_slots(self) -> SlotArray:
         if self.slots is not None:
             return self.slots
-        slots = self._slots_on_disk().astype(np.int32)
+        on_disk = self._slots_on_disk()
+        slots = on_disk.astype(np.int32)
         slots[(slots < 0) | (slots >= self.count)] = 0
-        self._use_slots(slots)
+        self._use_slots(slots, on_disk)
         return slots
 
     def _slots_on_disk(self) -> npt.NDArray[Any]:
         return np.frombuffer(_exactly(self._opened(), 4 * self.slot_count, HEADER_SIZE), ">i4")
 
-    def _use_slots(self, slots: SlotArray) -> None:
-        """Takes these slots for those of the file; where the file has others they count as changed."""
+    def _use_slots(self, slots: SlotArray, on_disk: npt.NDArray[Any]) -> None:
+        """Takes these slots for those of the file; where the disk has others they count as changed."""
         self.slots = slots
         self._dirty_pages = self._clean_pages()
-        self._mark_dirty(np.flatnonzero(self._slots_on_disk() != slots))
+        self._mark_dirty(np.flatnonzero(on_disk != slots))
 
     def _clean_pages(self) -> npt.NDArray[np.bool_]:
         return np.zeros(-(-self.slot_count // _SLOTS_A_PAGE), np.bool_)
