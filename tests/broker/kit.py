@@ -14,9 +14,11 @@ from typing import Any, cast
 from firearrow.broker import admin, assignment, clients, locks, offsets, query
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.groups import GroupTable
+from firearrow.broker.inner import InnerMessages
 from firearrow.broker.locks import QueueLocks
 from firearrow.broker.offsets import OffsetTable
 from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.placing import Placing
 from firearrow.broker.refused import Refused
 from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.settings import BrokerSettings
@@ -58,6 +60,8 @@ class Kit:
         )
         self.store = MessageStore(store_settings, store_host=HOST, now_ms=lambda: self.now)
         self.store.open()
+        stats, placing = BrokerStats("DefaultCluster", T0), Placing()
+        self.rounds = 0
         self.parts = BrokerParts(
             settings=self.settings,
             store_settings=store_settings,
@@ -67,8 +71,10 @@ class Kit:
             offsets=OffsetTable(),
             clients=ClientTable(),
             locks=QueueLocks(),
-            stats=BrokerStats("DefaultCluster", T0),
+            stats=stats,
             request_modes=RequestModes(self._saver("modes")),
+            placing=placing,
+            inner=InnerMessages(self.store, stats, placing, self._count_round),
             address=ADDRESS,
             boot_ms=T0,
             notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),
@@ -175,6 +181,9 @@ class Kit:
             self.saved[name] = fastjson.loads(fastjson.dumps_pretty(table))
 
         return save
+
+    def _count_round(self) -> None:
+        self.rounds += 1
 
     def _count_registration(self) -> None:
         self.registered += 1

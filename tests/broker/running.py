@@ -83,7 +83,8 @@ class Client:
     ) -> Command:
         ext = {
             "consumerGroup": "G", "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32, "sysFlag": flags,
-            "commitOffset": 0, "suspendTimeoutMillis": hold_ms, "subscription": expression, "subVersion": 1, "expressionType": "TAG",
+            "commitOffset": 0, "suspendTimeoutMillis": hold_ms, "subscription": expression, "subVersion": 1,
+            "expressionType": "TAG",
         }  # fmt: skip
         return await self.call(RequestCode.PULL_MESSAGE, ext | more)
 

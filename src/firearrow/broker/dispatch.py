@@ -104,6 +104,12 @@ class Dispatch:
             if response is not None and not request.flag & 2:
                 conn.write(response)
 
+    def open_round(self) -> None:
+        """What the broker itself appends is written with what clients sent in this round."""
+        if not self._round_started_ms:
+            self._round_started_ms = self._now_ms()
+            self._call_soon(self._end_round)
+
     def stop_sends(self) -> None:
         """No send is taken from now on; what was taken is written."""
         self._stopping = True

@@ -19,8 +19,10 @@ from firearrow.wire.command import Command
 if TYPE_CHECKING:  # these modules import this one for their handlers
     from firearrow.broker.clients import ClientTable
     from firearrow.broker.groups import GroupTable
+    from firearrow.broker.inner import InnerMessages
     from firearrow.broker.locks import QueueLocks
     from firearrow.broker.offsets import OffsetTable
+    from firearrow.broker.placing import Placing
     from firearrow.broker.request_modes import RequestModes
     from firearrow.broker.settings import BrokerSettings
     from firearrow.broker.stats import BrokerStats
@@ -58,8 +60,9 @@ class BrokerParts:
     locks: QueueLocks
     stats: BrokerStats
     request_modes: RequestModes
+    placing: Placing  # where messages wait that are not delivered as they come
+    inner: InnerMessages  # what the broker itself stores
     address: str  # the advertised ip:port
-    unique_key_seed: tuple[str, int, int] = ("127.0.0.1", 0, 0)  # what wire.ids.UniqueKeys is made from
     boot_ms: int = 0
     notify: Notify = _no_notify
     call_client: CallClient = _no_call

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import orjson
 
 from firearrow.broker.parts import BrokerParts
+from firearrow.broker.placing import Arrival, may_be_placed
 from firearrow.broker.refused import Refused
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
@@ -39,7 +40,6 @@ from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
 
 PERM_WRITE = 2
 MAX_PROPERTIES = 32767
-BORN_HOST_V6 = 0x10
 STORED_FLAGS = 0x70F  # what a client may say in sysFlag: compression and its type, multi tags, transaction. The rest is ours
 
 _LENGTHS = struct.Struct(">II")
@@ -47,7 +47,7 @@ _LENGTHS = struct.Struct(">II")
 
 def _tags_code(raw: bytes) -> int:
     tags = properties.find(raw, b"TAGS")
-    return 0 if tags is None else tags_code(tags.decode())
+    return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
 
 
 class Reply(NamedTuple):
@@ -150,14 +150,23 @@ class Sends:
                 f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
                 "send fewer or shorter ones",
             )
-        queue_offset = queue.next_offset
+        code = 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
+        sys_flag = header.sys_flag & STORED_FLAGS
+        stored_in, more = queue, None
+        if may_be_placed(raw):
+            arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
+            placement = self._parts.placing.place(arrival, now_ms)
+            if placement is not None:
+                stored_in = self._store.queue(placement.topic, placement.queue_id)
+                _, _, raw, code, sys_flag, more = placement
+        queue_offset = stored_in.next_offset
         offset = self._store.append(
-            queue,
+            stored_in,
             body,
             raw,
-            0 if tags is None else tags_code(tags.decode()),
+            code,
             flag=header.flag,
-            sys_flag=header.sys_flag & STORED_FLAGS | (BORN_HOST_V6 if len(conn.peer_host) > 8 else 0),
+            sys_flag=sys_flag,
             born_ms=header.born_timestamp,
             born_host=conn.peer_host,
             store_ms=now_ms,
@@ -167,7 +176,8 @@ class Sends:
         target.put.size += len(body)
         if request.flag & 2:
             return
-        reply = Reply(conn, request, self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key))
+        data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
+        reply = Reply(conn, request, data)
         if b"WAIT\x01false\x02" in raw:
             self.early_replies.append(reply)
         else:
@@ -199,7 +209,7 @@ class Sends:
         offsets = self._store.append_batch(
             queue,
             messages,
-            sys_flag=header.sys_flag & STORED_FLAGS | (BORN_HOST_V6 if len(conn.peer_host) > 8 else 0),
+            sys_flag=header.sys_flag & STORED_FLAGS,
             born_ms=header.born_timestamp,
             born_host=conn.peer_host,
             store_ms=now_ms,
@@ -218,11 +228,19 @@ class Sends:
         else:
             self.replies.append(reply)
 
-    def _success(self, request: Command, queue_id: int, queue_offset: int, msg_id: bytes, unique_key: bytes) -> bytes:
-        if request.binary:
+    def _success(
+        self,
+        request: Command,
+        queue_id: int,
+        queue_offset: int,
+        msg_id: bytes,
+        unique_key: bytes,
+        more: dict[str, str] | None = None,
+    ) -> bytes:
+        if request.binary or more:
             ext: dict[str, str | int] = {"queueId": queue_id, "queueOffset": queue_offset, "msgId": msg_id.decode()}
             ext |= {"transactionId": unique_key.decode(), "TRACE_ON": self._trace, "MSG_REGION": self._stamps["MSG_REGION"]}
-            return encode_response(request, ResponseCode.SUCCESS, None, ext)
+            return encode_response(request, ResponseCode.SUCCESS, None, ext | (more or {}))
         # An id of letters and digits needs no escaping; anything else goes through the JSON writer.
         quoted = b'"%b"' % unique_key if unique_key.isalnum() else orjson.dumps(unique_key.decode())
         header = self._reply % (queue_id, quoted, msg_id, queue_offset, request.opaque)

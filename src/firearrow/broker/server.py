@@ -22,13 +22,16 @@ from typing import Any
 from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
+from firearrow.broker.delay import DelayService, parse_levels
 from firearrow.broker.dispatch import Dispatch
 from firearrow.broker.flow import Flow
 from firearrow.broker.groups import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
+from firearrow.broker.inner import InnerMessages
 from firearrow.broker.locks import QueueLocks
 from firearrow.broker.offsets import OffsetTable
 from firearrow.broker.parts import BrokerParts, Handler
+from firearrow.broker.placing import Placing
 from firearrow.broker.pull import Pulls
 from firearrow.broker.registration import Identity, Registration
 from firearrow.broker.request_modes import RequestModes
@@ -37,6 +40,7 @@ from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import BrokerStats
 from firearrow.broker.topics import TopicTable
+from firearrow.net.address import advertised_ip
 from firearrow.net.server import Listener, bind_pair, serve
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.settings import StoreSettings
@@ -47,6 +51,7 @@ from firearrow.wire.ids import host_bytes
 TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
+DELAY_SAVE_MS = 10_000
 
 log = logging.getLogger("firearrow.broker")
 
@@ -75,14 +80,16 @@ class Broker:
         self.namesrv_addrs = namesrv_addrs
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._next_stats_ms = self._next_offsets_ms = self._next_scan_ms = 0
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
+        self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
         settings = self.settings
         sockets = bind_pair(settings.bind_address, settings.listen_port)
         try:
             self.listen_port = sockets[0].getsockname()[1]
-            ip = settings.broker_ip1 or settings.bind_address
+            ip = settings.broker_ip1 or advertised_ip(settings.bind_address)
             self.advertised = f"{ip}:{self.listen_port}"
             store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=self._now_ms)
             report = store.open()
@@ -105,13 +112,16 @@ class Broker:
         gc.freeze()
 
     async def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._due_timer):
+            if timer is not None:
+                timer.cancel()
         await self._registration.stop()
         await self._answer_what_waits()
         for listener in self._listeners:
             await listener.close()
         self._save_offsets_later()
+        self._note_delay_offsets(self._now_ms())
+        self._save_delay_offsets()
         self.parts.store.close()
 
     @property
@@ -127,6 +137,8 @@ class Broker:
 
     def _assemble(self, store: MessageStore) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
+        stats, placing = BrokerStats(settings.broker_cluster_name, now), Placing()
+        inner = InnerMessages(store, stats, placing, lambda: self._dispatch.open_round())
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
         self.parts = parts = BrokerParts(
             settings=settings,
@@ -137,8 +149,10 @@ class Broker:
             offsets=OffsetTable(version_step=settings.consumer_offset_update_version_step),
             clients=ClientTable(expiry_ms=settings.channel_expired_timeout),
             locks=QueueLocks(),
-            stats=BrokerStats(settings.broker_cluster_name, now),
+            stats=stats,
             request_modes=RequestModes(config.saver("messageRequestMode.json")),
+            placing=placing,
+            inner=inner,
             address=self.advertised,
             boot_ms=now,
             notify=client_calls.notify,
@@ -152,6 +166,9 @@ class Broker:
         parts.groups.add_built_in_groups(now)
         parts.offsets.load(config.load("consumerOffset.json"))
         parts.request_modes.load(config.load("messageRequestMode.json"))
+        self._delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
+        self._delay.load(config.load("delayOffset.json"))
+        placing.places.append(self._delay.place)
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)
         sends = Sends(parts)
@@ -209,6 +226,7 @@ class Broker:
         for held in self._held.expired(now):
             self._pulls.again(held)
         self._rounds.expire(now)
+        self._deliver_due()
         parts.store.tick(now)
         while parts.store.problems:
             log.error("store: %s", parts.store.problems.pop(0))
@@ -218,10 +236,37 @@ class Broker:
         if now >= self._next_offsets_ms:
             self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
             self._save_offsets_later()
+        if now >= self._next_delay_ms:
+            self._next_delay_ms = now + DELAY_SAVE_MS
+            self._note_delay_offsets(now)
+        self._save_delay_offsets()
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
             clients.expire(parts, now)
             parts.locks.tick(now)
+
+    def _deliver_due(self) -> None:
+        """Delayed messages go out. What is due before the next tick gets a timer of its own."""
+        loop, now = asyncio.get_running_loop(), self._now_ms()
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
+        if self._delay.tick(now):
+            self._due_timer = loop.call_later(0, self._deliver_due)
+            return
+        due_ms = self._delay.next_due_ms()
+        if due_ms is not None and due_ms - now < TICK_S * 1000:
+            self._due_timer = loop.call_later(max(due_ms - now, 1) / 1000, self._deliver_due)
+
+    def _note_delay_offsets(self, now: int) -> None:
+        if self._delay.changed():
+            self._delay_note = (self.parts.store.appended_offset, fastjson.dumps_pretty(self._delay.to_json(now)))
+
+    def _save_delay_offsets(self) -> None:
+        """The file may only say what is durable: otherwise a power cut could lose what it calls delivered."""
+        if self._delay_note is not None and self.parts.store.flushed_offset >= self._delay_note[0]:
+            (_, text), self._delay_note = self._delay_note, None
+            self.parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
 
     def _save_offsets_later(self) -> None:
         """The table is copied here and written by the housekeeper: the loop does not wait for a disk."""

@@ -3,8 +3,8 @@
     compiled = compile_expression("price > 5 AND region = 'EU'")     SqlError if it cannot be used
     compiled.matches(b"price\\x0112\\x02region\\x01EU\\x02")             the stored properties of a message -> True
 
-An expression is compiled once; a message then costs about a microsecond, mostly for finding the properties that the expression
-names. The grammar is in sql92_parser, the words in sql92_lexer, the reading of numbers in sql92_values.
+An expression is compiled once (a millisecond); a message then costs about a microsecond, mostly for finding the properties that
+the expression names. The grammar is in sql92_parser, the words in sql92_lexer, the reading of numbers in sql92_values.
 
 A property is a string, or null when the message does not have it (an empty value is none). A message is selected when the
 expression is true, not when it is false or null, and not when looking at it fails.
@@ -31,6 +31,7 @@ use may depend on it; `Filter.unread` is that text, for a warning.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from firearrow.broker.sql92_code import Matches, compile_tree
 from firearrow.broker.sql92_lexer import SqlError
@@ -46,6 +47,8 @@ class Filter:
     unread: str  # what stands behind the condition and is ignored; usually ""
 
 
+@lru_cache(maxsize=128)  # every heartbeat of every consumer brings its expressions again
 def compile_expression(text: str) -> Filter:
+    """The filter that an expression stands for. Raises SqlError."""
     root, end = parse(text)
     return Filter(text, compile_tree(root), text[end:])

@@ -111,14 +111,14 @@ class _Parser:
 
     def _primary(self) -> Node:
         word = self.words.take()
+        if word.kind == "(":
+            return self._bracketed(word)
         self._operands += 1
         if self._operands > MAX_OPERANDS:
             raise SqlError(word.position, f"at most {MAX_OPERANDS} properties and literals", "more")
         match word.kind:
             case "ID":
                 return Property(word.text, word.position)
-            case "(":
-                return self._bracketed(word)
             case "STRING":
                 return Constant(Kind.STRING, unquote(word.text), word.position)
             case "DECIMAL":

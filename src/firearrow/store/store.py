@@ -137,7 +137,8 @@ class MessageStore:
             )
             end = report.log_end
             self._log.begin(end)
-            self._checkpoint.flushed_offset = end
+            self._flusher.flushed_offset = self._log.durable_offset = self._durable_after_recovery(end)
+            self._checkpoint.flushed_offset = self._flusher.flushed_offset
             self._checkpoint.boot_id = disk.boot_id()
             self._checkpoint.confirm_phy_offset = report.last_record_offset or self._checkpoint.confirm_phy_offset
             save_checkpoint(disk, self._checkpoint_path, self._checkpoint)
@@ -145,7 +146,6 @@ class MessageStore:
             self._release()
             raise
         self._reader.confirm_offset = end
-        self._flusher.flushed_offset = end
         self._confirmed_ms = report.last_store_ms or self._checkpoint.physic_msg_ms
         self._dispatcher.begin(end, self._confirmed_ms, report.table, report.dirty_queues, self._now_ms())
         self._retention.begin(self._now_ms())
@@ -235,7 +235,7 @@ class MessageStore:
                 self._log.sync(self._flusher.flushed_offset, end)
             except OSError as error:
                 raise self._log.fail(f"fdatasync of the commit log failed: {error}") from error
-            self._flusher.flushed_offset = end
+            self._flusher.flushed_offset = self._log.durable_offset = end
         return end
 
     @property
@@ -285,6 +285,11 @@ class MessageStore:
     def max_offset(self) -> int:
         """Where the written log ends."""
         return self._log.written_offset
+
+    @property
+    def appended_offset(self) -> int:
+        """Where the log will end when everything appended is written."""
+        return self._log.next_offset
 
     @property
     def flushed_offset(self) -> int:
@@ -371,6 +376,14 @@ class MessageStore:
             self._lock.release()
             self._lock = None
 
+    def _durable_after_recovery(self, end: int) -> int:
+        """What recovery read may have been in the system's cache only: under SYNC_FLUSH it is synced before anybody sees it."""
+        known = max(self._log.min_offset, min(self._checkpoint.flushed_offset, end))
+        if known < end and self.settings.sync_flush:
+            self._log.sync(known, end)
+            return end
+        return known
+
     def _write_abort(self, path: str) -> None:
         file = self._disk.open(path, create=True)
         try:
@@ -426,6 +439,8 @@ class MessageStore:
                 raise
 
     def _flushed(self, offset: int) -> None:
+        """Flusher."""
+        self._log.durable_offset = offset
         if self.settings.sync_flush:
             self._on_flushed(offset)
 

@@ -1,0 +1,158 @@
+"""Delay levels: messages with the property DELAY wait in SCHEDULE_TOPIC_XXXX, one queue per level, until they are due.
+
+A level is a number from 1; `messageDelayLevel` gives its delay ("1s 5s 10s ... 2h": level 1 is one second). All messages of a
+level wait equally long, so its queue is in order of due time, and the first one tells for all: a million waiting messages cost a
+tick one comparison. When a message is stored, its due time goes into the queue entry in the place of the tags code.
+
+    send, DELAY=3  --place-->  SCHEDULE_TOPIC_XXXX, queue 2  --due-->  its REAL_TOPIC and REAL_QID, with all its properties
+
+How far each level was delivered is saved to `config/delayOffset.json`. The file never says more than what is durable in the log:
+after a crash a message may be delivered again, never left out.
+
+Invariants
+- Nothing is delivered before it is due, except when the clock was set back: an entry due later than now + delay is due now.
+- A level's offset moves only over entries that were delivered, or can never be (their record is gone).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from firearrow.broker.inner import InnerMessage, InnerMessages
+from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, ConsumeQueue
+from firearrow.store.store import MessageStore
+from firearrow.wire import properties
+from firearrow.wire.bodies import DataVersion
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.record import decode
+
+MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
+_RUN = 256  # queue entries looked at together
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"([0-9]+)([smhd])")
+
+
+def parse_levels(text: str) -> list[int]:
+    """Delays in ms; level n is at n - 1."""
+    levels = []
+    for part in text.split():
+        match = _LEVEL.fullmatch(part)
+        if match is None:
+            raise ValueError(f"messageDelayLevel has {part!r}; expected a number with s, m, h or d, like 30s")
+        levels.append(int(match[1]) * _UNITS_MS[match[2]])
+    if not levels:
+        raise ValueError("messageDelayLevel is empty; expected delays like '1s 5s 10s'")
+    return levels
+
+
+class DelayService:
+    def __init__(self, levels_ms: list[int], store: MessageStore, inner: InnerMessages) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self._levels_ms = levels_ms
+        self._store = store
+        self._inner = inner
+        self._offsets = [0] * len(levels_ms)  # next entry to deliver, by level - 1
+        self._due_ms = [0] * len(levels_ms)  # when that entry is due; 0: not looked at yet
+        self._saved = list(self._offsets)
+
+    # Coming in.
+
+    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+        """Where a message with a delay level waits; None if it has none, or is half of a transaction."""
+        level = self._level(arrival)
+        if level == 0:
+            return None
+        kept = properties.parse(arrival.properties)
+        kept |= {"DELAY": str(level), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)}
+        due_ms = now_ms + self._levels_ms[level - 1]
+        return Placement(SCHEDULE_TOPIC, level - 1, properties.encode(kept), due_ms, arrival.sys_flag, {})
+
+    def _level(self, arrival: Arrival) -> int:
+        if arrival.sys_flag & TRANSACTION_BITS == PREPARED:
+            return 0
+        text = properties.find(arrival.properties, b"DELAY")
+        if text is None or not text.isdigit():
+            return 0
+        return min(int(text), len(self._levels_ms))
+
+    # Going out.
+
+    def tick(self, now_ms: int) -> bool:
+        """Delivers what is due. True when more is due than one tick may deliver."""
+        more = False
+        for number, due_ms in enumerate(self._due_ms):
+            if due_ms <= now_ms:
+                queue = self._store.find_queue(SCHEDULE_TOPIC, number)
+                if queue is not None and self._offsets[number] < queue.max_offset:
+                    more |= self._deliver_level(number, queue, now_ms)
+        return more
+
+    def next_due_ms(self) -> int | None:
+        """When a tick will have something to deliver; None: nothing is known to wait."""
+        waiting = [
+            due_ms
+            for number, due_ms in enumerate(self._due_ms)
+            if (queue := self._store.find_queue(SCHEDULE_TOPIC, number)) is not None and self._offsets[number] < queue.max_offset
+        ]
+        return min(waiting, default=None)
+
+    def _deliver_level(self, number: int, queue: ConsumeQueue, now_ms: int) -> bool:
+        offset = min(max(self._offsets[number], queue.min_offset), queue.max_offset)
+        latest_ms = now_ms + self._levels_ms[number]
+        left = MAX_A_TICK
+        while left > 0 and offset < queue.max_offset:
+            entries = queue.entries(offset, min(_RUN, left))
+            if not entries:  # a file of the queue is missing
+                offset = queue.max_offset
+                break
+            for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
+                if now_ms < due_ms <= latest_ms:
+                    self._offsets[number], self._due_ms[number] = offset, due_ms
+                    return False
+                if size != ABSENT_SIZE:
+                    self._deliver(physical_offset, now_ms)
+                offset += 1
+                left -= 1
+        self._offsets[number], self._due_ms[number] = offset, 0
+        return offset < queue.max_offset
+
+    def _deliver(self, physical_offset: int, now_ms: int) -> None:
+        raw = self._store.read_record(physical_offset)
+        if raw is None:
+            return
+        try:
+            record = decode(raw)
+        except ProtocolError:
+            return
+        known = properties.parse(record.properties)
+        topic, queue_id = known.get("REAL_TOPIC", ""), known.get("REAL_QID", "0")
+        if not topic or topic == TRANS_HALF_TOPIC or not queue_id.isdigit():
+            return
+        self._inner.deliver(InnerMessage.of(record, topic, int(queue_id)), now_ms)
+
+    # On the disk.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what delayOffset.json held. Called once."""
+        version, offsets = table.get("dataVersion"), table.get("offsetTable")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        for level, offset in (offsets if isinstance(offsets, dict) else {}).items():
+            if str(level).isdigit() and 1 <= int(level) <= len(self._offsets) and isinstance(offset, int) and offset >= 0:
+                self._offsets[int(level) - 1] = offset
+        self._saved = list(self._offsets)
+
+    def changed(self) -> bool:
+        return self._offsets != self._saved
+
+    def to_json(self, now_ms: int) -> dict[str, Any]:
+        """What to save, marked as saved. The caller writes it when the log is durable up to where it ends now."""
+        self._saved = list(self._offsets)
+        version = self.data_version
+        self.data_version = DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms)
+        offsets = {number + 1: offset for number, offset in enumerate(self._offsets) if offset}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": offsets}

@@ -1,0 +1,66 @@
+"""Where a message is put that is not to be delivered as it comes.
+
+A delayed message waits in a topic of the broker's own until it is due, a half message until its transaction is decided. Its real
+destination travels with it in the properties REAL_TOPIC and REAL_QID. Whoever stores a message, a client's send or the broker
+itself, asks `Placing.place` first; None means that it goes straight to its topic.
+
+    TRAN_MSG=true in a message of kind "prepared"        half topic              transaction.py
+    DELAY > 0                                            SCHEDULE_TOPIC_XXXX     delay.py
+    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer     timer.py
+
+A half message is not delayed; what it becomes when it is committed is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+TRANSACTION_BITS = 0xC
+PREPARED = 0x4
+COMMITTED = 0x8
+
+
+class Placement(NamedTuple):
+    topic: str
+    queue_id: int
+    properties: bytes
+    tags_code: int  # of the consume-queue entry there
+    sys_flag: int
+    reply: dict[str, str]  # what the reply to a send says besides the usual
+
+
+class Arrival(NamedTuple):
+    """A message on its way into the store."""
+
+    topic: str
+    queue_id: int
+    properties: bytes  # complete, ending with 0x02
+    sys_flag: int
+    reconsume_times: int
+    unique_key: str
+
+
+Place = Callable[[Arrival, int], Placement | None]
+
+
+def may_be_placed(properties: bytes) -> bool:
+    """A quick look, for the hot path: False when no property can ask for a detour.
+
+    DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS have three letters in common.
+    """
+    return b"DEL" in properties or b"TRAN_MSG\x01" in properties
+
+
+class Placing:
+    """`places` are asked in turn; the first that has a place for the message gets it."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+
+    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+        for ask in self.places:
+            placement = ask(arrival, now_ms)
+            if placement is not None:
+                return placement
+        return None
