@@ -54,15 +54,16 @@ def java_agent(version: str) -> str:
     return f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
 
 
-def java_server() -> str:
+def java_server(version: str = SERVER_VERSION) -> str:
     """The class path of Apache's name server, broker and mqadmin."""
-    class_path = OUT / "server.classpath"
+    class_path = OUT / f"server-{version}.classpath"
     sources = HERE / "java" / "server"
 
     def build() -> None:
-        _run(["mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:build-classpath", f"-Dmdep.outputFile={class_path}"])
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
+        _run(["mvn", "-q", "-B", "-f", str(sources / "pom.xml"), f"-Drocketmq.version={version}", *goal])
 
-    _once("server", [sources], build)
+    _once(f"server-{version}", [sources], build)
     return class_path.read_text().strip()
 
 

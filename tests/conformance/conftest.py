@@ -78,34 +78,30 @@ def mqadmin(newest: Agent) -> Callable[..., str]:
     """Runs one mqadmin command and gives back what it printed."""
 
     def run(*words: str) -> str:
-        return str(newest.call("mqadmin", args=list(words)))
+        return str(newest.call("mqadmin", commands=[{"args": words}])[0])
 
     return run
 
 
 @pytest.fixture
-def make_topic(cluster: Cluster, mqadmin: Callable[..., str]) -> MakeTopic:
-    """Makes a topic nobody else uses and waits until the name server knows its route."""
+def make_topic(cluster: Cluster) -> MakeTopic:
+    """Makes a topic nobody else uses (or changes one) and waits until the name server knows its route."""
 
     def make(read: int = 4, write: int = 4, perm: int = 6, name: str | None = None, on: Cluster | None = None) -> str:
         where = on or cluster
         topic = name or fresh("Topic")
-        printed = mqadmin(
-            "updateTopic",
-            "-n",
-            where.namesrv,
-            "-b",
-            where.broker,
-            "-t",
-            topic,
-            "-r",
-            str(read),
-            "-w",
-            str(write),
-            "-p",
-            str(perm),
-        )
-        assert "success" in printed, printed
+        ext = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(read),
+            "writeQueueNums": str(write),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        answer, _ = rawcall.call(where.broker, 17, ext)
+        assert answer["code"] == 0, answer
         wait_until(lambda: _route_is(where.namesrv, topic, read, write, perm), f"the route of {topic}")
         return topic
 
@@ -118,7 +114,7 @@ def producer(java: Agent, cluster: Cluster) -> Iterator[str]:
     name = fresh("producer")
     java.call("producer.start", name=name, namesrv=cluster.namesrv)
     yield name
-    java.call("producer.stop", name=name)
+    java.submit("producer.stop", name=name)
 
 
 @pytest.fixture
@@ -127,7 +123,7 @@ def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
     name = fresh("puller")
     java.call("pull.start", name=name, group=name, namesrv=cluster.namesrv)
     yield name
-    java.call("pull.stop", name=name)
+    java.submit("pull.stop", name=name)
 
 
 def fresh(kind: str) -> str:

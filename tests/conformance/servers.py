@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.conformance import builds, rawcall
 
@@ -133,12 +134,11 @@ def start(directory: Path, settings: Mapping[str, str] | None = None, kind: str 
     return starters[kind](directory, settings or {})
 
 
-def start_apart(directory: Path, settings: Mapping[str, str], kind: str = TARGET) -> Cluster:
+def start_apart(directory: Path, settings: Mapping[str, str], kind: str = TARGET, port: int | None = None) -> Cluster:
     """The same as two processes, each with a property file. What is already in directory/store is what the broker opens."""
-    if kind == "apache":
-        return start_apache(directory, settings)
-    namesrv_process, namesrv = start_firearrow_namesrv(directory)
-    broker_process, broker = start_firearrow_broker(directory, namesrv, settings)
+    start_namesrv, start_broker = APART[kind]
+    namesrv_process, namesrv = start_namesrv(directory)
+    broker_process, broker = start_broker(directory, namesrv, settings, port)
     return Cluster(kind, namesrv, broker, directory / "store", [broker_process, namesrv_process])
 
 
@@ -158,7 +158,7 @@ def start_firearrow(directory: Path, settings: Mapping[str, str]) -> Cluster:
     ]
     process = _firearrow(words, {**SMALL_FILES, **settings}, directory)
     ready = _ready(process, ready_file)
-    return Cluster("firearrow", ready["namesrv"][0], ready["brokers"][0], directory / "data", [process])
+    return Cluster("firearrow", ready["namesrv"], ready["brokers"][0], directory / "data", [process])
 
 
 def start_firearrow_namesrv(directory: Path) -> tuple[Process, str]:
@@ -172,8 +172,10 @@ def start_firearrow_namesrv(directory: Path) -> tuple[Process, str]:
     return process, address
 
 
-def start_firearrow_broker(directory: Path, namesrv: str, settings: Mapping[str, str]) -> tuple[Process, str]:
-    port = free_port(-2, 1)
+def start_firearrow_broker(
+    directory: Path, namesrv: str, settings: Mapping[str, str], port: int | None = None
+) -> tuple[Process, str]:
+    port = port or free_port(-2, 1)
     config = _broker_config(directory, port, settings)
     process = Process([*firearrow_command(), "broker", "-c", str(config), "-n", namesrv], directory / "broker.log").start()
     process.wait_until(lambda: all(_registered(ns, port) for ns in namesrv.split(";")), "our broker registers")
@@ -181,9 +183,7 @@ def start_firearrow_broker(directory: Path, namesrv: str, settings: Mapping[str,
 
 
 def start_apache(directory: Path, settings: Mapping[str, str]) -> Cluster:
-    namesrv_process, namesrv = start_apache_namesrv(directory)
-    broker_process, broker = start_apache_broker(directory, namesrv, settings)
-    return Cluster("apache", namesrv, broker, directory / "store", [broker_process, namesrv_process])
+    return start_apart(directory, settings, "apache")
 
 
 def start_apache_namesrv(directory: Path) -> tuple[Process, str]:
@@ -197,12 +197,26 @@ def start_apache_namesrv(directory: Path) -> tuple[Process, str]:
     return process, address
 
 
-def start_apache_broker(directory: Path, namesrv: str, settings: Mapping[str, str]) -> tuple[Process, str]:
-    port = free_port(-2, 1)
+def start_apache_broker(
+    directory: Path,
+    namesrv: str,
+    settings: Mapping[str, str],
+    port: int | None = None,
+    version: str = builds.SERVER_VERSION,
+) -> tuple[Process, str]:
+    port = port or free_port(-2, 1)
     config = _broker_config(directory, port, settings)
-    process = _apache("org.apache.rocketmq.broker.BrokerStartup", ["-c", str(config), "-n", namesrv], directory, "broker.log")
+    process = _apache(
+        "org.apache.rocketmq.broker.BrokerStartup", ["-c", str(config), "-n", namesrv], directory, "broker.log", version
+    )
     process.wait_until(lambda: all(_registered(ns, port) for ns in namesrv.split(";")), "Apache's broker registers")
     return process, f"127.0.0.1:{port}"
+
+
+APART = {
+    "firearrow": (start_firearrow_namesrv, start_firearrow_broker),
+    "apache": (start_apache_namesrv, start_apache_broker),
+}
 
 
 def firearrow_command() -> list[str]:
@@ -214,11 +228,10 @@ def _firearrow(words: list[str], settings: Mapping[str, str], directory: Path) -
     return Process([*firearrow_command(), *words, *options], directory / "firearrow.log").start()
 
 
-def _ready(process: Process, ready_file: Path) -> dict[str, list[str]]:
+def _ready(process: Process, ready_file: Path) -> dict[str, Any]:
     process.wait_until(ready_file.exists, "firearrow up")
-    value = json.loads(ready_file.read_text())
-    as_list = {key: value[key] if isinstance(value[key], list) else [value[key]] for key in ("namesrv", "brokers")}
-    return {key: [item["address"] if isinstance(item, dict) else str(item) for item in items] for key, items in as_list.items()}
+    value: dict[str, Any] = json.loads(ready_file.read_text())
+    return value
 
 
 def _broker_config(directory: Path, port: int, settings: Mapping[str, str]) -> Path:
@@ -240,7 +253,7 @@ def _broker_config(directory: Path, port: int, settings: Mapping[str, str]) -> P
     return config
 
 
-def _apache(main_class: str, words: list[str], directory: Path, log: str) -> Process:
+def _apache(main_class: str, words: list[str], directory: Path, log: str, version: str = builds.SERVER_VERSION) -> Process:
     home = directory / "home"
     home.mkdir(parents=True, exist_ok=True)
     command = [
@@ -249,7 +262,7 @@ def _apache(main_class: str, words: list[str], directory: Path, log: str) -> Pro
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={home}",
         "-cp",
-        builds.java_server(),
+        builds.java_server(version),
         main_class,
         *words,
     ]

@@ -101,13 +101,15 @@ def test_an_unused_queue_has_no_time_and_no_offsets(java: Agent, puller: str, qu
 def test_committed_offsets_come_back(java: Agent, cluster: Cluster, producer: str, puller: str, queue: dict[str, Any]) -> None:
     fill(java, producer, queue, [{"body": f"{i}"} for i in range(10)])
 
+    # The first pull is what makes the group known.
+    java.call("pull.pull", name=puller, queue=queue, offset=0)
     java.call("pull.commit", name=puller, queue=queue, offset=7)
 
     # Another member of the group, with nothing in memory, asks the broker. The commit was one-way: it may still be under way.
     other = fresh("other")
     java.call("pull.start", name=other, group=puller, namesrv=cluster.namesrv)
     wait_until(lambda: java.call("pull.committed", name=other, queue=queue) == 7, "the committed offset")
-    java.call("pull.stop", name=other)
+    java.submit("pull.stop", name=other)
 
 
 def test_pulling_an_unknown_topic_says_so(java: Agent, cluster: Cluster, puller: str) -> None:
@@ -127,13 +129,13 @@ def test_the_polling_consumer_subscribes_commits_and_goes_on(
     java.call("lite.start", name=name, group=group, namesrv=cluster.namesrv, topic=topic, expression="TagA")
     assert sorted(one["body"] for one in java.call("lite.poll", name=name, count=20)) == sorted(f"first-{i}" for i in range(20))
     java.call("lite.commit", name=name)
-    java.call("lite.stop", name=name)
+    java.submit("lite.stop", name=name)
 
     fill(java, producer, {"topic": topic}, [{"body": f"second-{i}", "tags": "TagA"} for i in range(5)])
     again = fresh("lite")
     java.call("lite.start", name=again, group=group, namesrv=cluster.namesrv, topic=topic, expression="TagA")
     assert sorted(one["body"] for one in java.call("lite.poll", name=again, count=5)) == [f"second-{i}" for i in range(5)]
-    java.call("lite.stop", name=again)
+    java.submit("lite.stop", name=again)
 
 
 def test_the_polling_consumer_seeks_in_assigned_queues(
@@ -150,4 +152,4 @@ def test_the_polling_consumer_seeks_in_assigned_queues(
     java.call("lite.commit", name=name)
     assert java.call("lite.committed", name=name, queue=queue) == 30
     assert java.call("lite.offsetForTimestamp", name=name, queue=queue, timestamp=0) == 0
-    java.call("lite.stop", name=name)
+    java.submit("lite.stop", name=name)

@@ -151,7 +151,7 @@ def test_a_body_over_the_limit_is_refused_with_its_reason(java: Agent, cluster: 
 
     assert result["code"] == 13, result
     assert java.call("producer.send", name=name, topic=topic, messages=[{"body": "next"}])[0]["status"] == "SEND_OK"
-    java.call("producer.stop", name=name)
+    java.submit("producer.stop", name=name)
 
 
 def test_properties_over_the_limit_are_refused(java: Agent, producer: str, make_topic: MakeTopic) -> None:
@@ -174,8 +174,8 @@ def test_the_fast_port_takes_sends_and_offset_queries(java: Agent, cluster: Clus
 
     assert result["status"] == "SEND_OK", result
     assert java.call("pull.max", name=name, queue=queue) == 1
-    java.call("producer.stop", name=name)
-    java.call("pull.stop", name=name)
+    java.submit("producer.stop", name=name)
+    java.submit("pull.stop", name=name)
 
 
 def test_a_queue_number_out_of_range_is_refused(java: Agent, cluster: Cluster, producer: str, make_topic: MakeTopic) -> None:
@@ -199,4 +199,4 @@ def test_a_batch_that_is_too_large_is_refused_whole(java: Agent, cluster: Cluste
 
     assert refused.value.code in (1, 13)
     assert java.call("pull.all", name=puller, topic=topic) == []
-    java.call("producer.stop", name=name)
+    java.submit("producer.stop", name=name)

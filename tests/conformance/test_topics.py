@@ -62,7 +62,7 @@ def test_a_topic_without_write_permission_takes_nothing(
 
     assert "error" in refusal
     assert [one["body"] for one in java.call("pull.all", name=puller, topic=topic)] == ["before"]
-    java.call("producer.stop", name=late)
+    java.submit("producer.stop", name=late)
 
 
 def test_a_topic_without_read_permission_gives_nothing(
@@ -99,7 +99,7 @@ def test_the_producer_names_the_number_of_queues(java: Agent, cluster: Cluster) 
 
     wait_until(lambda: rawcall.has_route(cluster.namesrv, topic), "the route")
     assert rawcall.route(cluster.namesrv, topic)["queueDatas"][0]["writeQueueNums"] == 7
-    java.call("producer.stop", name=name)
+    java.submit("producer.stop", name=name)
 
 
 def test_without_automatic_creation_the_refusal_says_what_to_do(
@@ -137,7 +137,7 @@ def test_without_automatic_creation_the_refusal_says_what_to_do(
     assert "success" in printed
     wait_until(lambda: rawcall.has_route(own.namesrv, topic), "the route")
     assert java.call("producer.send", name=name, topic=topic, messages=[{"body": "x"}])[0].get("status") == "SEND_OK"
-    java.call("producer.stop", name=name)
+    java.submit("producer.stop", name=name)
 
 
 def test_without_automatic_groups_an_unknown_group_is_refused(java: Agent, mqadmin: Mqadmin, start_cluster: StartCluster) -> None:
@@ -155,7 +155,7 @@ def test_without_automatic_groups_an_unknown_group_is_refused(java: Agent, mqadm
 
     mqadmin("updateSubGroup", "-n", own.namesrv, "-b", own.broker, "-g", name)
     assert java.call("pull.pull", name=name, queue=queue, offset=0)["status"] == "NO_NEW_MSG"
-    java.call("pull.stop", name=name)
+    java.submit("pull.stop", name=name)
 
 
 def test_a_deleted_topic_is_gone_and_starts_anew(

@@ -1,42 +1,75 @@
 package conformance;
 
 import java.io.ByteArrayOutputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 
-/** mqadmin: runs a command of Apache's administration tool inside this process and gives back what it printed. */
+/**
+ * mqadmin: runs commands of Apache's administration tool inside this process and gives back what each printed.
+ *
+ * All commands of one request run side by side, since every one spends up to three seconds on ending its own client. They must
+ * go to the same name server: the tool keeps that address in one place for the whole process.
+ */
 final class Admin {
-    private static final Object ONE_AT_A_TIME = new Object();
+    private static final Object ONE_REQUEST_AT_A_TIME = new Object();
+    private static final InheritableThreadLocal<ByteArrayOutputStream> PRINTED = new InheritableThreadLocal<>();
 
     static void register(Map<String, Agent.Operation> operations) {
-        operations.put("mqadmin", Admin::run);
+        PrintStream others = System.out;
+        PrintStream capture = new PrintStream(new OutputStream() {
+            @Override
+            public void write(int value) {
+                OutputStream own = PRINTED.get();
+                if (own == null) {
+                    others.write(value);
+                } else {
+                    ((ByteArrayOutputStream) own).write(value);
+                }
+            }
+        }, true, StandardCharsets.UTF_8);
+        System.setOut(capture);
+        System.setErr(capture);
+        operations.put("mqadmin", Admin::runAll);
+    }
+
+    private static Object runAll(Request request) throws Exception {
+        synchronized (ONE_REQUEST_AT_A_TIME) {
+            List<CompletableFuture<String>> running = new ArrayList<>();
+            for (Request command : request.objects("commands")) {
+                CompletableFuture<String> result = new CompletableFuture<>();
+                List<String> words = command.texts("args");
+                new Thread(() -> run(words, result), "mqadmin").start();
+                running.add(result);
+                // The tool names its client after the millisecond it starts in.
+                Thread.sleep(3);
+            }
+            List<String> printed = new ArrayList<>();
+            for (CompletableFuture<String> one : running) {
+                printed.add(one.get());
+            }
+            return printed;
+        }
     }
 
     /** Found by name: the tool is on the class path of one of the two agents only. */
-    private static Object run(Request request) throws Exception {
-        List<String> words = request.texts("args");
-        synchronized (ONE_AT_A_TIME) {
-            PrintStream out = System.out;
-            PrintStream err = System.err;
-            ByteArrayOutputStream printed = new ByteArrayOutputStream();
-            PrintStream capture = new PrintStream(printed, true, StandardCharsets.UTF_8);
-            System.setOut(capture);
-            System.setErr(capture);
-            try {
-                Class<?> tool = Class.forName("org.apache.rocketmq.tools.command.MQAdminStartup");
-                for (Method method : tool.getMethods()) {
-                    if (method.getName().equals("main0")) {
-                        method.invoke(null, words.toArray(new String[0]), null);
-                    }
+    private static void run(List<String> words, CompletableFuture<String> result) {
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PRINTED.set(printed);
+        try {
+            for (Method method : Class.forName("org.apache.rocketmq.tools.command.MQAdminStartup").getMethods()) {
+                if (method.getName().equals("main0")) {
+                    method.invoke(null, words.toArray(new String[0]), null);
                 }
-            } finally {
-                System.setOut(out);
-                System.setErr(err);
             }
-            return printed.toString(StandardCharsets.UTF_8);
+            result.complete(printed.toString(StandardCharsets.UTF_8));
+        } catch (Throwable error) {
+            result.completeExceptionally(error);
         }
     }
 

@@ -16,7 +16,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** push.start, push.messages (waits for a number of them), push.owned, push.suspend, push.resume, push.stop. */
+/** push.start, push.messages (waits for a number of them), push.owned, push.persist, push.stop. */
 final class PushConsumers {
     /** A running consumer and everything it was given so far, in the order of arrival. */
     private static final class Running {
@@ -62,10 +62,7 @@ final class PushConsumers {
             named(request).consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
             return true;
         });
-        operations.put("push.stop", request -> {
-            running.remove(request.text("name")).consumer.shutdown();
-            return true;
-        });
+        operations.put("push.stop", this::stop);
     }
 
     void close() {
@@ -157,6 +154,16 @@ final class PushConsumers {
             answer.put("messages", new ArrayList<>(one.received.subList(since, one.received.size())));
             answer.put("entangled", new ArrayList<>(one.entangled));
             return answer;
+        }
+    }
+
+    /** Gives back everything the consumer ever received, what came while it stopped included. */
+    private Object stop(Request request) {
+        Running one = named(request);
+        running.remove(request.text("name"));
+        one.consumer.shutdown();
+        synchronized (one) {
+            return new ArrayList<>(one.received);
         }
     }
 
