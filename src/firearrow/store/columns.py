@@ -4,14 +4,12 @@
 numpy. It stops at the first byte that is not part of a good record and says why. It never raises for what the bytes say
 and never reads outside the buffer.
 
-A record (all integers big-endian; B, S = 8, or 20 when SYSFLAG has 0x10, 0x20; T = 1, or 2 in version 2)
+A record (layout in `wire/record.py`) is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies
+(bytes left over from before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit
+cleared. What sizes and offsets say is checked for all records at once, after the walk, so the walk may follow a wrong
+size for a while; what it found from the first bad record on is then dropped.
 
-    0 TOTALSIZE 4 | 4 MAGICCODE 4 | 8 BODYCRC 4 | 12 QUEUEID 4 | 16 FLAG 4 | 20 QUEUEOFFSET 8 | 28 PHYSICALOFFSET 8 | 36 SYSFLAG 4
-    40 BORNTIMESTAMP 8 | 48 BORNHOST B | STORETIMESTAMP 8 | STOREHOST S | RECONSUMETIMES 4 | PREPAREDTRANSACTIONOFFSET 8
-    BODYLEN 4, BODY | TOPICLEN T, TOPIC | PROPLEN 2, PROPERTIES
-
-A record is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies (bytes left over from
-before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit cleared.
+Cost: about a microsecond for a record of 300 bytes, some 60 numpy calls whatever the number of records.
 """
 
 from __future__ import annotations
@@ -29,21 +27,14 @@ import numpy.typing as npt
 
 from firearrow.store.javahash_np import IntArray, hash_spans
 from firearrow.store.property_spans import PropertySpans, find_spans
+from firearrow.wire import properties, record
 
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-MAGIC_BLANK = -875286124
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 # messageDelayLevel's default: 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h
 DELAY_LEVELS_MS = tuple(
     1000 * seconds for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
-
-_BORN_HOST_V6 = 0x10
-_STORE_HOST_V6 = 0x20
-_HEAD_SIZE = 88  # up to and including BODYLEN, both hosts IPv4
-_LEAST_SIZE = 91
 
 _size_and_magic = Struct(">ii").unpack_from
 
@@ -52,8 +43,18 @@ _HEAD = np.dtype(
     {
         "names": ["size", "magic", "crc", "queue_id", "queue_offset", "offset", "sys_flag", "store_ms", "body_length"],
         "formats": [">i4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">i4"],
-        "offsets": [0, 4, 8, 12, 20, 28, 36, 56, 84],
-        "itemsize": _HEAD_SIZE,
+        "offsets": [
+            record.AT_TOTAL_SIZE,
+            record.AT_MAGIC,
+            record.AT_BODY_CRC,
+            record.AT_QUEUE_ID,
+            record.AT_QUEUE_OFFSET,
+            record.AT_PHYSICAL_OFFSET,
+            record.AT_SYS_FLAG,
+            record.AT_STORE_TIMESTAMP_V4,
+            record.AT_BODY_LENGTH_V4,
+        ],
+        "itemsize": record.HEAD_BYTES,
     }
 )
 
@@ -102,7 +103,7 @@ def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: S
     size, offset, sys_flag = (_column(head, name) for name in ("size", "offset", "sys_flag"))
     store_ms, body_start, body_length = _after_hosts(buffer, start, head, sys_flag)
     body_end, topic_length, property_length, fits = _parts(
-        buffer, start, size, body_start, body_length, _column(head, "magic") == MAGIC_V2
+        buffer, start, size, body_start, body_length, _column(head, "magic") == record.MAGIC_V2
     )
     in_place = offset == start + base_offset
     good = len(start)
@@ -145,12 +146,13 @@ def _walk(buffer: bytes) -> tuple[list[int], int, Stop, int]:
     """Start positions of what look like records by magic and size alone."""
     positions: list[int] = []
     found = positions.append
+    version_1, version_2 = record.MAGIC_V1, record.MAGIC_V2
     position, length = 0, len(buffer)
     while position + 8 <= length:
         size, magic = _size_and_magic(buffer, position)
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
+        if magic != version_1 and magic != version_2:
             return positions, position, _stop_at(size, magic), 8
-        if size < _LEAST_SIZE:
+        if size < record.FIXED_BYTES_V1:
             return positions, position, Stop.BAD_SIZE, size
         if position + size > length:
             return positions, position, Stop.END, size
@@ -160,7 +162,7 @@ def _walk(buffer: bytes) -> tuple[list[int], int, Stop, int]:
 
 
 def _stop_at(size: int, magic: int) -> Stop:
-    if magic == MAGIC_BLANK:
+    if magic == record.MAGIC_BLANK:
         return Stop.BLANK
     return Stop.ZERO if size == magic == 0 else Stop.BAD_MAGIC
 
@@ -169,7 +171,7 @@ def _heads(buffer: bytes, start: IntArray) -> npt.NDArray[Any]:
     """The first 88 bytes of every record, side by side."""
     if not len(start):
         return np.zeros(0, _HEAD)
-    heads = np.ndarray((len(buffer) - _HEAD_SIZE + 1,), f"V{_HEAD_SIZE}", buffer, strides=(1,))[start]
+    heads = np.ndarray((len(buffer) - record.HEAD_BYTES + 1,), f"V{record.HEAD_BYTES}", buffer, strides=(1,))[start]
     return heads.view(_HEAD)
 
 
@@ -182,14 +184,16 @@ def _after_hosts(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """STORETIMESTAMP, where the body begins, and BODYLEN."""
     store_ms, body_length = _column(head, "store_ms"), _column(head, "body_length")
-    body_start = start + _HEAD_SIZE
-    shifted = np.flatnonzero(sys_flag & (_BORN_HOST_V6 | _STORE_HOST_V6))
+    body_start = start + record.HEAD_BYTES
+    shifted = np.flatnonzero(sys_flag & (record.BORN_HOST_V6 | record.STORE_HOST_V6))
     if len(shifted):
-        born = np.where(sys_flag[shifted] & _BORN_HOST_V6, 12, 0)
-        both = born + np.where(sys_flag[shifted] & _STORE_HOST_V6, 12, 0)
+        born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, 12, 0)
+        both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, 12, 0)
         # A record too short for its hosts may end the buffer: look no further than that. It is found unfit later.
-        store_ms[shifted] = _read(buffer, ">i8", np.minimum(start[shifted] + 56 + born, len(buffer) - 8))
-        body_length[shifted] = _read(buffer, ">i4", np.minimum(start[shifted] + 84 + both, len(buffer) - 4))
+        store_ms[shifted] = _read(
+            buffer, ">i8", np.minimum(start[shifted] + record.AT_STORE_TIMESTAMP_V4 + born, len(buffer) - 8)
+        )
+        body_length[shifted] = _read(buffer, ">i4", np.minimum(start[shifted] + record.AT_BODY_LENGTH_V4 + both, len(buffer) - 4))
         body_start[shifted] += both
     return store_ms, body_start, body_length
 
@@ -265,10 +269,6 @@ def _set_due_times(buffer: bytes, result: ScanResult, delay_levels_ms: Sequence[
             result.tags_code[i] = int(result.store_ms[i]) + (delay_levels_ms[level - 1] if level else 1000)
 
 
-def _delay_level(properties: bytes) -> int:
-    level = 0
-    for segment in properties.split(b"\x02"):
-        name, _, value = segment.partition(b"\x01")
-        if name == b"DELAY" and value:
-            level = int(value) if value.isdigit() and len(value) < 10 else 0
-    return level
+def _delay_level(block: bytes) -> int:
+    value = properties.find(block, b"DELAY") or b""
+    return int(value) if value.isdigit() and len(value) < 10 else 0
