@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from zlib import crc32
@@ -47,6 +48,7 @@ BLANK_SIZE = 8
 NOT_DISPATCHED = 0x4
 _NEEDS_CARE = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 
+_OPEN_SEGMENTS = 64
 _ZERO_WINDOW = 32 * 1024 * 1024
 _pack_head = HEAD.pack
 _pack_entry = ENTRY.pack
@@ -80,12 +82,14 @@ class CommitLog:
         self.min_offset = 0
         self.next_offset = 0
         self.written_offset = 0
+        self.durable_offset = 0  # kept by the store: everything below is synced
         self.failure: str | None = None
         self._disk = disk
         self._sync_flush = settings.sync_flush
         self._store_host = store_host
         self._prepared: dict[int, Segment] = {}
         self._creating = threading.Lock()
+        self._opened: deque[Segment] = deque()  # opened for reading, oldest first
         self._active: Segment | None = None
         self._limit = -1  # no record may end above
         self._run_start = 0  # where the first pending piece belongs
@@ -381,7 +385,17 @@ class CommitLog:
         segment = self.segments.get(offset // self.segment_size)
         if segment is None:
             return b""
+        if not segment.is_open:
+            self._close_idle(segment)
         return segment.read(min(size, segment.end - offset), offset)
+
+    def _close_idle(self, opening: Segment) -> None:
+        """Keeps the number of open files small. Only durable segments are closed: the flusher has nothing to do with them."""
+        self._opened.append(opening)
+        if len(self._opened) > _OPEN_SEGMENTS:
+            oldest = self._opened.popleft()
+            if oldest.end <= self.durable_offset:
+                oldest.close()
 
     def sync(self, start: int, end: int) -> None:
         """Makes [start, end) durable. Any thread. Raises OSError."""

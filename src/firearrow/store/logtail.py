@@ -45,6 +45,10 @@ def _next_base(log: CommitLog, position: int) -> int:
 
 def _find_in(segment: Segment, log: CommitLog, start: int, end: int, check_crc: bool) -> int | None:
     while start < end:
+        hole_end = segment.file.next_data(start - segment.base)
+        if hole_end is None:
+            return None
+        start = max(start, segment.base + hole_end - 4)
         # A magic is 4 bytes into its record: windows overlap so that none is cut apart.
         data = segment.read(min(_WINDOW, segment.end - start), start)
         if len(data) <= BLANK_SIZE:

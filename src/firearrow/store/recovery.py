@@ -27,8 +27,10 @@ import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.columns import ScanResult, Stop, scan
@@ -45,7 +47,9 @@ from firearrow.wire.record import MAGIC_BLANK
 _CHUNK = 16 * 1024 * 1024
 _SCAN_ALL_UP_TO = 4 * 1024 * 1024 * 1024
 _FLUSH_TAIL = 64 * 1024
+_FEED = 250_000  # records
 _NO_LIMIT = 1 << 62
+_TOLD = 50
 _LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is itself damaged
 _ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
@@ -111,11 +115,15 @@ class _Recovery:
         self.queues: dict[ConsumeQueue, int] = {}  # every queue, and from which log offset on it takes entries
         self.last_end: dict[ConsumeQueue, int] = {}  # where the record of its last stored entry ends
         self.changed: set[ConsumeQueue] = set()
+        self.noted = 0
+        self.topic_ids: dict[str, int] = {}
+        # Records on their way to the queues: key of the queue, queue offset, log offset, entry
+        self.waiting: list[tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]] = []
         self.table: QueueTable | None = None
 
     def run(self) -> RecoveryReport:
         report, log = self.report, self.log
-        report.problems += log.load()
+        self._note(*log.load())
         self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"))
         if self.table is None:
             start, mark = self._begin_without_table()
@@ -131,6 +139,8 @@ class _Recovery:
         self._settle_queues(end)
         if self.index is not None and self.index.next_offset > end:
             self.index.truncate_to(end)
+        if self.noted > len(report.problems):
+            report.problems.append(f"and {self.noted - len(report.problems)} more of the kind")
         return report
 
     # Where to begin
@@ -151,7 +161,7 @@ class _Recovery:
             # What is wrong behind the entries that were durable is what a crash does; the scan goes over it.
             serious = [text for first, text in wrong if first < count]
             if serious:
-                self.report.problems += serious
+                self._note(*serious)
                 self._rebuild(queue)
                 start = self.log.min_offset
         same_boot = self.checkpoint.boot_id != b"" and self.checkpoint.boot_id == self.disk.boot_id()
@@ -163,7 +173,7 @@ class _Recovery:
             queue = self._known(topic, queue_id)
             if queue is not None:
                 wrong = [text for _, text in self.files.load(queue)]
-                self.report.problems += wrong
+                self._note(*wrong)
                 self.queues[queue] = log.min_offset
                 if wrong:
                     self._rebuild(queue)
@@ -200,12 +210,12 @@ class _Recovery:
         if index is None:
             return _NO_LIMIT
         names = set(self.disk.listdir(os.path.join(self.root, "index")))
-        self.report.problems += index.open(clean=self.report.clean, trusted_ms=self.checkpoint.index_msg_ms)
+        self._note(*index.open(clean=self.report.clean, trusted_ms=self.checkpoint.index_msg_ms))
         if table is None:
             return self._last_indexed(index)
         missing = [name for name in table.index_files if name not in names]
         if missing:
-            self.report.problems.append(f"index files are missing, the index is made again: {', '.join(missing)}")
+            self._note(f"index files are missing, the index is made again: {', '.join(missing)}")
             index.truncate_to(0)
             return self.log.min_offset
         if index.next_offset < table.index_last_offset:
@@ -235,9 +245,7 @@ class _Recovery:
         end = -(-known_end // size) * size
         if self.log.segments:
             end = max(end, (max(self.log.segments) + 1) * size)
-        self.report.problems.append(
-            f"the commit log ended at {known_end} and the file with that place is gone; new messages begin at {end}"
-        )
+        self._note(f"the commit log ended at {known_end} and the file with that place is gone; new messages begin at {end}")
         return end
 
     # Scanning
@@ -245,19 +253,20 @@ class _Recovery:
     def _scan_until_complete(self, start: int, mark: int) -> int:
         """Scans; when a queue turns out to have lost entries, once more from the beginning for that queue."""
         while True:
-            end, lost = self._scan(start, mark)
+            lost: set[ConsumeQueue] = set()
+            end = self._scan(start, mark, lost)
+            self._feed(lost)
             if not lost:
                 return end
             start = self.log.min_offset
             for queue in lost:
-                self.report.problems.append(f"{self.files.directory(queue)}: entries are missing, made again from the log")
+                self._note(f"{self.files.directory(queue)}: entries are missing, made again from the log")
                 self._rebuild(queue)
 
-    def _scan(self, start: int, mark: int) -> tuple[int, set[ConsumeQueue]]:
-        """Feeds every readable record from `start` on; returns the end of the log and the queues that lost entries."""
+    def _scan(self, start: int, mark: int, lost: set[ConsumeQueue]) -> int:
+        """Takes every readable record from `start` on; returns the end of the log, and in `lost` queues that lost entries."""
         report, log = self.report, self.log
         report.damaged.clear()
-        lost: set[ConsumeQueue] = set()
         position, length = start, _CHUNK
         while True:
             segment = log.segment_at(position)
@@ -266,12 +275,12 @@ class _Recovery:
                 and position % log.segment_size == 0
                 and not any(n * log.segment_size > position for n in log.segments)
             ):
-                return position, lost  # the log ends with a full segment
+                return position  # the log ends with a full segment
             if segment is not None:
                 result = self._scan_at(position, length, mark)
                 length = _CHUNK
                 if len(result):
-                    self._feed(result, lost)
+                    self._take(result, lost)
                     report.records += len(result)
                     report.last_record_offset = int(result.offset[-1])
                     report.last_store_ms = int(result.store_ms[-1])
@@ -285,9 +294,9 @@ class _Recovery:
                     continue
             found = next_record(log, position, mark, self.check_crc) if position < mark else None
             if found is None:
-                return position, lost
+                return position
             report.damaged.append((position, found))
-            report.problems.append(f"the commit log cannot be read from {position} to {found}; the messages there are lost")
+            self._note(f"the commit log cannot be read from {position} to {found}; the messages there are lost")
             position = found
 
     def _scan_at(self, position: int, length: int, mark: int = _NO_LIMIT) -> ScanResult:
@@ -312,26 +321,39 @@ class _Recovery:
         size, magic = BLANK.unpack(data) if len(data) == BLANK_SIZE else (0, 0)
         return int(size) if magic == MAGIC_BLANK else -1
 
-    def _feed(self, result: ScanResult, lost: set[ConsumeQueue]) -> None:
+    def _take(self, result: ScanResult, lost: set[ConsumeQueue]) -> None:
+        """Gives records to the index, and to the queues when there are many: one step per queue, not one per queue and chunk."""
         if self.index is not None:
             self.index.add_scan(result, self.now_ms)
-        dispatched = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
-        keys = (result.topic_id[dispatched] << 32) | (result.queue_id[dispatched] & 0xFFFFFFFF)
-        grouping = np.argsort(keys, kind="stable")
-        order = dispatched[grouping]
-        entries = np.empty(len(order), _ENTRY_TYPE)
-        entries["offset"] = offsets = result.offset[order]
-        entries["size"] = result.size[order]
-        entries["tags_code"] = result.tags_code[order]
-        data = entries.tobytes()
-        queue_offsets = result.queue_offset[order]
-        sorted_keys = keys[grouping]
-        bounds = [0, *(np.flatnonzero(sorted_keys[1:] != sorted_keys[:-1]) + 1).tolist(), len(order)]
+        topics = np.array([self.topic_ids.setdefault(topic, len(self.topic_ids)) for topic in result.topics], np.int64)
+        picked = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
+        entries = np.empty(len(picked), _ENTRY_TYPE)
+        entries["offset"] = result.offset[picked]
+        entries["size"] = result.size[picked]
+        entries["tags_code"] = result.tags_code[picked]
+        keys = (topics[result.topic_id[picked]] << 32) | (result.queue_id[picked] & 0xFFFFFFFF)
+        # As plain bytes: joining arrays of records would turn their fields into the machine's byte order.
+        self.waiting.append((keys, result.queue_offset[picked], result.offset[picked], entries.view(f"V{UNIT}")))
+        if sum(len(waiting[0]) for waiting in self.waiting) >= _FEED:
+            self._feed(lost)
+
+    def _feed(self, lost: set[ConsumeQueue]) -> None:
+        """Gives the queues what waits for them."""
+        if not self.waiting:
+            return
+        keys, queue_offsets, offsets, entries = (np.concatenate(column) for column in zip(*self.waiting, strict=True))
+        self.waiting.clear()
+        order = np.argsort(keys, kind="stable")
+        keys, queue_offsets, offsets = keys[order], queue_offsets[order], offsets[order]
+        data = entries[order].tobytes()
+        topics = list(self.topic_ids)
+        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
         for begin, end in itertools.pairwise(bounds):
             if begin == end:
                 continue
-            first = order[begin]
-            queue = self._known(result.topics[int(result.topic_id[first])], int(result.queue_id[first]))
+            key = int(keys[begin])
+            queue_id = (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1)
+            queue = self._known(topics[key >> 32], queue_id)
             if queue is not None and queue not in lost:
                 self._extend(queue, queue_offsets[begin:end], offsets[begin:end], data[begin * UNIT : end * UNIT], lost)
 
@@ -407,7 +429,7 @@ class _Recovery:
             return self.queue_of(topic, queue_id)
         except ValueError as error:
             if str(error) not in self.report.problems:
-                self.report.problems.append(str(error))
+                self._note(str(error))
             return None
 
     def _keep(self, queue: ConsumeQueue, count: int) -> None:
@@ -481,7 +503,12 @@ class _Recovery:
         self.changed.add(queue)
 
     def _complain(self, queue: ConsumeQueue, text: str) -> None:
-        self.report.problems.append(f"{queue.topic} queue {queue.queue_id}: {text}")
+        self._note(f"{queue.topic} queue {queue.queue_id}: {text}")
+
+    def _note(self, *problems: str) -> None:
+        """Every problem is counted, not every one is told: ten thousand queues may have the same."""
+        self.noted += len(problems)
+        self.report.problems += problems[: max(0, _TOLD - len(self.report.problems))]
 
     # The end of the log
 
@@ -491,9 +518,6 @@ class _Recovery:
             self.disk, self.log, end, os.path.join(self.root, "commitlog_cut"), self.now_ms
         )
         if report.cut_path is not None:
-            report.problems.append(
+            self._note(
                 f"{report.cut_bytes} bytes behind the end {end} of the commit log are no records; saved to {report.cut_path}"
             )
-        if report.records or report.cut_path is not None:
-            # What was read may still have been in the system's cache only; from here on it counts as durable.
-            self.log.sync(max(self.log.min_offset, end - report.scanned_bytes - report.cut_bytes), end)
