@@ -26,6 +26,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from threading import Lock
 
 import numpy as np
@@ -43,10 +44,11 @@ KIND_UNIQUE_KEY = "U"
 KIND_TAG = "T"
 
 _ROLLBACK = 0xC  # both transaction bits of sysFlag
-_SHORT_RUN = 24  # messages; up to here plain Python is faster than numpy
+_SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
 _KEPT_PREFIXES = 1 << 16
 _NAME_LENGTH = 17
 
+_tags_hash = lru_cache(maxsize=1024)(hash_key)  # there are few tags, and the same ones all the time
 _indexed_properties = re.compile(rb"\x02(UNIQ_KEY|KEYS|TAGS)\x01([^\x02]+)").findall
 
 
@@ -292,12 +294,12 @@ class KeyIndex:
             before = offset
             prefix = _prefixes[topic]
             values = dict(_indexed_properties(b"\x02" + block))  # of two values of the same name the last one counts
-            if b"UNIQ_KEY" in values:
-                entries.append((_key_hash(prefix >> 32, values[b"UNIQ_KEY"]), offset, time_ms))
-            if b"KEYS" in values:
-                entries += [(_key_hash(prefix >> 32, key), offset, time_ms) for key in values[b"KEYS"].split(b" ") if key]
+            keys = values.get(b"KEYS", b"")
+            hashes = [hash_key(prefix >> 32, key) for key in (values.get(b"UNIQ_KEY", b""), *keys.split(b" ")) if key]
             if b"TAGS" in values:
-                entries.append((_key_hash(prefix & MASK_32, values[b"TAGS"]), offset, time_ms))
+                hashes.append(_tags_hash(prefix & MASK_32, values[b"TAGS"]))
+            for key_hash in hashes:
+                entries.append((key_hash if key_hash < 0x80000000 else -key_hash & 0x7FFFFFFF, offset, time_ms))
         if not entries:
             return
         entry_offsets = [entry[1] for entry in entries]
@@ -449,12 +451,6 @@ def _only(spans: PropertySpans, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
     return PropertySpans(
         spans.count, spans.data, spans.unique_keys.only(wanted), spans.keys.only(wanted), spans.tags.only(wanted)
     )
-
-
-def _key_hash(prefix: int, key: bytes) -> int:
-    key_hash, factor = hash_key(key)
-    full = (prefix * factor + key_hash) & MASK_32
-    return full if full < 0x80000000 else (-full) & 0x7FFFFFFF
 
 
 def _name(file: IndexFile) -> str:

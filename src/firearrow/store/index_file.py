@@ -197,9 +197,11 @@ class IndexFile:
             fields += (key_hash, offset, time_diff, previous)
             number += 1
         self._opened().pwrite(_entries_struct(len(entries)).pack(*fields), self._position(first))
+        assert self._dirty_pages is not None, "slots in memory have their dirty pages beside them"
+        dirty_pages = self._dirty_pages.data
         for slot, number in heads.items():
             slots[slot] = number
-        self._mark_dirty(np.array(list(heads)))
+            dirty_pages[slot >> _PAGE_SHIFT] = True
         self.slots_in_use += fresh
         self._advance(first_ms, entries[0][1], entries[-1][2], entries[-1][1], len(entries))
 

@@ -13,8 +13,8 @@ thousands of keys in a few numpy calls:
 
 Keys with a byte above 0x7F go through `wire.javahash`, one by one: their characters are not their bytes.
 
-`hash(a + b) == hash(a) * 31**len(b) + hash(b)`: each function returns the factor `31**len` beside the hash, so that a
-prefix shared by many keys (`topic#`) is hashed once.
+`hash(a + b) == hash(a) * 31**len(b) + hash(b)`: the factor `31**len` comes with the hashes, so that a prefix shared by many
+keys (`topic#`) is hashed once.
 """
 
 from __future__ import annotations
@@ -78,20 +78,22 @@ def hash_spans(data: bytes, starts: IntArray, lengths: IntArray) -> tuple[HashAr
     return hashes, factors
 
 
-def hash_key(key: bytes) -> tuple[int, int]:
-    """The same for one key, in plain Python: cheaper than numpy for up to a few dozen keys.
+def hash_key(prefix: int, key: bytes) -> int:
+    """The hash (unsigned) of one key behind a text of hash `prefix`, in plain Python: cheaper for up to a few dozen keys.
 
-    A number written in base 31 is such a sum, and `int` reads it in C. Characters are no digits of that base, but each
-    is 31*q + r with two that are.
+    A number written in base 31 is such a sum, and `int` reads it in C. Characters are no digits of that base, but each is
+    31*q + r with two that are.
     """
     length = len(key)
-    if length > _LONGEST_QUICK or not length or not key.isascii():
-        return hash_text(key)
-    return (31 * int(key.translate(_QUOTIENTS), 31) + int(key.translate(_REMAINDERS), 31)) & MASK_32, _FACTORS[length]
+    if 0 < length <= _LONGEST_QUICK and key.isascii():
+        tail = 31 * int(key.translate(_QUOTIENTS), 31) + int(key.translate(_REMAINDERS), 31)
+        return (prefix * _FACTORS[length] + tail) & MASK_32
+    tail, factor = hash_text(key)
+    return (prefix * factor + tail) & MASK_32
 
 
 def hash_text(key: bytes) -> tuple[int, int]:
-    """The same for one key of any characters. Broken UTF-8 is read as Java reads it, as U+FFFD."""
+    """Hash and factor of one key of any characters. Broken UTF-8 is read as Java reads it, as U+FFFD."""
     text = key.decode("utf-8", "replace")
     units = len(text) + sum(c > "\uffff" for c in text)
     return hash_code(text) & MASK_32, pow(31, units, 1 << 32)
