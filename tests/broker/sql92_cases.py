@@ -1,7 +1,7 @@
 """Expressions and messages for the SQL92 filter: what is odd, written down, and much more of it from a seeded generator.
 
-`MESSAGES` are stored property texts. Every expression is tried on every message, so the values are chosen to sit on both sides of the
-literals that the generator likes, and on the edges of Java's ways to read a number.
+`MESSAGES` are stored property texts. Every expression is tried on every message, so the values are chosen to sit on both sides
+of the literals that the generator likes, and on the edges of Java's ways to read a number.
 """
 
 from __future__ import annotations
@@ -49,43 +49,49 @@ def _messages() -> tuple[str, ...]:
 
 MESSAGES = _messages()
 
-WRITTEN = tuple(
-    """
+_LINES = """
 a = 1 | a <> 1 | a = 1 b | a = 1 # | a = 1 b # | a = 1 ) | a = 1, b | a like 'x' | a | NOT a | not a = 1 | NOT (a=1) | a = 05
-a = 0l | a=1l | a=1L | a = 2147483647 | a = 2147483648 | a=9223372036854775807 | a=9223372036854775808 | a = 00 | a = 12345678901234567890123
-a > 0.0 | a > 0e5 | a>0.1 | a > 1e400 | a>1e-400 | a > 4.9e-324 | a > .5 | a > 5. | a > 5.e | a > 1..5 | a = b | a <> b | a > b | a >= b
-a < b | a <= b | a > a | a = a | TRUE=a | a=TRUE | a = false | a <> TRUE | TRUE = 5 | 5 = TRUE | 'true'=TRUE | TRUE = 'true' | TRUE=FALSE
-TRUE | NULL | FALSE | NULL IS NULL | a IS NULL | a IS NOT NULL | a = NULL | NULL = a | a <> NULL | 1 | 'x' | -a | +a | -a = 1 | -a = b
--a IS NULL | -1 < a | a < -1 | a = -3 | a = - -5 | a between 1 and 2 | a between 2 and 1 | a between 1 and 1 | a not between 2 and 1
-a between 'a' and 'b' | a between null and 1 | a between -1 and -5 | a between 1 and 5.5 | a between 1.5 and 1 | a between b and 5
-a between 1 and b | a not between b and 5 | 5 between a and b | 5 not between 1 and a | a between 9007199254740993 and 9007199254740992.0
+a = 0l | a=1l | a=1L | a = 2147483647 | a = 2147483648 | a=9223372036854775807 | a=9223372036854775808 | a = 00
+a = 12345678901234567890123 | a > 0.0 | a > 0e5 | a>0.1 | a > 1e400 | a>1e-400 | a > 4.9e-324 | a > .5 | a > 5. | a > 5.e
+a > 1..5 | a = b | a <> b | a > b | a >= b | a < b | a <= b | a > a | a = a | TRUE=a | a=TRUE | a = false | a <> TRUE
+TRUE = 5 | 5 = TRUE | 'true'=TRUE | TRUE = 'true' | TRUE=FALSE | TRUE | NULL | FALSE | NULL IS NULL | a IS NULL
+a IS NOT NULL | a = NULL | NULL = a | a <> NULL | 1 | 'x' | -a | +a | -a = 1 | -a = b | -a IS NULL | -1 < a | a < -1 | a = -3
+a = - -5 | a between 1 and 2 | a between 2 and 1 | a between 1 and 1 | a not between 2 and 1 | a between 'a' and 'b'
+a between null and 1 | a between -1 and -5 | a between 1 and 5.5 | a between 1.5 and 1 | a between b and 5 | a between 1 and b
+a not between b and 5 | 5 between a and b | 5 not between 1 and a | a between 9007199254740993 and 9007199254740992.0
 a between 0 and 2147483648 | a between TRUE and FALSE | TRUE between 1 and 2 | (a=1) between 1 and 2 | a between (b) and (5)
-a between -b and 5 | a between 5 and -(b=1) | -(b=1) between 1 and 2 | a in ('1','x') | a not in ('1','x') | (a) in ('1') | +a in ('1')
-a in (1) | a in () | a in '1' | 1 in ('1') | '1' in ('1') | -a in ('1') | NOT a in ('1') | (NOT a) in ('1') | a in ('1') in ('2')
-a in ('1','2','5','x','abc','it''s') | a not in ('1','2','5','x','abc','it''s') | a in ('x',) | a in ('x' 'y') | a in ('' ) | a in ('1'
-a contains '1' | a not contains '1' | a contains '' | a not contains '' | 5 contains '5' | 'abc' contains 'b' | 'abc' not contains 'b'
-(a=1) contains 'x' | (a=1) contains '' | -(a=1) contains 'x' | -1 not contains 'x' | NULL contains 'x' | a contains b | a contains 1
-a startswith '1' | a not startswith '1' | a endswith '5' | a not endswith '5' | a endswith '' | a contains 'x' contains 'y'
-a contains 'x' = TRUE | a contains 'x' > 1 | a in ('x') > 1 | a is null > 1 | 1 < a contains 'x' | a = 'x' | 'x' = a | 'x' <> a
-a = '''' | a = 'it''s' | a = 'M\u00fcnchen' | a contains '\u672c' | a -- c | a /* c */ is null | a /* c * / ** x */ is null | a is not
-a is 1 | a is null is null | a is not null is null | a is null = b is null | a = 1 = TRUE | a = 1 = b | a = (b = 2) | (b=2)=a | (b=2) = (a=1)
-a > 1 > 2 | (a) > 1 | (a > 1) > 2 | a > -(b=2) | -(b=2) > a | -a > b | a > -b | a > NULL | a > TRUE | a > 'x' | '1' > a | NULL < 1 | 5 > 3
-a > +1 | a > --1 | a > -1.5 | 1.5 <= a | 5 >= a | 2147483648 > a | a=1 or b = 2 | b=2 or a=1 | a==1 | a!=1 | a<>'1' | '' | a = 1 and | and | ()
-(a=1 | a=1)) | ((a=1)) | (a) | ((((a)))) is null | a IS | a not | a not x | a not null | a is not null not in ('x') | a between 1
-a between 1 and | a between 1 and 2 and b = 2 | a between 1 or 2 | not not a = 1 | not not a is null | not null | not null is null
-not true = false | not (a = 1 and b = 'x') | not (a = 1 or b = 'x') | not 1 | not 'x' | not -a | $v is null | _ is null | a.b is null
-"a" is null | a = . | a= 1.e5 | a = 1.5f | a = 0x10 | a = 1e5 | a = 1e+5 | a = 1e+ | a = 1e | -(a=1) | -(a=1) is null | -'x' is null
--true is null | -null is null | +null is null | +true | + + true | +'x'='x' | 1=1 | 1=1.0 | 1=2 | 1<>2 | 1='1' | '1'=1 | 1='x' | 'x' = 1
-'1.5' = 1.5 | 'NaN' = 1.5 | 1.0=1 | 5000000000=5 | 9007199254740993 = 9007199254740992.0 | 1 < 2 | 2147483647 < 2147483648 | 'a'='a' | 'a'='b'
-a = 1 AND TRUE | 1 OR TRUE | TRUE OR 1 | a OR TRUE | a AND NULL OR TRUE | a = 1 OR TRUE | TRUE OR a = 1 | FALSE AND a = 1 | NULL AND a = 1
-NULL OR a = 1 | a=1 AND FALSE | a IS NULL OR a > 1 | a IS NOT NULL AND a > 1 | (c AND a = 1) OR TRUE | (c OR a = 1) AND FALSE
-NOT ((c AND a = 1) OR b = 1) | NOT (c OR a = 1) | NOT (c AND a = 1) | (NOT c AND a = 1) IS NULL | (c = 1 OR a = 1) IS NULL
-(a = 1) = (b = 1) | (a = 1) <> (b = 1) | (a IS NULL) = TRUE | (a = 1) = 1 | 1 = (a = 1) | 'true' = (a = 1) | (a = 1) = 'true'
-TAGS IS NOT NULL | tags IS NULL | A = 1 | price > 1 AND price < 100 AND price <> 42 | a=1AND b=1 | a=1or b=1 | a IN('1')AND TRUE
-nota = 1 | a isnull | a is nullx | andy = 1 | a = TRUEx | BETWEEN = 1 | a = contains | in in ('x') | a => 1 | a =< 1 | a >< 1 | a < > 1 | a < = 1
-a = 1 AND AND b = 1 | a = 1 OR AND b = 1 | (a = 1 AND) b = 1 | a = 1 AND (b = 1 | a b = 1 | a 1 | 1 a | a (b) | a = 1 (b) | ( a = 1 ) b IS
-""".replace("\n", "|").split("|")
-) + (
+a between -b and 5 | a between 5 and -(b=1) | -(b=1) between 1 and 2 | a in ('1','x') | a not in ('1','x') | (a) in ('1')
++a in ('1') | a in (1) | a in () | a in '1' | 1 in ('1') | '1' in ('1') | -a in ('1') | NOT a in ('1') | (NOT a) in ('1')
+a in ('1') in ('2') | a in ('1','2','5','x','abc','it''s') | a not in ('1','2','5','x','abc','it''s') | a in ('x',)
+a in ('x' 'y') | a in ('' ) | a in ('1' | a contains '1' | a not contains '1' | a contains '' | a not contains ''
+5 contains '5' | 'abc' contains 'b' | 'abc' not contains 'b' | (a=1) contains 'x' | (a=1) contains '' | -(a=1) contains 'x'
+-1 not contains 'x' | NULL contains 'x' | a contains b | a contains 1 | a startswith '1' | a not startswith '1'
+a endswith '5' | a not endswith '5' | a endswith '' | a contains 'x' contains 'y' | a contains 'x' = TRUE | a contains 'x' > 1
+a in ('x') > 1 | a is null > 1 | 1 < a contains 'x' | a = 'x' | 'x' = a | 'x' <> a | a = '''' | a = 'it''s'
+a = 'M\u00fcnchen' | a contains '\u672c' | a -- c | a /* c */ is null | a /* c * / ** x */ is null | a is not | a is 1
+a is null is null | a is not null is null | a is null = b is null | a = 1 = TRUE | a = 1 = b | a = (b = 2) | (b=2)=a
+(b=2) = (a=1) | a > 1 > 2 | (a) > 1 | (a > 1) > 2 | a > -(b=2) | -(b=2) > a | -a > b | a > -b | a > NULL | a > TRUE | a > 'x'
+'1' > a | NULL < 1 | 5 > 3 | a > +1 | a > --1 | a > -1.5 | 1.5 <= a | 5 >= a | 2147483648 > a | a=1 or b = 2 | b=2 or a=1
+a==1 | a!=1 | a<>'1' | '' | a = 1 and | and | () | (a=1 | a=1)) | ((a=1)) | (a) | ((((a)))) is null | a IS | a not | a not x
+a not null | a is not null not in ('x') | a between 1 | a between 1 and | a between 1 and 2 and b = 2 | a between 1 or 2
+not not a = 1 | not not a is null | not null | not null is null | not true = false | not (a = 1 and b = 'x')
+not (a = 1 or b = 'x') | not 1 | not 'x' | not -a | $v is null | _ is null | a.b is null | "a" is null | a = . | a= 1.e5
+a = 1.5f | a = 0x10 | a = 1e5 | a = 1e+5 | a = 1e+ | a = 1e | -(a=1) | -(a=1) is null | -'x' is null | -true is null
+-null is null | +null is null | +true | + + true | +'x'='x' | 1=1 | 1=1.0 | 1=2 | 1<>2 | 1='1' | '1'=1 | 1='x' | 'x' = 1
+'1.5' = 1.5 | 'NaN' = 1.5 | 1.0=1 | 5000000000=5 | 9007199254740993 = 9007199254740992.0 | 1 < 2 | 2147483647 < 2147483648
+'a'='a' | 'a'='b' | a = 1 AND TRUE | 1 OR TRUE | TRUE OR 1 | a OR TRUE | a AND NULL OR TRUE | a = 1 OR TRUE | TRUE OR a = 1
+FALSE AND a = 1 | NULL AND a = 1 | NULL OR a = 1 | a=1 AND FALSE | a IS NULL OR a > 1 | a IS NOT NULL AND a > 1
+(c AND a = 1) OR TRUE | (c OR a = 1) AND FALSE | NOT ((c AND a = 1) OR b = 1) | NOT (c OR a = 1) | NOT (c AND a = 1)
+(NOT c AND a = 1) IS NULL | (c = 1 OR a = 1) IS NULL | (a = 1) = (b = 1) | (a = 1) <> (b = 1) | (a IS NULL) = TRUE
+(a = 1) = 1 | 1 = (a = 1) | 'true' = (a = 1) | (a = 1) = 'true' | TAGS IS NOT NULL | tags IS NULL | A = 1
+price > 1 AND price < 100 AND price <> 42 | a=1AND b=1 | a=1or b=1 | a IN('1')AND TRUE | nota = 1 | a isnull | a is nullx
+andy = 1 | a = TRUEx | BETWEEN = 1 | a = contains | in in ('x') | a => 1 | a =< 1 | a >< 1 | a < > 1 | a < = 1
+a = 1 AND AND b = 1 | a = 1 OR AND b = 1 | (a = 1 AND) b = 1 | a = 1 AND (b = 1 | a b = 1 | a 1 | 1 a | a (b) | a = 1 (b)
+( a = 1 ) b IS
+"""
+
+WRITTEN = (
+    *(text.strip(" ") for text in _LINES.replace("\n", "|").split("|")),
     "",
     " ",
     "\t\r\n\fa = 1\n",
@@ -127,7 +133,7 @@ a = 1 AND AND b = 1 | a = 1 OR AND b = 1 | (a = 1 AND) b = 1 | a = 1 AND (b = 1 
     "a % 2 = 1",
     "[a] = 1",
     "a = ?",
-    "(" * 50 + "a = 1" + ")" * 50,
+    "(" * 300 + "a = 1" + ")" * 300,
     "NOT " * 50 + "a IS NULL",
     "a" + " = a" * 30,
     "a" + " IS NULL" * 30,
@@ -149,10 +155,11 @@ def generated(seed: int, count: int) -> list[str]:
 
 
 class _Words:
-    """Draws the words of one expression."""
+    """Draws the words of one expression. Two of three keep to what may be compared with what, so that long ones compile, too."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self._wild = rng.random() < 0.33
 
     def condition(self, depth: int) -> list[str]:
         pick = self._rng.random
@@ -177,18 +184,19 @@ class _Words:
             left, right = [rng.choice(NAMES)], self._number()
             if rng.random() < 0.3:
                 left, right = right, left
-            if rng.random() < 0.2:
-                left, right = self._operand(depth), self._operand(depth)
+            if rng.random() < 0.3:
+                left, right = self._ordered(depth), self._ordered(depth)
             return [*left, rng.choice((">", ">=", "<", "<=")), *right]
         if draw < 0.62:
-            bounds = [self._number(), self._number()] if rng.random() < 0.7 else [self._operand(depth), self._operand(depth)]
+            bounds = [self._number(), self._number()] if rng.random() < 0.7 else [self._ordered(depth), self._ordered(depth)]
             bounds.sort(key=_rough)
-            subject = [rng.choice(NAMES)] if rng.random() < 0.8 else self._operand(depth)
+            subject = [rng.choice(NAMES)] if rng.random() < 0.8 else self._ordered(depth)
             return [*subject, *negation, self._keyword("BETWEEN"), *bounds[0], self._keyword("AND"), *bounds[1]]
         if draw < 0.72:
             strings = [self._string() for _ in range(rng.randint(1, 7))]
             listed = [word for string in strings for word in (string, ",")][:-1]
-            return [*self._subject(depth), *negation, self._keyword("IN"), "(", *listed, ")"]
+            subject = self._subject(depth) if self._wild else [rng.choice(NAMES)]
+            return [*subject, *negation, self._keyword("IN"), "(", *listed, ")"]
         if draw < 0.85:
             how = rng.choice(("CONTAINS", "STARTSWITH", "ENDSWITH"))
             return [*self._subject(depth), *negation, self._keyword(how), self._string()]
@@ -198,6 +206,17 @@ class _Words:
 
     def _subject(self, depth: int) -> list[str]:
         return [self._rng.choice(NAMES)] if self._rng.random() < 0.85 else self._operand(depth)
+
+    def _ordered(self, depth: int) -> list[str]:
+        """What may stand beside < and BETWEEN."""
+        draw = self._rng.random()
+        if self._wild:
+            return self._operand(depth)
+        if draw < 0.5:
+            return [self._rng.choice(NAMES)]
+        if draw < 0.8:
+            return self._number()
+        return ["-", *self._operand(depth)]
 
     def _operand(self, depth: int) -> list[str]:
         draw = self._rng.random()

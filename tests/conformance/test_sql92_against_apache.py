@@ -1,7 +1,7 @@
 """The SQL92 filter against Apache's own: the same expressions, the same messages, the same verdicts.
 
-The answers of Apache's filter for the cases of tests/broker/sql92_cases.py are kept in tests/fixtures/sql92, where the ordinary tests
-use them; here they are asked for again, and for many more expressions. After a change of the cases the file is written anew by
+The answers of Apache's filter for the cases of tests/broker/sql92_cases.py are kept in tests/fixtures/sql92, where the ordinary
+tests use them; here they are asked for again, and for many more expressions. When the cases change, the file is written anew by
 
     python -m tests.conformance.test_sql92_against_apache
 """

@@ -8,11 +8,12 @@
     operand    := (+ | - | NOT)* ( literal | property | ( condition ) )
 
 NOT stands with the signs and binds tighter than any comparison: `NOT a = 1` is `(NOT a) = 1`. What follows a complete condition
-is not read (see `parse`). The four levels are one loop over binding strengths, so that a parenthesis costs few stack frames.
+is not read (see `parse`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from firearrow.broker.sql92_lexer import STRING, Lexer, SqlError, Word, shorten, unquote
@@ -35,15 +36,17 @@ from firearrow.broker.sql92_tree import (
     Truth,
     compare_numbers,
     kind_of,
+    number_of,
     walk,
 )
 
 MAX_CHARACTERS: Final = 65536
-MAX_NESTING: Final = 200  # parentheses, and signs or NOTs before one operand
-MAX_DEPTH: Final = 60  # of the tree; AND and OR in a row, bracketed or not, are one level
+MAX_DEPTH: Final = 60  # of conditions in conditions; ANDs in a row, bracketed or not, are one level, and so are ORs
 MAX_OPERANDS: Final = 2048  # properties and literals; the strings of IN and CONTAINS do not count
 
-_OR, _AND, _EQUALITY, _COMPARISON = 1, 2, 3, 4
+# How strongly an operator binds. Nothing is weaker than an opening bracket, which only its closing one completes.
+_OPENING = _NONE = 0
+_OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 1, 2, 3, 4, 5
 _STRENGTHS: Final = {
     "OR": _OR,
     "AND": _AND,
@@ -63,7 +66,7 @@ def parse(text: str) -> tuple[Node, int]:
     if len(text) > MAX_CHARACTERS:
         raise SqlError(MAX_CHARACTERS, f"at most {MAX_CHARACTERS} characters", f"{len(text)}")
     parser = _Parser(Lexer(text))
-    root = _condition(parser.expression(_OR))
+    root = _condition(parser.condition())
     rest = parser.words.peek()
     for depth, node in walk(root):
         if depth > MAX_DEPTH:
@@ -71,48 +74,36 @@ def parse(text: str) -> tuple[Node, int]:
     return root, rest.position
 
 
+@dataclass(slots=True)
+class _Pending:
+    """Something that waits for the operand behind it: a prefix, an opening parenthesis, a binary operator, BETWEEN."""
+
+    word: Word
+    strength: int
+    left: Node | None = None
+    low: Node | None = None  # of BETWEEN, once it is read
+    negated: bool = False
+
+
 class _Parser:
+    """No recursion: what waits for an operand is on a stack of our own, so that depth costs memory only."""
+
     def __init__(self, words: Lexer) -> None:
         self.words = words
-        self._nesting = 0
+        self._pending: list[_Pending] = []
         self._operands = 0
 
-    def expression(self, weakest: int) -> Node:
-        """An operand and the operators behind it that bind at least as strongly as `weakest`."""
-        left = self._operand()
-        # An operator's result takes part in no stronger operation: after IS NULL there is no CONTAINS.
-        strongest = _COMPARISON
-        while True:
-            strength = _STRENGTHS.get(self.words.peek().kind, 0)
-            if not weakest <= strength <= strongest:
-                return left
-            strongest = strength
-            operator = self.words.take()
-            if strength == _COMPARISON:
-                left = self._comparison(left, operator)
-            elif operator.kind == "IS":
-                left = self._is_null(left, operator)
-            else:
-                left = _join(left, operator, self.expression(strength + 1))
+    def condition(self) -> Node:
+        """The longest condition at the start of the words, whatever comes behind it."""
+        complete = None
+        while complete is None:
+            complete = self._behind(self._operand())
+        return complete
 
     def _operand(self) -> Node:
-        prefixes: list[Word] = []
-        while self.words.peek().kind in ("+", "-", "NOT"):
-            prefixes.append(self.words.take())
-            if len(prefixes) > MAX_NESTING:
-                raise SqlError(prefixes[-1].position, f"at most {MAX_NESTING} signs before an operand", "more")
-        node = self._primary()
-        for prefix in reversed(prefixes):
-            if prefix.kind == "-":
-                node = Negate(node, prefix.position)
-            elif prefix.kind == "NOT":
-                node = Not(_condition(node), prefix.position)
-        return node
-
-    def _primary(self) -> Node:
-        word = self.words.take()
-        if word.kind == "(":
-            return self._bracketed(word)
+        """The next property or literal; prefixes and parentheses before it are left pending."""
+        while (word := self.words.take()).kind in ("+", "-", "NOT", "("):
+            self._pending.append(_Pending(word, _OPENING if word.kind == "(" else _PREFIX))
         self._operands += 1
         if self._operands > MAX_OPERANDS:
             raise SqlError(word.position, f"at most {MAX_OPERANDS} properties and literals", "more")
@@ -131,14 +122,63 @@ class _Parser:
                 return Constant(Kind.NULL, None, word.position)
         raise SqlError(word.position, "a property, a literal or (", word.shown())
 
-    def _bracketed(self, opening: Word) -> Node:
-        self._nesting += 1
-        if self._nesting > MAX_NESTING:
-            raise SqlError(opening.position, f"parentheses nested at most {MAX_NESTING} deep", "deeper ones")
-        inner = self.expression(_OR)
-        self._expect(f") for the ( at character {opening.position + 1}, or an operator", ")")
-        self._nesting -= 1
-        return inner
+    def _behind(self, node: Node) -> Node | None:
+        """Goes on behind an operand. Gives the condition when it is complete, None when an operator wants another operand."""
+        # An operator's result takes part in no stronger operation: after IS NULL there is no CONTAINS.
+        strongest = _COMPARISON
+        while True:
+            node = self._complete(node, _PREFIX)
+            if self._pending and self._pending[-1].word.kind == "BETWEEN":
+                if self._pending[-1].low is None:
+                    self._expect("AND and the upper bound of BETWEEN", "AND")
+                    self._pending[-1].low = node
+                    return None
+                node = _between(self._pending.pop(), node)
+                strongest = _COMPARISON
+                continue
+            strength = _STRENGTHS.get(self.words.peek().kind, _NONE)
+            if strength > strongest:
+                strength = _NONE
+            node = self._complete(node, max(strength, _OR))
+            if strength != _NONE:
+                strongest = strength
+                applied = self._operator(node, strength)
+                if applied is None:
+                    return None
+                node = applied
+            elif self._pending:
+                opening = self._pending.pop().word
+                self._expect(f") for the ( at character {opening.position + 1}, or an operator", ")")
+                strongest = _COMPARISON
+            else:
+                return node
+
+    def _complete(self, node: Node, weakest: int) -> Node:
+        """Applies what is pending and binds at least as strongly as `weakest` to the operand it waited for."""
+        while self._pending and self._pending[-1].strength >= weakest:
+            node = _applied(self._pending.pop(), node)
+        return node
+
+    def _operator(self, left: Node, strength: int) -> Node | None:
+        """Takes an operator. Gives its result if nothing but strings belong to it; else it is pending then."""
+        word = self.words.take()
+        negated = word.kind == "NOT"
+        if negated:
+            word = self.words.take()
+        match word.kind:
+            case "IS":
+                return self._is_null(left, word)
+            case "CONTAINS" | "STARTSWITH" | "ENDSWITH":
+                return Match(word.kind, left, self._string(), negated, word.position)
+            case "IN":
+                return self._in(left, word, negated)
+            case "BETWEEN":
+                self._pending.append(_Pending(word, _OPENING, left, negated=negated))
+                return None
+        if negated:
+            raise SqlError(word.position, "CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN after NOT", word.shown())
+        self._pending.append(_Pending(word, strength, left))
+        return None
 
     def _is_null(self, left: Node, operator: Word) -> Node:
         negated = self.words.peek().kind == "NOT"
@@ -147,35 +187,6 @@ class _Parser:
         self._expect("NULL" if negated else "NULL or NOT NULL", "NULL")
         test = IsNull(left, operator.position)
         return Not(test, operator.position) if negated else test
-
-    def _comparison(self, left: Node, operator: Word) -> Node:
-        negated = operator.kind == "NOT"
-        if negated:
-            operator = self.words.take()
-        match operator.kind:
-            case "CONTAINS" | "STARTSWITH" | "ENDSWITH":
-                return Match(operator.kind, left, self._string(), negated, operator.position)
-            case "BETWEEN":
-                return self._between(left, operator, negated)
-            case "IN":
-                return self._in(left, operator, negated)
-        if negated:
-            raise SqlError(operator.position, "CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN after NOT", operator.shown())
-        right = self._operand()
-        _check_ordered(left, operator)
-        _check_ordered(right, operator)
-        return Order(operator.kind, left, right, operator.position)
-
-    def _between(self, left: Node, operator: Word, negated: bool) -> Node:
-        low = self._operand()
-        self._expect("AND and the upper bound of BETWEEN", "AND")
-        high = self._operand()
-        for node in (left, low, high):
-            _check_ordered(node, operator)
-        # Apache looks at the order of the bounds only where both are plain literals, and not for NOT BETWEEN.
-        if not negated and isinstance(low, Constant) and isinstance(high, Constant) and compare_numbers(high, low) < 0:
-            raise SqlError(high.position, f"an upper bound that is not below the lower bound {low.value}", str(high.value))
-        return Between(left, low, high, negated, operator.position)
 
     def _in(self, left: Node, operator: Word, negated: bool) -> Node:
         if not isinstance(left, Property):
@@ -196,16 +207,42 @@ class _Parser:
         return word
 
 
-def _join(left: Node, operator: Word, right: Node) -> Node:
-    at = operator.position
-    if operator.kind in ("AND", "OR"):
-        join = And if operator.kind == "AND" else Or
-        operands: list[Node] = []
-        for node in (_condition(left), _condition(right)):
-            operands.extend(node.operands if isinstance(node, join) else (node,))
-        return join(tuple(operands), at)
-    _check_equal(left, right)
-    return Equal(left, right, at) if operator.kind == "=" else Not(Equal(left, right, at), at)
+def _applied(pending: _Pending, operand: Node) -> Node:
+    """The result of a prefix or a binary operator, now that its last operand is there."""
+    word, left = pending.word, pending.left
+    at = word.position
+    if left is None:
+        if word.kind == "+":
+            return operand
+        return Negate(operand, at) if word.kind == "-" else Not(_condition(operand), at)
+    if word.kind in ("AND", "OR"):
+        return _joined(And if word.kind == "AND" else Or, left, operand, at)
+    if word.kind in ("=", "<>"):
+        _check_equal(left, operand)
+        return Equal(left, operand, at) if word.kind == "=" else Not(Equal(left, operand, at), at)
+    _check_ordered(left, word)
+    _check_ordered(operand, word)
+    return Order(word.kind, left, operand, at)
+
+
+def _joined(join: type[And] | type[Or], left: Node, right: Node, at: int) -> Node:
+    operands: list[Node] = []
+    for node in (_condition(left), _condition(right)):
+        operands.extend(node.operands if isinstance(node, join) else (node,))
+    return join(tuple(operands), at)
+
+
+def _between(pending: _Pending, high: Node) -> Node:
+    subject, low = pending.left, pending.low
+    assert subject is not None
+    assert low is not None
+    for node in (subject, low, high):
+        _check_ordered(node, pending.word)
+    # Apache looks at the order of the bounds only where both are plain literals, and not for NOT BETWEEN.
+    literals = isinstance(low, Constant) and isinstance(high, Constant)
+    if literals and not pending.negated and compare_numbers(high, low) < 0:
+        raise SqlError(high.position, f"an upper bound that is not below the lower bound {number_of(low)}", str(number_of(high)))
+    return Between(subject, low, high, pending.negated, pending.word.position)
 
 
 def _condition(node: Node) -> Node:
