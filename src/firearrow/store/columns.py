@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import starmap
 from struct import Struct
 from typing import Any
 from zlib import crc32
@@ -36,6 +35,7 @@ DELAY_LEVELS_MS = tuple(
     1000 * seconds for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 
+_GROUP = 2048  # records whose properties are looked at together: more do not fit into the processor's caches
 _size_and_magic = Struct(">ii").unpack_from
 
 # The fields whose place does not depend on the hosts, then those of two IPv4 hosts.
@@ -86,7 +86,7 @@ class ScanResult:
     property_start: IntArray
     property_length: IntArray
     topics: list[str]
-    spans: PropertySpans  # UNIQ_KEY, KEYS and TAGS of all records
+    spans: list[PropertySpans]  # UNIQ_KEY, KEYS and TAGS, in groups of neighbouring records that together are all of them
     end: int  # position in the buffer of the first byte that is not part of a good record
     stop: Stop
     needed: int  # size of the record at `end` as far as known; with Stop.END, read that many bytes from there and go on
@@ -119,7 +119,7 @@ def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: S
     property_start = (start + size)[:good] - property_length[:good]
     topic_start = property_start - 2 - topic_length[:good]
     topic_id, topics = _topics(buffer, topic_start, property_start - 2)
-    spans = find_spans([buffer[a:b] for a, b in zip(property_start.tolist(), (start + size)[:good].tolist(), strict=True)])
+    spans = _property_spans(buffer, property_start.tolist(), (start + size)[:good].tolist())
     result = ScanResult(
         offset=offset[:good],
         size=size[:good],
@@ -127,7 +127,7 @@ def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: S
         queue_offset=_column(head, "queue_offset")[:good],
         sys_flag=sys_flag[:good],
         store_ms=store_ms[:good],
-        tags_code=_tags_codes(spans, good),
+        tags_code=_tags_codes(spans),
         topic_id=topic_id,
         property_start=property_start,
         property_length=property_length[:good],
@@ -230,33 +230,37 @@ def _read(buffer: bytes, dtype: str, at: IntArray) -> IntArray:
 
 
 def _first_bad_crc(buffer: bytes, start: IntArray, end: IntArray, expected: IntArray) -> int | None:
-    view = memoryview(buffer)
-    sums = list(map(crc32, map(view.__getitem__, starmap(slice, zip(start.tolist(), end.tolist(), strict=True)))))
+    if not len(start):
+        return None
+    slices = map(slice, start.tolist(), end.tolist())
+    if int((end - start).mean()) < 4096:  # a copy of a small body costs less than a view of it
+        sums = list(map(crc32, map(buffer.__getitem__, slices)))
+    else:
+        view = memoryview(buffer)
+        sums = [crc32(view[body]) for body in slices]
     wrong = (np.array(sums, np.int64) & 0x7FFFFFFF) != expected[: len(sums)]
     return int(np.argmax(wrong)) if wrong.any() else None
 
 
-class _Numbering(dict[bytes, int]):
-    """Numbers values in order of first appearance."""
-
-    def __missing__(self, value: bytes) -> int:
-        number = self[value] = len(self)
-        return number
-
-
 def _topics(buffer: bytes, start: IntArray, end: IntArray) -> tuple[IntArray, list[str]]:
-    numbers = _Numbering()
-    slices = starmap(slice, zip(start.tolist(), end.tolist(), strict=True))
-    ids = np.array(list(map(numbers.__getitem__, map(buffer.__getitem__, slices))), np.int64)
-    return ids, [topic.decode("utf-8", "replace") for topic in numbers]
+    names = list(map(buffer.__getitem__, map(slice, start.tolist(), end.tolist())))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    ids = np.array(list(map(numbers.__getitem__, names)), np.int64)
+    return ids, [name.decode("utf-8", "replace") for name in numbers]
 
 
-def _tags_codes(spans: PropertySpans, count: int) -> IntArray:
-    codes = np.zeros(count, np.int64)
-    tags = spans.tags
-    if len(tags):
-        codes[tags.message] = hash_spans(spans.data, tags.start, tags.length)[0].view(np.int32)
-    return codes
+def _property_spans(buffer: bytes, starts: list[int], ends: list[int]) -> list[PropertySpans]:
+    groups = [slice(first, first + _GROUP) for first in range(0, len(starts), _GROUP)]
+    return [find_spans(list(map(buffer.__getitem__, map(slice, starts[group], ends[group])))) for group in groups]
+
+
+def _tags_codes(spans: list[PropertySpans]) -> IntArray:
+    groups = [np.zeros(0, np.int64)]
+    for group in spans:
+        codes = np.zeros(group.count, np.int64)
+        codes[group.tags.message] = hash_spans(group.data, group.tags.start, group.tags.length)[0].view(np.int32)
+        groups.append(codes)
+    return np.concatenate(groups)
 
 
 def _set_due_times(buffer: bytes, result: ScanResult, delay_levels_ms: Sequence[int]) -> None:

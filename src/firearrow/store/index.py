@@ -38,12 +38,12 @@ from firearrow.store.index_file import IndexFile
 from firearrow.store.javahash_np import MASK_32, IntArray, hash_key, hash_spans
 from firearrow.store.property_spans import PropertySpans, find_spans
 from firearrow.wire.javahash import hash_code
+from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 
 KIND_KEY = "K"
 KIND_UNIQUE_KEY = "U"
 KIND_TAG = "T"
 
-_ROLLBACK = 0xC  # both transaction bits of sysFlag
 _SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
 _KEPT_PREFIXES = 1 << 16
 _NAME_LENGTH = 17
@@ -252,10 +252,13 @@ class KeyIndex:
         if not len(scan):
             return
         with self._lock:
-            wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & _ROLLBACK != _ROLLBACK)
-            of_topics = np.array([_prefixes[topic] for topic in scan.topics], np.uint64)
-            spans = scan.spans if wanted.all() else _only(scan.spans, wanted)
-            self._add_many(scan.offset, scan.store_ms, of_topics[scan.topic_id], spans, now_ms)
+            wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK)
+            prefixes = np.array([_prefixes[topic] for topic in scan.topics], np.uint64)[scan.topic_id]
+            first = 0
+            for spans in scan.spans:
+                group = slice(first, first + spans.count)
+                first += spans.count
+                self._add_many(scan.offset[group], scan.store_ms[group], prefixes[group], spans.only(wanted[group]), now_ms)
             self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
 
     def _add_many(
@@ -445,12 +448,6 @@ def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDAr
     start = np.concatenate([kind.start for kind in kinds])
     length = np.concatenate([kind.length for kind in kinds])
     return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
-
-
-def _only(spans: PropertySpans, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
-    return PropertySpans(
-        spans.count, spans.data, spans.unique_keys.only(wanted), spans.keys.only(wanted), spans.tags.only(wanted)
-    )
 
 
 def _name(file: IndexFile) -> str:

@@ -54,6 +54,13 @@ class PropertySpans:
     keys: Spans  # one for each token
     tags: Spans  # at most one a message
 
+    def only(self, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
+        """Without the messages that are not marked as wanted; the others keep their numbers."""
+        if wanted.all():
+            return self
+        kinds = (kind.only(wanted) for kind in (self.unique_keys, self.keys, self.tags))
+        return PropertySpans(self.count, self.data, *kinds)
+
 
 def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
     data = b"".join((_MARGIN, _SEPARATOR.join(blocks), _MARGIN))
