@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.wire.javahash import hash_code, tags_code
+from firearrow.wire import properties
+from firearrow.wire.javahash import hash_code, tags_code, tags_code_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,24 @@ def test_the_code_is_the_polynomial_over_utf_16_units_in_32_bits(text: str) -> N
     whole = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units)) % 2**32
     assert hash_code(text) == (whole - 2**32 if whole >= 2**31 else whole)
     assert tags_code(text) == hash_code(text)
+
+
+@pytest.mark.parametrize(
+    ("raw", "tags"),
+    [
+        (b"TAGS\x01new\x02", "new"),
+        (b"KEYS\x01k\x02TAGS\x01new\x02WAIT\x01true\x02", "new"),
+        (b"KEYS\x01k\x02TAGS\x01new", "new"),
+        (b"TAGS\x01old\x02TAGS\x01new\x02", "new"),
+        (b"TAGS\x01new\x02MYTAGS\x01mine\x02", "new"),
+        (b"MYTAGS\x01mine\x02", ""),
+        (b"TAGS\x01new\x02TAGS\x01\x02", "new"),
+        (b"KEYS\x01k\x02", ""),
+        (b"", ""),
+        ("TAGS\x01\u672c\x02".encode(), "\u672c"),
+    ],
+)
+def test_the_tags_code_of_a_properties_block(raw: bytes, tags: str) -> None:
+    for _ in range(2):  # the second time from the cache
+        assert tags_code_of(raw) == (hash_code(tags) if tags else 0)
+        assert (properties.find(raw, b"TAGS") or b"").decode() == tags

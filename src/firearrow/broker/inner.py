@@ -14,7 +14,7 @@ from firearrow.broker.placing import Arrival, Placing, may_be_placed
 from firearrow.broker.stats import BrokerStats
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.javahash import tags_code
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.record import Record
 
 HOST_BITS = 0x30  # whether hosts are IPv6: the store sets them from the hosts themselves
@@ -83,8 +83,7 @@ class InnerMessages:
 
     def deliver(self, message: InnerMessage, now_ms: int) -> Stored:
         """Stores a message right where it says, whatever its properties ask for."""
-        tags = properties.find(message.properties, b"TAGS")
-        return self._append(message, 0 if tags is None else tags_code(tags.decode("utf-8", "replace")), now_ms)
+        return self._append(message, tags_code_of(message.properties), now_ms)
 
     def _append(self, message: InnerMessage, code: int, now_ms: int) -> Stored:
         queue = self._store.queue(message.topic, message.queue_id)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import orjson
 
 from firearrow.broker.parts import BrokerParts
-from firearrow.broker.placing import Arrival, may_be_placed
+from firearrow.broker.placing import Arrival
 from firearrow.broker.refused import Refused
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
@@ -35,7 +35,7 @@ from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import SendMessageRequestHeader
 from firearrow.wire.ids import UniqueKeys, host_bytes
-from firearrow.wire.javahash import tags_code
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
 
 PERM_WRITE = 2
@@ -43,11 +43,6 @@ MAX_PROPERTIES = 32767
 STORED_FLAGS = 0x70F  # what a client may say in sysFlag: compression and its type, multi tags, transaction. The rest is ours
 
 _LENGTHS = struct.Struct(">II")
-
-
-def _tags_code(raw: bytes) -> int:
-    tags = properties.find(raw, b"TAGS")
-    return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
 
 
 class Reply(NamedTuple):
@@ -142,7 +137,7 @@ class Sends:
         if unique_key is None:
             unique_key = self._unique_keys.next(now_ms).encode()
             raw += b"UNIQ_KEY\x01%b\x02" % unique_key
-        tags = properties.find(raw, b"TAGS")
+        code = tags_code_of(raw)
         raw += self._stamp_block
         if len(raw) > MAX_PROPERTIES:
             raise Refused(
@@ -150,10 +145,9 @@ class Sends:
                 f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
                 "send fewer or shorter ones",
             )
-        code = 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
         sys_flag = header.sys_flag & STORED_FLAGS
         stored_in, more = queue, None
-        if may_be_placed(raw):
+        if b"DEL" in raw or b"TRAN_MSG\x01" in raw:  # as placing.may_be_placed, without the call
             arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
             placement = self._parts.placing.place(arrival, now_ms)
             if placement is not None:
@@ -202,7 +196,7 @@ class Sends:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {header.topic}; send single messages"
             )
-        messages = [(flag, body, raw, _tags_code(raw)) for flag, body, raw in batch.split(request.body)]
+        messages = [(flag, body, raw, tags_code_of(raw)) for flag, body, raw in batch.split(request.body)]
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         queue_offset = queue.next_offset

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from firearrow.wire.properties import find
+
 _LONGEST_CACHED: Final = 128  # so that the cache of tags stays below a megabyte or two whatever is sent
 
 
@@ -24,9 +26,29 @@ def hash_code(text: str) -> int:
     return h - (1 << 32) if h & 0x80000000 else h
 
 
+def tags_code_of(raw: bytes) -> int:
+    """The tags code of a message, from its properties block; 0 if it has no tags. On the path of every message."""
+    at = raw.rfind(b"TAGS\x01")
+    if at < 0:
+        return 0
+    if at > 0 and raw[at - 1] != 2:  # the end of another name, like MYTAGS
+        tags = find(raw, b"TAGS")
+        return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
+    end = raw.find(2, at)
+    tags = raw[at + 5 : end] if end >= 0 else raw[at + 5 :]
+    code = _codes.get(tags)
+    if code is None:
+        code = tags_code(tags.decode("utf-8", "replace")) if tags else tags_code_of(raw[:at])
+        if len(tags) <= _LONGEST_CACHED and len(_codes) < _CACHED and tags:
+            _codes[tags] = code
+    return code
+
+
 def tags_code(tags: str) -> int:
     """The code of a tag. Tags are few and come back all the time, so they are remembered."""
     return _cached(tags) if len(tags) <= _LONGEST_CACHED else hash_code(tags)
 
 
-_cached = lru_cache(maxsize=4096)(hash_code)
+_CACHED: Final = 4096
+_cached = lru_cache(maxsize=_CACHED)(hash_code)
+_codes: dict[bytes, int] = {}
