@@ -255,7 +255,9 @@ def _broker_config(directory: Path, port: int, settings: Mapping[str, str]) -> P
 
 def _apache(main_class: str, words: list[str], directory: Path, log: str, version: str = builds.SERVER_VERSION) -> Process:
     home = directory / "home"
-    home.mkdir(parents=True, exist_ok=True)
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    # Older releases do not start without it.
+    (home / "conf" / "logback_broker.xml").write_text("<configuration/>\n")
     command = [
         "java",
         *SMALL_JVM,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import rawcall, servers
-from tests.conformance.agent import Agent
+from tests.conformance.agent import Agent, AgentError
 from tests.conformance.conftest import fresh, wait_until
 from tests.conformance.servers import APART, TARGET, Process
 
@@ -26,19 +27,38 @@ def started() -> Iterator[Started]:
 
 
 def round_trip(java: Agent, namesrv: str, topic: str, producer: str | None = None) -> None:
-    """Sends and consumes a few messages with fresh clients."""
+    """Sends and consumes a few messages, with fresh clients unless a producer is given."""
     name = producer or fresh("producer")
     if producer is None:
         java.call("producer.start", name=name, namesrv=namesrv)
-    results = java.call(
-        "producer.send", name=name, topic=topic, messages=[{"body": f"{topic}-{i}", "keys": f"k{i}"} for i in range(12)]
-    )
-    assert [result.get("status") for result in results] == ["SEND_OK"] * 12, results
+    bodies = [f"{topic}-{i}" for i in range(12)]
+    for body in bodies:
+        patiently(lambda body=body: send(java, name, topic, body))
     wait_until(lambda: any(rawcall.has_route(address, topic) for address in namesrv.split(";")), "the route")
     consumer = fresh("push")
-    java.call("push.start", name=consumer, group=consumer, namesrv=namesrv, topics={topic: "*"})
-    assert sorted(one["body"] for one in java.consumed(consumer, 12)) == sorted(f"{topic}-{i}" for i in range(12))
+    patiently(lambda: java.call("push.start", name=consumer, group=consumer, namesrv=namesrv, topics={topic: "*"}))
+    assert sorted(one["body"] for one in java.consumed(consumer, 12)) == sorted(bodies)
     java.submit("push.stop", name=consumer)
+
+
+def send(java: Agent, producer: str, topic: str, body: str) -> None:
+    result = java.call("producer.send", name=producer, topic=topic, messages=[{"body": body}])[0]
+    if result.get("status") != "SEND_OK":
+        raise AgentError(result)
+
+
+def patiently(action: Callable[[], Any]) -> None:
+    """The newer client reports a call to a dead name server as a failure, and takes the next one in turn for the next call."""
+    for _ in range(20):
+        try:
+            action()
+        except AgentError as error:
+            if "RemotingConnectException" not in str(error):
+                raise
+            time.sleep(0.1)
+        else:
+            return
+    action()
 
 
 def test_clients_go_on_when_a_name_server_goes_away(java: Agent, tmp_path: Path, started: Started) -> None:
@@ -64,7 +84,8 @@ def test_clients_go_on_when_a_name_server_goes_away(java: Agent, tmp_path: Path,
 
 
 @pytest.mark.skipif(TARGET == "apache", reason="both sides are chosen by the test")
-@pytest.mark.parametrize("version", ["4.9.8", "5.5.0"])
+# Maven Central has no broker 4.9.8; the one before it registers in the same way.
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_an_apache_broker_registers_at_our_name_server(
     agents: dict[str, Agent], mqadmin: Callable[..., str], tmp_path: Path, started: Started, version: str
 ) -> None:
