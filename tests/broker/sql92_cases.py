@@ -50,6 +50,7 @@ def _messages() -> tuple[str, ...]:
 MESSAGES = _messages()
 
 _LINES = """
+(c = 1 AND (a = 1) = b) OR TRUE | (c = 1 OR TRUE = b) AND FALSE | (c = 1 AND TRUE = b) IS NULL
 a = 1 | a <> 1 | a = 1 b | a = 1 # | a = 1 b # | a = 1 ) | a = 1, b | a like 'x' | a | NOT a | not a = 1 | NOT (a=1) | a = 05
 a = 0l | a=1l | a=1L | a = 2147483647 | a = 2147483648 | a=9223372036854775807 | a=9223372036854775808 | a = 00
 a = 12345678901234567890123 | a > 0.0 | a > 0e5 | a>0.1 | a > 1e400 | a>1e-400 | a > 4.9e-324 | a > .5 | a > 5. | a > 5.e

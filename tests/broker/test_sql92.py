@@ -72,6 +72,7 @@ def test_a_failure_counts_only_where_it_is_reached() -> None:
     # null AND failure: Apache looks at the right side although the result can no longer be true.
     assert not selects("(missing = 1 AND region = 5) OR TRUE")
     assert selects("(price = 1 AND region = 5) OR TRUE")
+    assert not selects("(missing = 1 AND (price = 42) = region) OR TRUE")
 
 
 def test_the_last_of_equal_names_holds_and_an_empty_value_is_none() -> None:
