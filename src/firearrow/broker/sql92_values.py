@@ -60,9 +60,13 @@ def any_double(text: bytes) -> float:
 
 def order(left: bytes, right: bytes) -> int:
     """Below, at or above 0: two properties, both read as doubles."""
-    first = _order_key(any_double(left))
-    second = _order_key(any_double(right))
-    return (first > second) - (first < second)
+    first, second = any_double(left), any_double(right)
+    if first < second:
+        return -1
+    if first > second:
+        return 1
+    first_key, second_key = _order_key(first), _order_key(second)
+    return (first_key > second_key) - (first_key < second_key)
 
 
 def is_true(text: bytes) -> bool:
