@@ -38,6 +38,14 @@ Notify = Callable[["Connection", int, Mapping[str, Any], bytes], None]
 # (connection, request code, ext fields, body, timeout_ms, done): asks a client; done gets its answer, or None and why.
 CallClient = Callable[["Connection", int, Mapping[str, Any], bytes, int, Callable[[Command | None, str], None]], None]
 
+# (connection, request, response): answers when everything appended so far is as durable as the settings ask for.
+AnswerWhenStored = Callable[["Connection", Command, bytes], None]
+
+
+def _answer_at_once(conn: Connection, request: Command, response: bytes) -> None:
+    if not request.is_oneway:
+        conn.write(response)
+
 
 def _no_notify(conn: Connection, code: int, ext: Mapping[str, Any], body: bytes) -> None: ...
 
@@ -66,6 +74,7 @@ class BrokerParts:
     boot_ms: int = 0
     notify: Notify = _no_notify
     call_client: CallClient = _no_call
+    answer_when_stored: AnswerWhenStored = _answer_at_once
     register_all: Callable[[], None] = field(default=lambda: None)  # the whole topic table, to every name server, soon
     wake_queue: Callable[[str, int], None] = field(default=lambda topic, queue_id: None)  # its held pulls look again
 

@@ -27,6 +27,7 @@ import orjson
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.placing import Arrival
 from firearrow.broker.refused import Refused
+from firearrow.broker.retry import redirect
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.wire import batch, properties
@@ -62,7 +63,7 @@ class Reply(NamedTuple):
 class SendTarget:
     """A topic as the send path needs it: judged once, good until the topic changes."""
 
-    __slots__ = ("config", "put", "queues", "write_queues")
+    __slots__ = ("config", "for_retries", "put", "queues", "write_queues")
 
     def __init__(self, config: TopicConfig, parts: BrokerParts) -> None:
         ids = max(config.read_queue_nums, config.write_queue_nums)
@@ -70,6 +71,7 @@ class SendTarget:
         self.queues: list[ConsumeQueue | None] = [None] * ids  # index = queue id; looked up at the queue's first message
         self.write_queues = config.write_queue_nums
         self.put = parts.stats.topic_put(config.topic_name)
+        self.for_retries = config.topic_name.startswith(RETRY_PREFIX)
 
 
 class Sends:
@@ -108,6 +110,8 @@ class Sends:
         target = self._targets.get(header.topic)
         if target is None:
             target = self._judge(header, now_ms)
+        if target.for_retries and not header.batch and redirect(self._parts, header, request.version, now_ms):
+            target = self._targets.get(header.topic) or self._judge(header, now_ms)
         queue = self._choose_queue(target, header.queue_id)
         if header.batch:
             self._send_batch(conn, request, header, target, queue, now_ms)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, retry
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
 from firearrow.broker.delay import DelayService, parse_levels
@@ -182,6 +182,7 @@ class Broker:
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
         self._dispatch = Dispatch(parts, _all_handlers(parts), sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
+        parts.answer_when_stored = self._dispatch.answer_when_stored
         self._registration = Registration(
             self.namesrv_addrs,
             Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
@@ -289,7 +290,7 @@ class Broker:
 
 def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    for module in (admin, assignment, clients, locks, offsets, query):
+    for module in (admin, assignment, clients, locks, offsets, query, retry):
         for code, handler in module.handlers(parts).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler
