@@ -20,7 +20,7 @@ from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.pull import Pulls
 from firearrow.broker.refused import Refused
 from firearrow.broker.rounds import Rounds
-from firearrow.broker.send import Sends
+from firearrow.broker.send import Reply, Sends
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -109,6 +109,13 @@ class Dispatch:
         if not self._round_started_ms:
             self._round_started_ms = self._now_ms()
             self._call_soon(self._end_round)
+
+    def answer_when_stored(self, conn: Connection, request: Command, response: bytes) -> None:
+        """Keeps the answer to a request that made the broker append something; it leaves like the reply to a send."""
+        if not request.flag & 2:
+            conn.state.in_flight += 1
+            self._sends.replies.append(Reply(conn, request, response))
+            self.open_round()
 
     def stop_sends(self) -> None:
         """No send is taken from now on; what was taken is written."""
