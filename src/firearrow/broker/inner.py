@@ -73,6 +73,7 @@ class InnerMessages:
                 message.sys_flag,
                 message.reconsume_times,
                 (properties.find(message.properties, b"UNIQ_KEY") or b"").decode(),
+                inner=True,
             )
             placement = self._placing.place(arrival, now_ms)
             if placement is not None:

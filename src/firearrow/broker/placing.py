@@ -4,7 +4,7 @@ A delayed message waits in a topic of the broker's own until it is due, a half m
 destination travels with it in the properties REAL_TOPIC and REAL_QID. Whoever stores a message, a client's send or the broker
 itself, asks `Placing.place` first; None means that it goes straight to its topic.
 
-    TRAN_MSG=true in a message of kind "prepared"        half topic              transaction.py
+    TRAN_MSG=true in a client's send                     half topic              transaction.py
     DELAY > 0                                            SCHEDULE_TOPIC_XXXX     delay.py
     TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer     timer.py
 
@@ -39,6 +39,7 @@ class Arrival(NamedTuple):
     sys_flag: int
     reconsume_times: int
     unique_key: str
+    inner: bool = False  # stored by the broker itself: what a transaction has become does not become half of one again
 
 
 Place = Callable[[Arrival, int], Placement | None]

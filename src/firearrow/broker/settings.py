@@ -77,6 +77,22 @@ class BrokerSettings:
     message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels: numbers with s, m, h or d")
     default_message_request_mode: str = setting("PULL", "what 400 answers for groups without a mode", choices=("PULL",))
 
+    # Transactions.
+    reject_transaction_message: bool = setting(False, "refuse half messages", runtime=True)
+    transaction_time_out: int = setting(
+        6_000, "ms of age from which a half message without decision is asked about", low=1, high=_DAY_MS, runtime=True
+    )
+    transaction_check_interval: int = setting(30_000, "ms between two rounds of asking", low=100, high=_DAY_MS, runtime=True)
+    transaction_check_max: int = setting(
+        15, "how often a producer group is asked before the message is given up", low=1, high=1_000_000, runtime=True
+    )
+    transaction_op_batch_interval: int = setting(
+        3_000, "ms after which decisions are written to the op topic", low=1, high=600_000, runtime=True
+    )
+    transaction_op_msg_max_size: int = setting(
+        4_096, "bytes of decisions that are written at once", low=1, high=4_194_304, runtime=True
+    )
+
     # Consuming.
     long_polling_enable: bool = setting(True, "hold pulls that find nothing", runtime=True)
     short_polling_time_mills: int = setting(
