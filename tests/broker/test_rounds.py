@@ -57,12 +57,12 @@ class Story:
             flush_timeout_ms=5_000,
         )
 
-    def send(self, peer: Peer, opaque: int, *, wait: bool = True, binary: bool = False) -> None:
+    def send(self, peer: Peer, opaque: int, *, wait: bool = True, binary: bool = False, stored: int = 1) -> None:
         request = Command(310, opaque=opaque, binary=binary)
         reply = Reply(peer, request, encode_response(request, 0, ext={"msgId": "1"}))  # type: ignore[arg-type]  # a stand-in
         (self.sends.replies if wait else self.sends.early_replies).append(reply)
         peer.state.in_flight += 1
-        self.store.pending += 1
+        self.store.pending += stored
 
 
 def test_async_flush_answers_when_the_round_is_written() -> None:
@@ -147,6 +147,22 @@ def test_a_flush_that_takes_too_long_is_answered_with_code_10_and_only_once() ->
     story.rounds.flushed(2)  # the messages become visible all the same
     assert len(peer.writes) == 1
     assert story.arrived == [2]
+
+
+def test_a_repeated_send_that_stores_nothing_waits_for_what_was_written_before() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    story.send(peer, 1)
+    story.rounds.end_round(1_000)
+    story.send(peer, 2, stored=0)
+    story.send(peer, 3, stored=0, wait=False)
+    story.rounds.end_round(1_001)
+    assert peer.writes == [[(3, 0)]]
+    story.rounds.flushed(1)
+    assert peer.writes == [[(3, 0)], [(1, 0), (2, 0)]]
+    story.send(peer, 4, stored=0)
+    story.rounds.end_round(1_002)
+    assert peer.writes[-1] == [(4, 0)]
+    assert peer.state.in_flight == 0
 
 
 def test_a_round_without_sends_writes_nothing() -> None:

@@ -21,8 +21,8 @@ The message keeps its body, its flags, when and where it was born, and its prope
     DLQ_ORIGIN_MESSAGE_ID    of a dead letter: its UNIQ_KEY, by which its producer knows it
 
 An orderly consumer tries again by itself, and in the end sends the message to `%RETRY%group` as a producer would; so does a
-concurrent one whose 36 failed. Such a send (`redirect`) goes to the dead letters when it has been tried more often than the limit,
-or while somebody in the group holds a queue lock: retries would come out of order.
+concurrent one whose 36 failed. Such a send (`redirect`) goes to the dead letters when it has been tried more often than the
+limit, or while somebody in the group holds a queue lock: retries would come out of order.
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ class Rounds:
             _fail(replies + early, str(error))
             return
         if group is None:
+            self._answer_for_earlier(replies, early)
             return
         if self._sync_flush:
             self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
@@ -102,6 +103,14 @@ class Rounds:
                 break
             answer([reply.with_code(ResponseCode.FLUSH_DISK_TIMEOUT) for reply in group.replies])
             group.replies = []
+
+    def _answer_for_earlier(self, replies: list[Reply], early: list[Reply]) -> None:
+        """Nothing was appended: what these speak of is older (a send repeated), and written, but perhaps not flushed."""
+        if self._waiting:
+            self._waiting[-1].replies += replies
+        else:
+            answer(replies)
+        answer(early)
 
     def _confirm(self, offset: int) -> None:
         for queue, first, end in self._store.confirm(offset):
