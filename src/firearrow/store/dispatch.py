@@ -60,6 +60,7 @@ class Dispatcher:
         self._cycle_left = 0  # dirty queues that were in line when it began
         self._cycle_syncing = False
         self._next_cycle_ms = 0
+        self._table_changed = False
 
     @property
     def behind(self) -> int:
@@ -115,13 +116,21 @@ class Dispatcher:
         self.catch_up_index(now_ms)
         while self._dirty:
             self._write_next()
+        unsynced = self._take_unsynced()
         if self._index is not None:
             self._index.close()
-        self._make_durable(self._confirmed_offset, self._confirmed_ms, self._take_unsynced())
+            unsynced.table.index_last_offset = self._index.last_offset
+            unsynced.table.index_files = self._index.file_names
+        self._make_durable(self._confirmed_offset, self._confirmed_ms, unsynced)
 
     def drop(self, queue: ConsumeQueue) -> None:
         """The queue is gone with its topic; its files are deleted by the caller."""
         queue.dropped = True
+        self._table_changed = True
+
+    def files_deleted(self) -> None:
+        """Files that the queue table may name are gone: it is written again soon, lest a recovery misses them."""
+        self._table_changed = True
 
     def _index_some(self, now_ms: int) -> None:
         assert self._index is not None
@@ -145,7 +154,8 @@ class Dispatcher:
     def _turn_cycle(self, now_ms: int) -> None:
         if self._cycle is None:
             behind = self._confirmed_offset - self.durable_offset
-            if behind and (now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES):
+            if self._table_changed or (behind and (now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES)):
+                self._table_changed = False
                 self._cycle = (self._confirmed_offset, self._confirmed_ms)
                 self._cycle_left = len(self._dirty)
                 self._next_cycle_ms = now_ms + self._interval_ms
@@ -162,6 +172,10 @@ class Dispatcher:
         """Housekeeper."""
         try:
             if self._index is not None:
+                # Here and not when the cycle began: files may have been deleted by an earlier job. Before the flush, so that
+                # nothing is named that it does not cover.
+                unsynced.table.index_last_offset = self._index.last_offset
+                unsynced.table.index_files = self._index.file_names
                 self._index.flush()
             self._make_durable(offset, time_ms, unsynced)
         except BaseException:
@@ -173,16 +187,14 @@ class Dispatcher:
             self._cycle_syncing = False
 
     def _take_unsynced(self) -> Unsynced:
-        """What the next sync has to make durable, and the table that will be true afterwards."""
-        index = self._index
+        """What the next sync has to make durable, and the table that will be true afterwards (as far as queues are concerned)."""
         table = QueueTable(
-            counts={
-                (queue.topic, queue.queue_id): queue.written for queue in self._queues() if queue.written and not queue.dropped
+            queues={
+                (queue.topic, queue.queue_id): (queue.first_file, queue.written)
+                for queue in self._queues()
+                if queue.written and not queue.dropped
             }
         )
-        if index is not None:
-            table.index_last_offset = index.last_offset
-            table.index_files = index.file_names
         unsynced = Unsynced(self._files.unsynced, self._files.unsynced_dirs, table)
         self._files.unsynced = set()
         self._files.unsynced_dirs = set()

@@ -6,7 +6,7 @@ Text, one line each, fields separated by tabs:
     derived   <log offset>  the consume-queue entries of all records below are durable
     indexed   <log offset>  the last record with entries in the key index, which has all records below `derived`
     index     <file name>   one line for each index file, oldest first
-    queue     <count>  <queue id>  <topic>   at least this many entries of the queue are durable
+    queue     <count>  <first>  <queue id>  <topic>   entries from `first` (where its oldest file begins) to `count` are durable
     crc       <CRC-32 of all bytes before this line, decimal>
 
 The file is replaced as a whole (temporary file, sync, rename, sync of the directory). It is ours alone: an Apache broker neither
@@ -29,7 +29,7 @@ class QueueTable:
     derived_offset: int = 0
     index_last_offset: int = 0
     index_files: list[str] = field(default_factory=list)
-    counts: dict[tuple[str, int], int] = field(default_factory=dict)
+    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # (topic, queue id): (first, count)
 
     def encode(self) -> bytes:
         lines = [
@@ -37,7 +37,7 @@ class QueueTable:
             f"derived\t{self.derived_offset}",
             f"indexed\t{self.index_last_offset}",
             *[f"index\t{name}" for name in self.index_files],
-            *[f"queue\t{count}\t{queue_id}\t{topic}" for (topic, queue_id), count in self.counts.items()],
+            *[f"queue\t{count}\t{first}\t{queue_id}\t{topic}" for (topic, queue_id), (first, count) in self.queues.items()],
             "",
         ]
         text = "\n".join(lines).encode()
@@ -62,7 +62,7 @@ class QueueTable:
             elif kind == "index":
                 table.index_files.append(fields[0])
             elif kind == "queue":
-                table.counts[fields[2], int(fields[1])] = int(fields[0])
+                table.queues[fields[3], int(fields[2])] = (int(fields[1]), int(fields[0]))
         return table
 
 

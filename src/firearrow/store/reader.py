@@ -166,7 +166,7 @@ class StoreReader:
         scanned = removed = offset = 0
         log_min, log_end = self._log.min_offset, self.confirm_offset
         for offset, size, tags_code in ENTRY.iter_unpack(entries):
-            if offset < log_min or size == ABSENT_SIZE or offset + size > log_end:
+            if offset < log_min or size == ABSENT_SIZE or size <= 0 or offset + size > log_end:
                 scanned += 1
                 removed += 1
                 continue

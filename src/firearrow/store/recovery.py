@@ -50,6 +50,7 @@ _FLUSH_TAIL = 64 * 1024
 _FEED = 250_000  # records
 _NO_LIMIT = 1 << 62
 _TOLD = 50
+_LOOK_AT = 20_000_000  # queue entries
 _LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is itself damaged
 _ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
@@ -116,6 +117,7 @@ class _Recovery:
         self.last_end: dict[ConsumeQueue, int] = {}  # where the record of its last stored entry ends
         self.changed: set[ConsumeQueue] = set()
         self.noted = 0
+        self.looked_at = 0
         self.topic_ids: dict[str, int] = {}
         # Records on their way to the queues: key of the queue, queue offset, log offset, entry
         self.waiting: list[tuple[IntArray, IntArray, IntArray, npt.NDArray[Any]]] = []
@@ -129,7 +131,7 @@ class _Recovery:
             start, mark = self._begin_without_table()
         else:
             start, mark = self._begin_with_table(self.table)
-        index_start = self._open_index()
+        index_start = self._open_index(start)
         end = self._lost_end()
         if end is None:
             end = self._scan_until_complete(min(start, index_start), mark)
@@ -148,16 +150,18 @@ class _Recovery:
     def _begin_with_table(self, table: QueueTable) -> tuple[int, int]:
         start = max(table.derived_offset, self.log.min_offset)
         stored = set(self.files.stored_queues())
-        for topic, queue_id in sorted(stored | set(table.counts)):
+        for topic, queue_id in sorted(stored | set(table.queues)):
             queue = self._known(topic, queue_id)
             if queue is None:
                 continue
             self.queues[queue] = start
             wrong = self.files.load(queue) if (topic, queue_id) in stored else []
-            count = table.counts.get((topic, queue_id), 0)
+            first, count = table.queues.get((topic, queue_id), (0, 0))
             self._keep(queue, count)
-            if count and not self._has_entry(queue, count - 1):
-                wrong.append((count - 1, f"{self.files.directory(queue)}: entry {count - 1} is missing"))
+            if 0 <= first < queue.first_file:
+                wrong.append((first, f"{self.files.directory(queue)}: the first file is missing"))
+            if count and not (self._has_entry(queue, count - 1) and self._looks_good(queue, count)):
+                wrong.append((count - 1, f"{self.files.directory(queue)}: entries are missing or damaged"))
             # What is wrong behind the entries that were durable is what a crash does; the scan goes over it.
             serious = [text for first, text in wrong if first < count]
             if serious:
@@ -204,7 +208,7 @@ class _Recovery:
                 return base
         return self.log.min_offset
 
-    def _open_index(self) -> int:
+    def _open_index(self, start: int) -> int:
         """Opens the key index; returns from which log offset on messages have to be added."""
         index, table = self.index, self.table
         if index is None:
@@ -212,6 +216,8 @@ class _Recovery:
         names = set(self.disk.listdir(os.path.join(self.root, "index")))
         self._note(*index.open(clean=self.report.clean, trusted_ms=self.checkpoint.index_msg_ms))
         if table is None:
+            if start == self.log.min_offset and not self.report.clean:
+                index.truncate_to(0)  # the whole log is read anyway: rather too much than a file that nobody misses
             return self._last_indexed(index)
         missing = [name for name in table.index_files if name not in names]
         if missing:
@@ -387,11 +393,15 @@ class _Recovery:
         if gap < 0:
             if self._same_record(queue, queue_offset, offset):
                 return True
-            if queue_offset != 0:
+            missing = queue_offset < queue.lowest_entry()
+            if missing and self.queues[queue] > self.log.min_offset:
+                return False
+            if not missing and queue_offset != 0:
                 self._complain(queue, f"record at {offset} claims queue offset {queue_offset}, taken already; left out")
                 return True
-            self.files.remove_all(queue)  # the topic was deleted and made again
-            queue.reset(0)
+            # Its first files are missing, or the topic was deleted and made again.
+            self.files.remove_all(queue)
+            queue.reset(queue_offset)
         elif gap > 0:
             empty = queue.lowest_entry() == queue.max_offset
             if self.queues[queue] > self.log.min_offset:
@@ -444,6 +454,15 @@ class _Recovery:
         self.last_end[queue] = entry[0] + entry[1] if entry[1] != ABSENT_SIZE else entry[0]
         return True
 
+    def _looks_good(self, queue: ConsumeQueue, count: int) -> bool:
+        """After a crash: whether log offsets ascend along the queue's newest file, unless there are too many."""
+        base = (count - 1) - (count - 1) % self.files.per_file
+        if self.report.clean or self.looked_at + count - base > _LOOK_AT:
+            return True
+        self.looked_at += count - base
+        entries = np.frombuffer(self.files.read(queue, base, count - base), _ENTRY_TYPE)
+        return bool((entries["size"] > 0).all() and (np.diff(entries["offset"]) >= 0).all())
+
     def _rebuild(self, queue: ConsumeQueue) -> None:
         """The queue's files cannot be relied on: they go, and the whole log is asked."""
         self.files.remove_all(queue)
@@ -478,7 +497,7 @@ class _Recovery:
 
     def _keep_numbering(self, queue: ConsumeQueue) -> None:
         """A queue whose messages are all gone goes on counting where the table says."""
-        counted = self.table.counts.get((queue.topic, queue.queue_id), 0) if self.table is not None else 0
+        _, counted = self.table.queues.get((queue.topic, queue.queue_id), (0, 0)) if self.table is not None else (0, 0)
         if queue.max_offset == 0 and counted and queue not in self.last_end:
             queue.reset(counted)
 

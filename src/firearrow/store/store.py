@@ -346,6 +346,7 @@ class MessageStore:
             self._save_checkpoint_later()
         moved = self._retention.check(now_ms, self._flusher.flushed_offset, self._housekeeper)
         if moved:
+            self._dispatcher.files_deleted()
             self.on_min_moved(moved)
 
     def delete_expired(self, now_ms: int) -> None:

@@ -1,0 +1,215 @@
+"""Old files go by age, by the hour and by how full the disk is; queues and index follow; who loses what can be told."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from firearrow.store.errors import NotWritableError
+from firearrow.store.reader import GetStatus
+from firearrow.store.store import MovedMin
+from firearrow.wire import record
+from tests.store.history import ROOT, History, small_settings
+
+HOUR_MS = 3_600_000
+SEGMENT = 8192
+
+
+class Retained(History):
+    """A store of one queue, filled at a known local time, with a disk whose fullness the test sets."""
+
+    def __init__(self, hour: int = 12) -> None:
+        settings = small_settings()
+        settings.clean_resource_interval = 10_000
+        super().__init__(settings)
+        start = datetime.datetime(2026, 11, 16, hour, 30)
+        self.now_ms = int(start.timestamp() * 1000)
+        self.moved: list[MovedMin] = []
+        self.store.on_min_moved = self.moved.extend
+
+    def fill(self, segments: int) -> None:
+        while self.store.max_offset < segments * SEGMENT:
+            self.send("Orders", 0, 300)
+            self.write()
+            self.flush()
+        self.tick(2000)
+
+    def segments(self) -> list[int]:
+        return [int(path.rpartition("/")[2]) // SEGMENT for path in self.disk.files(f"{ROOT}/commitlog")]
+
+    def pass_time(self, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+        self.store.tick(self.now_ms)
+        self.store.tick(self.now_ms)
+
+    def first_in(self, segment: int) -> int:
+        """Queue offset of the first message in a segment."""
+        return min(
+            number
+            for number, data in enumerate(self.sent["Orders", 0])
+            if record.decode(data).physical_offset >= segment * SEGMENT
+        )
+
+
+def test_expired_files_wait_for_the_hour() -> None:
+    store = Retained(hour=12)
+    store.fill(5)
+    kept = store.segments()
+    store.pass_time(80 * HOUR_MS)  # 20:30
+    assert store.segments() == kept
+    store.pass_time(8 * HOUR_MS)  # 04:30, deleteWhen=04
+    assert store.segments() == kept[-1:]  # never the newest
+
+
+def test_files_that_are_not_old_enough_stay_at_the_hour() -> None:
+    store = Retained(hour=12)
+    store.fill(5)
+    kept = store.segments()
+    store.pass_time(16 * HOUR_MS)  # 04:30
+    assert store.segments() == kept
+
+
+def test_above_75_percent_expired_files_go_at_any_hour() -> None:
+    store = Retained(hour=12)
+    store.fill(5)
+    kept = store.segments()
+    store.disk.used_percent = 75.0
+    store.pass_time(10_000)
+    assert store.segments() == kept  # none has expired
+    store.pass_time(73 * HOUR_MS)
+    assert store.segments() == kept[-1:]
+
+
+def test_from_85_percent_the_oldest_goes_until_there_is_room() -> None:
+    store = Retained(hour=12)
+    store.fill(5)
+    kept = store.segments()
+    store.disk.used_percent = 85.0
+    store.pass_time(10_000)
+    assert store.segments() == kept[1:]
+    assert store.store.writable
+    store.pass_time(1_000)  # soon again, not after the usual interval
+    assert store.segments() == kept[2:]
+    store.disk.used_percent = 84.0
+    store.pass_time(10_000)
+    assert store.segments() == kept[2:]
+
+
+def test_nothing_is_forced_when_that_is_switched_off() -> None:
+    store = Retained(hour=12)
+    store.settings.clean_file_forcibly_enable = False
+    store.fill(5)
+    kept = store.segments()
+    store.disk.used_percent = 88.0
+    store.pass_time(10_000)
+    assert store.segments() == kept
+
+
+def test_from_90_percent_no_message_is_taken_and_the_reason_says_so() -> None:
+    store = Retained(hour=12)
+    store.fill(3)
+    store.disk.used_percent = 91.5
+    store.pass_time(10_000)
+    assert not store.store.writable
+    assert store.store.refusal is not None
+    assert "91.5 % full" in store.store.refusal
+    assert "diskSpaceWarningLevelRatio=90" in store.store.refusal
+    store.disk.used_percent = 70.0
+    store.pass_time(10_000)
+    assert store.store.writable
+    assert store.store.refusal is None
+
+
+def test_queues_and_index_follow_and_the_new_start_is_told() -> None:
+    store = Retained(hour=12)
+    store.fill(6)
+    before = len(list(store.disk.files(f"{ROOT}/index")))
+    store.disk.used_percent = 86.0
+    store.pass_time(10_000)
+    store.pass_time(1_000)
+    queue = store.store.queue("Orders", 0)
+    first = store.first_in(2)
+    assert store.store.min_offset == 2 * SEGMENT
+    assert queue.min_offset == first
+    assert [moved.new_min for moved in store.moved] == [store.first_in(1), first]
+    assert store.moved[1] == MovedMin("Orders", 0, store.first_in(1), first)
+    files = store.disk.files(f"{ROOT}/consumequeue/Orders/0")
+    assert int(files[0].rpartition("/")[2]) == first * 20 // 200 * 200  # 10 entries a file
+    assert len(store.disk.files(f"{ROOT}/index")) < before
+
+    too_small = store.store.get_messages(queue, 0, 32)
+    assert (too_small.status, too_small.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, first)
+    assert store.store.get_messages(queue, first, 32).status is GetStatus.FOUND
+
+    store.kill()
+    queue = store.store.queue("Orders", 0)
+    assert (queue.min_offset, queue.max_offset) == (first, len(store.sent["Orders", 0]))
+    assert store.report.rebuilt_queues == 0
+
+
+def test_a_queue_whose_messages_are_all_gone_goes_on_counting() -> None:
+    store = Retained(hour=12)
+    for _ in range(3):
+        store.send("Rare", 0, 10)
+    store.write()
+    store.flush()
+    store.fill(4)
+    store.disk.used_percent = 86.0
+    store.pass_time(10_000)
+    rare = store.store.queue("Rare", 0)
+    assert (rare.min_offset, rare.max_offset) == (3, 3)
+    assert store.store.get_messages(rare, 3, 1).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert store.store.get_messages(rare, 1, 1).next_begin_offset == 3
+    store.disk.used_percent = 10.0
+    store.store.close()
+    store.reopen(store.disk.copy())
+    rare = store.store.queue("Rare", 0)
+    assert (rare.min_offset, rare.max_offset) == (3, 3)
+    store.sent["Rare", 0] = [b""] * 3
+    store.send("Rare", 0, 10)
+    store.write()
+    store.flush()
+    assert store.store.get_messages(rare, 3, 1).body == store.sent["Rare", 0][3]
+
+
+def test_an_operator_can_have_expired_files_deleted_at_once() -> None:
+    store = Retained(hour=12)
+    store.fill(4)
+    kept = store.segments()
+    store.now_ms += 80 * HOUR_MS
+    store.store.tick(store.now_ms)
+    assert store.segments() == kept
+    store.store.delete_expired(store.now_ms)
+    assert store.segments() == kept[-1:]
+
+
+def test_what_is_not_synced_is_not_deleted() -> None:
+    store = Retained(hour=12)
+    store.fill(2)
+    while store.store.max_offset < 5 * SEGMENT:
+        store.send("Orders", 0, 300)
+        store.write()
+    kept = store.segments()
+    store.disk.used_percent = 86.0
+    for _ in range(6):
+        store.pass_time(10_000)
+    synced = store.store.flushed_offset // SEGMENT
+    assert store.segments() == kept[synced:]
+
+
+def test_after_a_write_error_nothing_is_taken_and_offsets_are_as_before() -> None:
+    store = Retained()
+    store.fill(1)
+    queue = store.store.queue("Orders", 0)
+    before = queue.next_offset
+    store.disk.fail("pwrite", "/commitlog/")
+    store.send("Orders", 0, 10)
+    with pytest.raises(NotWritableError, match="I/O error"):
+        store.store.write_out()
+    assert queue.next_offset == before
+    assert not store.store.writable
+    store.disk.heal()
+    del store.sent["Orders", 0][before:]
+    with pytest.raises(NotWritableError, match="restart the broker"):
+        store.send("Orders", 0, 10)
