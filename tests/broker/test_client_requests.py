@@ -139,7 +139,9 @@ def test_a_filter_that_the_broker_cannot_compute_is_refused_when_the_consumer_st
 
     assert check(expressionType="TAG", subString="TagA") == 0
     assert check(subString="*") == 0
-    assert check(expressionType="SQL92", subString="a > 1") == 1
+    assert check(expressionType="SQL92", subString="a > 1") == 0
+    assert check(expressionType="SQL92", subString="a >") == 23
+    assert check(expressionType="XPATH", subString="//a") == 1
 
 
 # ---- offsets

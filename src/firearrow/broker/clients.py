@@ -26,6 +26,7 @@ from firearrow.broker.answers import json_answer
 from firearrow.broker.bodies_in import read_body
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
+from firearrow.broker.sql92 import SqlError, compile_expression
 from firearrow.broker.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire.bodies import (
     CheckClientRequestBody,
@@ -326,10 +327,11 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     def check_client_config(conn: Connection, request: Command, now_ms: int) -> bytes:
         wanted = read_body(request, CheckClientRequestBody.from_json).subscription_data
         if (wanted.expression_type or sub.TAG) != sub.TAG:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {wanted.expression_type}; subscribe with tags",
-            )
+            sub.check_expression_type(wanted.expression_type, enabled=broker.settings.enable_property_filter)
+            try:
+                compile_expression(wanted.sub_string)
+            except SqlError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return encode_response(request, ResponseCode.SUCCESS)
 
     return {

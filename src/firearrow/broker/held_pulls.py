@@ -28,6 +28,7 @@ class HeldPull:
     tag_codes: frozenset[int] | None  # None: every message satisfies it
     answer_to: Any  # opaque to us: whoever held the pull knows how to answer it
     released: bool = field(default=False, init=False)
+    late: bool = field(default=False, init=False)  # released because its time was up
 
 
 class HeldPulls:
@@ -76,6 +77,7 @@ class HeldPulls:
         """Releases the pulls whose time is up."""
         late = [pull for pull in self._pop_deadlines(now_ms) if not pull.released]
         for pull in late:
+            pull.late = True
             self._release(pull.queue, [pull])
         return late
 

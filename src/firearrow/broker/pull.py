@@ -23,13 +23,15 @@ import struct
 from dataclasses import dataclass
 
 from firearrow.broker import subscription
+from firearrow.broker.filtered_read import get_filtered
 from firearrow.broker.held_pulls import HeldPull, HeldPulls
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.refused import Refused
+from firearrow.broker.sql92 import Filter, SqlError, compile_expression
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.reader import GetResult, GetStatus
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import SubscriptionData, TopicConfig
 from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import PullMessageRequestHeader
@@ -37,6 +39,8 @@ from firearrow.wire.headers_client import PullMessageRequestHeader
 PERM_READ = 4
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
 MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
+
+_MOST_FILTERED = 32  # messages of one pull through an SQL92 filter, as of one near the end of the log
 
 _LENGTHS = struct.Struct(">II")
 _RESPONSE = (
@@ -60,6 +64,8 @@ class Pull:
     group_sys_flag: int
     queue: ConsumeQueue
     tag_codes: frozenset[int] | None
+    sql: Filter | None
+    offset: int  # where to read; moves on while a held pull passes over messages that its filter does not select
 
 
 class Pulls:
@@ -78,7 +84,7 @@ class Pulls:
         if header.sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
         result = self._read(pull)
-        code = _code(result.status, header.queue_offset)
+        code = _code(result.status, pull.offset)
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND and not request.flag & 2:
             self._hold(pull, now_ms)
             return None
@@ -95,13 +101,19 @@ class Pulls:
             pull.conn.write(self._moved(pull, reset))
             return
         result = self._read(pull)
-        pull.conn.write(self._answer(pull, _code(result.status, header.queue_offset), result))
+        code = _code(result.status, pull.offset)
+        if code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
+            # What arrived was not for this consumer: it goes on waiting, behind that.
+            pull.offset = result.next_begin_offset
+            self._held.hold(HeldPull(pull.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
+            return
+        pull.conn.write(self._answer(pull, code, result))
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
         settings = self._parts.settings
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         deadline_ms = now_ms + min(max(wait_ms, 0), MAX_SUSPEND_MS)
-        self._held.hold(HeldPull(pull.queue, pull.header.queue_offset, deadline_ms, pull.tag_codes, pull))
+        self._held.hold(HeldPull(pull.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
 
     def _check(self, conn: Connection, request: Command, header: PullMessageRequestHeader, now_ms: int) -> Pull:
         parts = self._parts
@@ -139,11 +151,13 @@ class Pulls:
                 f"the consumer group {header.consumer_group} may not read topic {header.topic}: an operator has forbidden it",
                 {"forbiddenType": 5},
             )
-        tag_codes = self._tag_codes(header, group.consume_broadcast_enable)
+        wanted = self._subscription(header, group.consume_broadcast_enable)
+        sql = self._sql(wanted)
+        tag_codes = parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
         queue = parts.store.queue(header.topic, header.queue_id)
-        return Pull(conn, request, header, topic, group.group_sys_flag, queue, tag_codes)
+        return Pull(conn, request, header, topic, group.group_sys_flag, queue, tag_codes, sql, header.queue_offset)
 
-    def _tag_codes(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> frozenset[int] | None:
+    def _subscription(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> SubscriptionData:
         clients = self._parts.clients
         group, topic = header.consumer_group, header.topic
         if header.sys_flag & SUBSCRIPTION:
@@ -167,16 +181,26 @@ class Pulls:
                     ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer group [{group}] is not subscribed to topic {topic}"
                 )
             wanted = found
-        if (wanted.expression_type or subscription.TAG) != subscription.TAG:
+        return wanted
+
+    def _sql(self, wanted: SubscriptionData) -> Filter | None:
+        """The SQL92 filter to apply; None when the subscription is by tags."""
+        if (wanted.expression_type or subscription.TAG) == subscription.TAG:
+            return None
+        subscription.check_expression_type(wanted.expression_type, enabled=self._parts.settings.enable_property_filter)
+        try:
+            return compile_expression(wanted.sub_string)
+        except SqlError as error:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker does not support consumers that filter by {wanted.expression_type}; use a tag expression",
-            )
-        return clients.tag_codes(group, wanted)
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the subscription to {wanted.topic} cannot be parsed: {error}; it reads {wanted.sub_string[:256]!r}",
+            ) from None
 
     def _read(self, pull: Pull) -> GetResult:
-        header = pull.header
-        return self._parts.store.get_messages(pull.queue, header.queue_offset, header.max_msg_nums, tag_codes=pull.tag_codes)
+        store, count = self._parts.store, pull.header.max_msg_nums
+        if pull.sql is not None:
+            return get_filtered(store, pull.queue, pull.offset, min(max(count, 1), _MOST_FILTERED), pull.sql.matches)
+        return store.get_messages(pull.queue, pull.offset, count, tag_codes=pull.tag_codes)
 
     def _moved(self, pull: Pull, offset: int) -> bytes:
         nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, pull.queue.min_offset, pull.queue.max_offset)

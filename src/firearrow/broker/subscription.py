@@ -62,3 +62,14 @@ def tag_codes(subscription: SubscriptionData) -> frozenset[int] | None:
     if (subscription.expression_type or TAG) != TAG or is_everything(subscription.sub_string):
         return None
     return frozenset(hash_code(tag) for tag in split_tags(subscription.sub_string)) or None
+
+
+def check_expression_type(expression_type: str | None, *, enabled: bool) -> None:
+    """Refuses what this broker cannot filter by. `enabled` is enablePropertyFilter."""
+    if (expression_type or TAG) == TAG or (expression_type == SQL92 and enabled):
+        return
+    cure = "set enablePropertyFilter=true on the broker" if expression_type == SQL92 else "use TAG or SQL92"
+    raise Refused(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {str(expression_type)[:64]}; {cure}, or subscribe with tags",
+    )
