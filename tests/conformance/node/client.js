@@ -20,7 +20,7 @@ async function main() {
     message.keys = [ `k${i}` ];
     const result = await producer.send(message);
     if (result.sendStatus !== 'SEND_OK') throw new Error(JSON.stringify(result));
-    sent.push({ body: `node-${i}`, queueId: result.messageQueue.queueId, queueOffset: Number(result.queueOffset) });
+    sent.push({ body: `node-${i}`, queueId: Number(result.messageQueue.queueId), queueOffset: Number(result.queueOffset) });
   }
 
   const consumer = new Consumer({ nameSrv: namesrv, consumerGroup: group, consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET', httpclient, logger: quiet });
