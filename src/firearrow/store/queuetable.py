@@ -47,7 +47,7 @@ class QueueTable:
     def decode(cls, data: bytes) -> QueueTable | None:
         """None when this is not a whole table."""
         text, mark, tail = data.rpartition(b"crc\t")
-        if not mark or not tail.strip().isdigit() or int(tail) != crc32(text):
+        if not mark or tail != b"%d\n" % crc32(text):
             return None
         table = cls()
         lines = text.decode().split("\n")

@@ -491,7 +491,8 @@ class MessageStore:
 
 def _check_path_name(topic: str, queue_id: int) -> None:
     """The topic becomes a directory name. The broker has stricter rules; this one keeps the store inside its directory."""
-    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or os.sep in topic or len(topic.encode()) > 255:
+    unfit = not topic or topic in (".", "..") or "/" in topic or os.sep in topic or min(topic) < " "
+    if unfit or len(topic.encode()) > 255:
         raise ValueError(f"topic {topic!r} cannot be the name of a directory")
     if queue_id < 0:
         raise ValueError(f"queue id {queue_id} of topic {topic!r}: expected 0 or more")

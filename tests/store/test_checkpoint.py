@@ -1,0 +1,73 @@
+"""The checkpoint page and the queue table, to the byte and when they are damaged."""
+
+from __future__ import annotations
+
+import tarfile
+
+import pytest
+
+from firearrow.store.checkpoint import FILE_SIZE, Checkpoint, load_checkpoint, save_checkpoint
+from firearrow.store.queuetable import QueueTable, load_queue_table, save_queue_table
+from tests.store.archives import FIXTURES, manifest
+from tests.store.simdisk import SimulatedDisk
+
+
+@pytest.mark.parametrize("case", ["a-clean", "b-crash", "d-retention"])
+def test_apaches_checkpoint_is_read_field_by_field(case: str) -> None:
+    with tarfile.open(FIXTURES / f"{case}.tar.gz") as archive:
+        file = archive.extractfile("store/checkpoint")
+        assert file is not None
+        checkpoint = Checkpoint.decode(file.read())
+    expected = manifest(case)["checkpoint"]
+    assert (
+        checkpoint.physic_msg_ms,
+        checkpoint.logics_msg_ms,
+        checkpoint.index_msg_ms,
+        checkpoint.master_flushed_offset,
+        checkpoint.confirm_phy_offset,
+        checkpoint.logics_physical_offset,
+    ) == tuple(expected.values())
+    assert (checkpoint.flushed_offset, checkpoint.boot_id) == (0, b"")
+
+
+def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
+    disk = SimulatedDisk()
+    disk.mkdirs("/store")
+    assert load_checkpoint(disk, "/store/checkpoint") == Checkpoint()
+    checkpoint = Checkpoint(1, 2, 3, 4, 5, 6, 1 << 40, bytes(range(1, 17)))
+    save_checkpoint(disk, "/store/checkpoint", checkpoint)
+    assert disk.file_size("/store/checkpoint") == FILE_SIZE
+    assert load_checkpoint(disk, "/store/checkpoint") == checkpoint
+
+
+def test_our_part_counts_only_when_its_checksum_is_right() -> None:
+    page = bytearray(Checkpoint(1, 2, flushed_offset=77, boot_id=bytes(range(1, 17))).encode())
+    for position in range(256, 292):
+        damaged = bytearray(page)
+        damaged[position] ^= 1
+        assert Checkpoint.decode(bytes(damaged)).flushed_offset == 0
+    assert Checkpoint.decode(bytes(page[:100])) == Checkpoint(1, 2)
+
+
+def test_three_seconds_of_doubt() -> None:
+    assert Checkpoint(physic_msg_ms=10_000, logics_msg_ms=9_000).min_ms == 6_000
+    assert Checkpoint(physic_msg_ms=1_000, logics_msg_ms=9_000).min_ms == 0
+
+
+def test_a_queue_table_survives_the_way_to_disk_and_back() -> None:
+    disk = SimulatedDisk()
+    disk.mkdirs("/store")
+    table = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7), ("%RETRY%g", 3): (300000, 300001)})
+    assert load_queue_table(disk, "/store/queueTable") is None
+    save_queue_table(disk, "/store/queueTable", table)
+    assert load_queue_table(disk, "/store/queueTable") == table
+    assert disk.files("/store") == ["/store/queueTable"]
+
+
+def test_a_queue_table_is_taken_as_a_whole_or_not_at_all() -> None:
+    data = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7)}).encode()
+    for position in range(len(data)):
+        assert QueueTable.decode(data[:position]) is None
+        damaged = bytearray(data)
+        damaged[position] ^= 4
+        assert QueueTable.decode(bytes(damaged)) is None
