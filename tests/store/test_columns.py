@@ -118,9 +118,11 @@ def test_a_record_from_another_place_is_what_a_truncation_left_over() -> None:
     assert (result.end, result.stop) == (len(data) - len(stale), Stop.WRONG_OFFSET)
 
 
-def test_a_flipped_bit_in_a_body_is_seen_only_with_the_crc() -> None:
-    placed, data = laid_out([Record("T", b"a" * 50), Record("T", b"b" * 50), Record("T", b"c" * 50)])
-    flipped = data.replace(b"b" * 50, b"b" * 49 + b"c")
+@pytest.mark.parametrize("length", [50, 10_000])
+def test_a_flipped_bit_in_a_body_is_seen_only_with_the_crc(length: int) -> None:
+    placed, data = laid_out([Record("T", letter * length) for letter in (b"a", b"b", b"c")])
+    check(scan(data, BASE, check_crc=True), placed, data)
+    flipped = data.replace(b"b" * length, b"b" * (length - 1) + b"c")
     check(scan(flipped, BASE, check_crc=False), placed, data)
     result = scan(flipped, BASE, check_crc=True)
     check(result, placed[:1], data)
@@ -174,6 +176,14 @@ def test_a_record_too_short_for_its_hosts_at_the_very_end(sys_flag: int, magic: 
     assert len(data) == 91
     result = scan(data, 0, check_crc=True)
     assert (len(result), result.end, result.stop) == (0, 0, Stop.BAD_SIZE)
+
+
+def test_more_records_than_one_group() -> None:
+    placed, data = laid_out([Record("TU"[i % 2], b"", b"TAGS\x01%d" % i if i % 3 else b"") for i in range(5_000)])
+    result = scan(data, BASE, check_crc=True)
+    check(result, placed, data)
+    assert len(result.spans) > 1
+    assert sum(group.count for group in result.spans) == 5_000
 
 
 def test_in_the_schedule_topic_the_tags_code_is_the_due_time() -> None:

@@ -8,6 +8,7 @@ import tarfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -22,6 +23,7 @@ from firearrow.store.index import KeyIndex
 from firearrow.wire.javahash import hash_code
 
 from .index_model import Message, ModelIndex, entry_texts
+from .simdisk import SimulatedDisk
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 NOW_MS = 1_794_785_474_933
@@ -354,6 +356,49 @@ def test_entries_that_never_reached_the_disk_are_dropped_with_all_after_them(
     add(after, messages)
     after.close()
     assert contents(path) == expected
+
+
+@settings(max_examples=80, deadline=None)
+@given(messages=message_lists(), data=st.data())
+def test_power_cuts_and_truncated_logs_cost_nothing_that_the_log_has(messages: list[Message], data: st.DataObject) -> None:
+    slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (200, 40)]))
+    rng = data.draw(st.randoms(use_true_random=False))
+    disk = SimulatedDisk()
+    index = KeyIndex(disk, "/index", slot_count=slots, entry_limit=entries)
+    index.open(clean=True)
+    log: list[Message] = []
+    trusted_ms = 0
+    for step in data.draw(st.lists(st.sampled_from(["add", "add", "flush", "truncate", "cut", "kill", "stop"]), max_size=25)):
+        if step == "add":
+            more: list[Message] = []
+            for message in rng.choices(messages, k=rng.randint(1, 6)):
+                # Whole seconds, which a truncation can tell from the entries that are left.
+                before = (log + more)[-1] if log or more else replace(message, offset=-100, store_ms=NOW_MS)
+                later_ms = before.store_ms + rng.choice((0, 1_000, 7_000))
+                more.append(replace(message, offset=before.offset + 100, store_ms=later_ms))
+            log += more
+            add(index, more)
+        elif step == "flush":
+            index.flush()
+            trusted_ms = index.full_ms
+        elif step == "truncate" and log:
+            log = log[: rng.randrange(len(log))]
+            index.truncate_to(log[-1].offset + 1 if log else 0)
+        elif step in ("cut", "kill", "stop"):
+            if step == "stop":
+                index.close()
+            disk = disk.power_cut(rng) if step == "cut" else disk.copy()
+            index = KeyIndex(disk, "/index", slot_count=slots, entry_limit=entries)
+            index.open(clean=step == "stop", trusted_ms=trusted_ms)
+            add(index, log)
+    index.close()
+    images = [counted(disk.read_bytes(f"/index/{name}"), slots) for name in disk.listdir("/index")]
+    assert images == [counted(file.encode(), slots) for file in model_of(log, slots, entries).files]
+
+
+def counted(image: bytes, slots: int) -> bytes:
+    """Without what follows the last entry that counts: entries taken back stay where they were."""
+    return image[: 40 + 4 * slots + 20 * struct.unpack_from(">i", image, 36)[0]]
 
 
 def test_slots_are_rebuilt_from_entries(tmp_path: Path) -> None:

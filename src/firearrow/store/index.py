@@ -128,6 +128,10 @@ class KeyIndex:
             self._next_offset = self._files[-1].end_offset + 1
             if not clean or lost:
                 self.truncate_to(self._files[-1].end_offset)
+        if self._new_names:
+            # A file deleted here must not come back beside the one that takes its place.
+            self._disk.fsync_dir(self._directory)
+            self._new_names = False
         return lost
 
     def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
@@ -140,13 +144,14 @@ class KeyIndex:
             if not file.empty and file.begin_offset < before:
                 file.count = 1
                 return f"begins at {file.begin_offset}, before the end {before} of the file in front of it; dropped"
-            if clean or file.empty or (file.full and file.end_ms <= trusted_ms):
+            if clean or (file.full and file.end_ms <= trusted_ms):
                 return None
             counted = file.count
             if not file.rebuild():
                 return f"entry {file.count} of {counted - 1} is damaged; cut there"
             if not last:
                 if not file.full:
+                    # A file is finished on disk before the next one's header counts anything.
                     return f"has room for {file.entry_limit - file.count} more entries, but files follow; those are dropped"
                 file.write_slots()
                 file.sync()
@@ -179,7 +184,8 @@ class KeyIndex:
                 new_names = False
             while full:
                 self._finish(full[0])
-                full.pop(0)
+                with self._lock:
+                    self._finished(full.pop(0))
             if newest is not None and newest.slots is not None and self._flushed != (newest, header):
                 # The header may only count entries that are on disk: they are all that is left of the slots after a crash.
                 newest.sync()
@@ -192,15 +198,17 @@ class KeyIndex:
             raise
 
     def _finish(self, file: IndexFile) -> None:
-        """A full file gets its slots and its last header, and lives on disk only."""
+        """A full file gets its slots and its last header."""
         file.write_slots()
         file.sync()
         file.write_header(file.header())
         file.sync()
-        with self._lock:
-            file.release_slots()
-            file.close()
-            self._full_ms = file.end_ms
+
+    def _finished(self, file: IndexFile) -> None:
+        """From now on it lives on disk only. The lock is held."""
+        file.release_slots()
+        file.close()
+        self._full_ms = file.end_ms
 
     def close(self) -> None:
         """Leaves complete files, as a clean stop must."""
@@ -388,11 +396,16 @@ class KeyIndex:
             if newest in self._unsynced:
                 self._unsynced.remove(newest)
             count = newest.count_below(offset)
-            changed |= count < newest.count
             if count < newest.count:
                 newest.take_back(count)
+                changed = True
             if changed:
-                # At once: entries written from now on must not be counted by the old header after a crash.
+                # At once: entries written from now on must not be counted by the old header after a crash. And a header
+                # that counts entries says that the files before it are complete.
+                while self._unsynced:
+                    self._finish(self._unsynced[0])
+                    self._finished(self._unsynced.pop(0))
+                newest.sync()
                 newest.write_header(newest.header())
                 newest.sync()
                 self._flushed = None

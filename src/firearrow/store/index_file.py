@@ -313,7 +313,8 @@ class IndexFile:
         if not self.empty:
             last = self.entries(self.count - 1, self.count)[0]
             self.end_offset = int(last["offset"])
-            self.end_ms = self.begin_ms + 1000 * int(last["time_diff"])
+            # The first entry's time is not measured from this file's begin: it is the begin.
+            self.end_ms = self.begin_ms + (1000 * int(last["time_diff"]) if self.count > 2 else 0)
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 
