@@ -1,4 +1,4 @@
-"""The flusher: one sync answers everybody who asked before it began, and an error is final. The housekeeper: in order, undeterred."""
+"""The flusher: one sync answers everybody who asked before it began, and an error is final. The housekeeper: in order."""
 
 from __future__ import annotations
 

@@ -45,11 +45,8 @@ class Retained(History):
 
     def first_in(self, segment: int) -> int:
         """Queue offset of the first message in a segment."""
-        return min(
-            number
-            for number, data in enumerate(self.sent["Orders", 0])
-            if record.decode(data).physical_offset >= segment * SEGMENT
-        )
+        offsets = [record.decode(data).physical_offset for data in self.sent["Orders", 0]]
+        return min(number for number, offset in enumerate(offsets) if offset >= segment * SEGMENT)
 
 
 def test_expired_files_wait_for_the_hour() -> None:

@@ -154,7 +154,7 @@ def test_an_ipv6_store_host_and_a_long_topic_make_records_that_can_be_read() -> 
 
 def test_names_that_would_leave_the_directory_are_refused() -> None:
     store = History().store
-    for topic in ("..", ".", "a/b", "", "x\0y", "t" * 256):
+    for topic in ("..", ".", "a/b", "", "x\0y", "x\ny", "t" * 256):
         with pytest.raises(ValueError, match="directory"):
             store.queue(topic, 0)
     with pytest.raises(ValueError, match="queue id -1"):
