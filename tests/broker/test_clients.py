@@ -209,3 +209,27 @@ def test_a_heartbeat_without_subscriptions_keeps_them_and_says_when_it_wants_all
 def _expression(story: Story, topic: str) -> str | None:
     found = story.clients.subscription("G", topic)
     return None if found is None else found.sub_string
+
+
+def test_a_producer_is_found_by_its_name_on_the_connection_it_used_last() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    clients = story.clients
+
+    def found(client_id: str) -> Connection | None:
+        client = clients.find_producer(client_id)
+        return None if client is None else client.conn
+
+    assert found("c") is None
+    clients.heartbeat_of_producer(a, "c", "P", "JAVA", 513, 1)
+    clients.heartbeat_of_producer(b, "c", "P", "JAVA", 513, 2)
+    clients.heartbeat_of_producer(b, "c", "Q", "JAVA", 513, 2)
+    assert found("c") is b
+    clients.unregister_producer(b, "Q")
+    assert found("c") is b
+    clients.disconnected(b)
+    assert found("c") is a
+    clients.heartbeat_of_producer(a, "renamed", "P", "JAVA", 513, 3)
+    assert (found("c"), found("renamed")) == (None, a)
+    clients.disconnected(a)
+    assert found("renamed") is None

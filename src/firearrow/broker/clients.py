@@ -97,6 +97,7 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}  # consumer groups
         self._producing: dict[Connection, set[str]] = {}
+        self._producer_ids: dict[str, Client] = {}  # by client id: the last one heard of
         # What a pull asks for most: the newest tag codes, made once per subscription.
         self._tag_codes: dict[tuple[str, str], tuple[SubscriptionData, frozenset[int] | None]] = {}
 
@@ -116,11 +117,14 @@ class ClientTable:
         return list(self._producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Client | None:
-        for members in self._producers.values():
-            for member in members.values():
-                if member.client_id == client_id:
-                    return member
-        return None
+        """The client of that name, on the connection that it used last."""
+        found = self._producer_ids.get(client_id)
+        if found is None:
+            same = [
+                member for members in self._producers.values() for member in members.values() if member.client_id == client_id
+            ]
+            found = max(same, key=lambda member: member.last_update_ms, default=None)
+        return found
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         consumers = self._consumers.get(group)
@@ -173,8 +177,10 @@ class ClientTable:
         if conn.closed:
             return
         members = self._producers.setdefault(group, {})
+        self._drop_id(members.get(conn))
         _seen(members, conn, client_id, language, version, now_ms)
         self._producing.setdefault(conn, set()).add(group)
+        self._producer_ids[client_id] = members[conn]
 
     def heartbeat_of_consumer(
         self, conn: Connection, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
@@ -266,7 +272,7 @@ class ClientTable:
     def _forget_producer(self, conn: Connection, group: str) -> None:
         members = self._producers.get(group)
         if members is not None:
-            members.pop(conn, None)
+            self._drop_id(members.pop(conn, None))
             if not members:
                 del self._producers[group]
         groups = self._producing.get(conn)
@@ -274,6 +280,10 @@ class ClientTable:
             groups.discard(group)
             if not groups:
                 del self._producing[conn]
+
+    def _drop_id(self, producer: Client | None) -> None:
+        if producer is not None and self._producer_ids.get(producer.client_id) is producer:
+            del self._producer_ids[producer.client_id]
 
     def _to_tell(self, consumers: ConsumerGroup) -> ToTell:
         return [] if consumers.broadcasting else [(conn, consumers.name) for conn in consumers.members]

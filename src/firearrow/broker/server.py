@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, retry
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, reply, retry
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
 from firearrow.broker.delay import DelayService, parse_levels
@@ -290,7 +290,7 @@ class Broker:
 
 def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    for module in (admin, assignment, clients, locks, offsets, query, retry):
+    for module in (admin, assignment, clients, locks, offsets, query, reply, retry):
         for code, handler in module.handlers(parts).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler

@@ -93,6 +93,17 @@ class BrokerSettings:
         4_096, "bytes of decisions that are written at once", low=1, high=4_194_304, runtime=True
     )
 
+    # Replies, and sends that come twice.
+    store_reply_message_enable: bool = setting(True, "keep replies in the reply topic", runtime=True)
+    idempotent_producer_max_num: int = setting(
+        10_000, "pairs of idempotent producer and queue that are remembered", low=1, high=1_000_000
+    )
+    idempotent_producer_window: int = setting(256, "sequence numbers of such a pair that are remembered", low=1, high=65_536)
+    deduplicate_uniq_key_window_ms: int = setting(
+        0, "ms within which a UNIQ_KEY that comes again on its topic is not stored again; 0 is off", low=0, high=_DAY_MS
+    )
+    deduplicate_uniq_key_max_num: int = setting(200_000, "keys that are remembered for that at most", low=1, high=100_000_000)
+
     # Consuming.
     long_polling_enable: bool = setting(True, "hold pulls that find nothing", runtime=True)
     short_polling_time_mills: int = setting(
