@@ -1,8 +1,8 @@
 """Request and reply (324, 325, 326): the answer to a message travels back to the very client that asked.
 
 A requester sends an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL. Whoever consumes it sends a
-reply to the topic `<cluster>_REPLY_TOPIC`, with a request code of its own. The broker hands it to the requester, on the connection
-that it has:
+reply to the topic `<cluster>_REPLY_TOPIC`, with a request code of its own. The broker hands it to the requester on the
+connection that it has:
 
     replier --325--> broker --326--> requester          REPLY_TO_CLIENT must be a producer that is connected to this broker
                      broker <---0--- requester
