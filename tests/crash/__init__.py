@@ -1,0 +1,1 @@
+"""A real broker process is killed again and again while clients send to it."""
