@@ -328,8 +328,11 @@ class IndexFile:
             return self.slots
         on_disk = self._slots_on_disk()
         slots = on_disk.astype(np.int32)
-        slots[(slots < 0) | (slots >= self.count)] = 0
-        self._use_slots(slots, on_disk)
+        if int(slots.min()) >= 0 and int(slots.max()) < self.count:
+            self.slots, self._dirty_pages = slots, self._clean_pages()
+        else:
+            slots[(slots < 0) | (slots >= self.count)] = 0
+            self._use_slots(slots, on_disk)
         return slots
 
     def _slots_on_disk(self) -> npt.NDArray[Any]:
