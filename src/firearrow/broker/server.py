@@ -40,6 +40,7 @@ from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import BrokerStats
 from firearrow.broker.topics import TopicTable
+from firearrow.broker.transaction import Transactions
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Listener, bind_pair, serve
 from firearrow.store.consumequeue import ConsumeQueue
@@ -81,6 +82,7 @@ class Broker:
         self._listeners: list[Listener] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
+        self._transaction_timer: asyncio.TimerHandle | None = None
         self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
@@ -114,9 +116,10 @@ class Broker:
         gc.set_threshold(50_000, 20, 50)
 
     async def stop(self) -> None:
-        for timer in (self._timer, self._due_timer):
+        for timer in (self._timer, self._due_timer, self._transaction_timer):
             if timer is not None:
                 timer.cancel()
+        self._transactions.stop(self._now_ms())
         await self._registration.stop()
         await self._answer_what_waits()
         for listener in self._listeners:
@@ -171,6 +174,8 @@ class Broker:
         self._delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
         self._delay.load(config.load("delayOffset.json"))
         placing.places.append(self._delay.place)
+        self._transactions = Transactions(parts, now)
+        placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)
         sends = Sends(parts)
@@ -181,7 +186,8 @@ class Broker:
             sync_flush=self.store_settings.sync_flush,
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
-        self._dispatch = Dispatch(parts, _all_handlers(parts), sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
+        handlers = _all_handlers(parts) | self._transactions.handlers()
+        self._dispatch = Dispatch(parts, handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored
         self._registration = Registration(
             self.namesrv_addrs,
@@ -230,6 +236,7 @@ class Broker:
             self._pulls.again(held)
         self._rounds.expire(now)
         self._deliver_due()
+        self._work_on_transactions()
         parts.store.tick(now)
         while parts.store.problems:
             log.error("store: %s", parts.store.problems.pop(0))
@@ -260,6 +267,14 @@ class Broker:
         due_ms = self._delay.next_due_ms()
         if due_ms is not None and due_ms - now < TICK_S * 1000:
             self._due_timer = loop.call_later(max(due_ms - now, 1) / 1000, self._deliver_due)
+
+    def _work_on_transactions(self) -> None:
+        if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:
+            self._transaction_timer = asyncio.get_running_loop().call_later(0, self._more_transactions)
+
+    def _more_transactions(self) -> None:
+        self._transaction_timer = None
+        self._work_on_transactions()
 
     def _note_delay_offsets(self, now: int) -> None:
         if self._delay.changed():
