@@ -45,6 +45,7 @@ _ENTRY = Struct(">iqii")
 _ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 _PAGE_SHIFT = 10
 _SLOTS_A_PAGE = 1 << _PAGE_SHIFT
+_SLOTS_A_READ = 1 << 15
 
 # A chain is followed one entry at a time up to here; a longer one (every message of a topic with the same tag is one)
 # is no longer worth following: reading all older entries in bulk finds the same ones at some nanoseconds each.
@@ -302,7 +303,7 @@ class IndexFile:
             if good < len(entries):
                 break
             offset = int(entries["offset"][-1])
-        self._use_slots(slots, self._slots_on_disk())
+        self._use_slots(slots)
         self.slots_in_use = int(np.count_nonzero(slots))
         self.count = number
         if number < counted:
@@ -326,23 +327,27 @@ class IndexFile:
     def _writable_slots(self) -> SlotArray:
         if self.slots is not None:
             return self.slots
-        on_disk = self._slots_on_disk()
-        slots = on_disk.astype(np.int32)
-        if int(slots.min()) >= 0 and int(slots.max()) < self.count:
-            self.slots, self._dirty_pages = slots, self._clean_pages()
-        else:
-            slots[(slots < 0) | (slots >= self.count)] = 0
-            self._use_slots(slots, on_disk)
+        slots = self._slots_on_disk()
+        self.slots, self._dirty_pages = slots, self._clean_pages()
+        if int(slots.min()) < 0 or int(slots.max()) >= self.count:
+            wrong = np.flatnonzero((slots < 0) | (slots >= self.count))
+            slots[wrong] = 0
+            self._mark_dirty(wrong)
         return slots
 
-    def _slots_on_disk(self) -> npt.NDArray[Any]:
-        return np.frombuffer(_exactly(self._opened(), 4 * self.slot_count, HEADER_SIZE), ">i4")
+    def _slots_on_disk(self) -> SlotArray:
+        slots = np.zeros(self.slot_count, np.int32)  # takes memory only where something is put into it
+        for first in range(0, self.slot_count, _SLOTS_A_READ):
+            count = min(_SLOTS_A_READ, self.slot_count - first)
+            values = np.frombuffer(_exactly(self._opened(), 4 * count, HEADER_SIZE + 4 * first), ">i4")
+            if values.any():
+                slots[first : first + count] = values
+        return slots
 
-    def _use_slots(self, slots: SlotArray, on_disk: npt.NDArray[Any]) -> None:
+    def _use_slots(self, slots: SlotArray) -> None:
         """Takes these slots for those of the file; where the disk has others they count as changed."""
-        self.slots = slots
-        self._dirty_pages = self._clean_pages()
-        self._mark_dirty(np.flatnonzero(on_disk != slots))
+        self.slots, self._dirty_pages = slots, self._clean_pages()
+        self._mark_dirty(np.flatnonzero(self._slots_on_disk() != slots))
 
     def _clean_pages(self) -> npt.NDArray[np.bool_]:
         return np.zeros(-(-self.slot_count // _SLOTS_A_PAGE), np.bool_)
