@@ -26,6 +26,7 @@ from firearrow.store.queuetable import QueueTable, save_queue_table
 from firearrow.store.settings import StoreSettings
 
 _INDEX_RUN = 1024  # messages
+_INDEX_DELAY_MS = 200  # a message waits this long for others; a query does not wait
 _QUEUES_A_TURN = 64  # written in one call of `work` at most
 _CYCLE_BYTES = 256 * 1024 * 1024
 _SYNC_ONE_BY_ONE = 32  # files; more are synced with the whole file system
@@ -97,7 +98,7 @@ class Dispatcher:
 
     def work(self, now_ms: int) -> None:
         """Does a bounded part of what is outstanding. Raises OSError when a derived file cannot be written."""
-        if self._backlog:
+        if self._backlog and now_ms - self._backlog[0][1] >= _INDEX_DELAY_MS:
             self._index_some(now_ms)
         due_ms = now_ms - self._settings.flush_interval_consume_queue
         for _ in range(_QUEUES_A_TURN):
