@@ -58,9 +58,9 @@ def test_a_queue_table_survives_the_way_to_disk_and_back() -> None:
     disk = SimulatedDisk()
     disk.mkdirs("/store")
     table = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7), ("%RETRY%g", 3): (300000, 300001)})
-    assert load_queue_table(disk, "/store/queueTable") is None
+    assert load_queue_table(disk, "/store/queueTable", clean=True) is None
     save_queue_table(disk, "/store/queueTable", table)
-    assert load_queue_table(disk, "/store/queueTable") == table
+    assert load_queue_table(disk, "/store/queueTable", clean=True) == table
     assert disk.files("/store") == ["/store/queueTable"]
 
 
@@ -71,3 +71,18 @@ def test_a_queue_table_is_taken_as_a_whole_or_not_at_all() -> None:
         damaged = bytearray(data)
         damaged[position] ^= 4
         assert QueueTable.decode(bytes(damaged)) is None
+
+
+def test_a_table_that_holds_for_this_boot_is_used_once_after_a_clean_stop() -> None:
+    for clean, booted, expected in ((True, False, 200), (False, False, 100), (True, True, 100)):
+        disk = SimulatedDisk()
+        disk.mkdirs("/store")
+        save_queue_table(disk, "/store/queueTable", QueueTable(100))
+        save_queue_table(disk, "/store/queueTable", QueueTable(200, boot_id=disk.boot_id()))
+        disk.boots += booted
+        table = load_queue_table(disk, "/store/queueTable", clean=clean)
+        assert table is not None
+        assert table.derived_offset == expected
+        again = load_queue_table(disk, "/store/queueTable", clean=True)
+        assert again is not None
+        assert again.derived_offset == 100

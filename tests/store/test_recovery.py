@@ -77,3 +77,26 @@ def test_async_flush_may_lose_the_newest_messages_and_never_leaves_a_hole(lives:
         crash(history)
         history.check(acknowledged_survive=False)
         history.check_keys()
+
+
+def test_a_clean_stop_with_many_unsynced_queues_survives_a_power_cut_right_after() -> None:
+    for seed in range(20):
+        history = History()
+        for number in range(60):
+            history.send("Orders", number, 10)
+            history.write()
+            history.flush()
+        history.tick(5000)
+        for number in range(60):
+            history.send("Orders", number, 20)
+            history.write()
+            history.flush()
+        history.store.close()
+        if seed == 0:
+            history.reopen(history.disk.copy())
+            assert (history.report.clean, history.report.records) == (True, 0)
+        else:
+            history.power_cut(seed)
+            assert history.report.clean
+        history.check()
+        history.check_keys()

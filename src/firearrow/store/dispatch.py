@@ -5,7 +5,7 @@ brought; `work`, called several times a second, does a bounded part of what is o
 
 - entries of a queue are written `flushIntervalConsumeQueue` after the first of them became visible, or when many wait;
 - messages go to the key index in runs of about a thousand, which is much cheaper than one at a time;
-- now and then (`flushConsumeQueueThoroughInterval`, or after 256 MiB of log) a sync cycle: once all entries visible at its
+- now and then (`flushConsumeQueueThoroughInterval`, or after 512 MiB of log) a sync cycle: once all entries visible at its
   beginning are written, the housekeeper makes the files durable and then the queue table, which lets a recovery begin there.
 
 Invariant: a queue is in the line of dirty queues exactly once when `dirty_since_ms` is set, and the line is in order of it.
@@ -28,7 +28,7 @@ from firearrow.store.settings import StoreSettings
 _INDEX_RUN = 1024  # messages
 _INDEX_DELAY_MS = 200  # a message waits this long for others; a query does not wait
 _QUEUES_A_TURN = 64  # written in one call of `work` at most
-_CYCLE_BYTES = 256 * 1024 * 1024
+_CYCLE_BYTES = 512 * 1024 * 1024
 _SYNC_ONE_BY_ONE = 32  # files; more are synced with the whole file system
 
 
@@ -62,23 +62,20 @@ class Dispatcher:
         self._cycle_syncing = False
         self._next_cycle_ms = 0
         self._table_changed = False
+        self._sync_everything = False
 
     @property
     def behind(self) -> int:
         """Messages that the key index does not know yet."""
         return len(self._backlog)
 
-    def begin(self, offset: int, time_ms: int, table: QueueTable | None, dirty: Collection[ConsumeQueue], now_ms: int) -> None:
-        """After recovery: the log ends at `offset`, stored at `time_ms`.
-
-        `table` is what the disk has; `dirty` queues have entries to write.
-        """
+    def begin(self, offset: int, time_ms: int, table: QueueTable | None, *, clean: bool, now_ms: int) -> None:
+        """After recovery: the log ends at `offset`, stored at `time_ms`; it began with `table`, after a clean stop or not."""
         self._confirmed_offset = offset
         self._confirmed_ms = time_ms
-        self.durable_offset = table.derived_offset if table is not None else 0
-        for queue in dirty:
-            queue.dirty_since_ms = max(1, now_ms)
-            self._dirty.append(queue)
+        # Unless everything was synced at the end, nobody knows any more what was not.
+        self._sync_everything = not (clean and table is not None and not table.boot_id)
+        self.durable_offset = table.derived_offset if table is not None and not table.boot_id else 0
         self._next_cycle_ms = now_ms if self.durable_offset < offset else now_ms + self._interval_ms
 
     def confirmed(self, group: AppendGroup) -> None:
@@ -113,7 +110,7 @@ class Dispatcher:
             self._index_some(now_ms)
 
     def finish(self, now_ms: int) -> None:
-        """Writes and syncs everything, in this thread: the log was closed cleanly. The housekeeper has stopped."""
+        """Writes everything, in this thread: the log was closed cleanly, the housekeeper has stopped."""
         self.catch_up_index(now_ms)
         while self._dirty:
             self._write_next()
@@ -122,7 +119,13 @@ class Dispatcher:
             self._index.close()
             unsynced.table.index_last_offset = self._index.last_offset
             unsynced.table.index_files = self._index.file_names
-        self._make_durable(self._confirmed_offset, self._confirmed_ms, unsynced)
+        many = self._sync_everything or len(unsynced.files) > _SYNC_ONE_BY_ONE
+        if not many or not (boot_id := self._disk.boot_id()):
+            self._make_durable(self._confirmed_offset, self._confirmed_ms, unsynced)
+            return
+        unsynced.table.derived_offset = self._confirmed_offset
+        unsynced.table.boot_id = boot_id
+        save_queue_table(self._disk, self._table_path, unsynced.table)
 
     def drop(self, queue: ConsumeQueue) -> None:
         """The queue is gone with its topic; its files are deleted by the caller."""
@@ -204,8 +207,9 @@ class Dispatcher:
     def _make_durable(self, offset: int, time_ms: int, unsynced: Unsynced) -> None:
         # The log first: an entry must never outlive its record.
         self._sync_log()
-        if len(unsynced.files) > _SYNC_ONE_BY_ONE:
-            self._disk.sync_all(self._files.root)
+        if self._sync_everything or len(unsynced.files) > _SYNC_ONE_BY_ONE:
+            self._disk.sync_all(self._settings.store_path_root_dir)
+            self._sync_everything = False
         else:
             for path in unsynced.files:
                 self._sync_file(path)

@@ -70,7 +70,6 @@ class RecoveryReport:
     rebuilt_queues: int = 0  # queues made anew from the whole log
     problems: list[str] = field(default_factory=list)  # everything odd, in words
     table: QueueTable | None = None
-    dirty_queues: list[ConsumeQueue] = field(default_factory=list)
 
 
 def recover(
@@ -126,7 +125,7 @@ class _Recovery:
     def run(self) -> RecoveryReport:
         report, log = self.report, self.log
         self._note(*log.load())
-        self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"))
+        self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"), clean=report.clean)
         if self.table is None:
             start, mark = self._begin_without_table()
         else:

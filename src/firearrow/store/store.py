@@ -147,7 +147,7 @@ class MessageStore:
             raise
         self._reader.confirm_offset = end
         self._confirmed_ms = report.last_store_ms or self._checkpoint.physic_msg_ms
-        self._dispatcher.begin(end, self._confirmed_ms, report.table, report.dirty_queues, self._now_ms())
+        self._dispatcher.begin(end, self._confirmed_ms, report.table, clean=report.clean, now_ms=self._now_ms())
         self._retention.begin(self._now_ms())
         self._opened = True
         return report
