@@ -24,11 +24,14 @@ from typing import NamedTuple
 
 import orjson
 
+from firearrow.broker.dedup import Dedup, First
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.placing import Arrival
+from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stored_flags
 from firearrow.broker.refused import Refused
 from firearrow.broker.retry import redirect
 from firearrow.net.server import Connection
+from firearrow.store.commitlog import BatchMessage
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.wire import batch, properties
 from firearrow.wire.bodies import TopicConfig
@@ -41,9 +44,14 @@ from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
 
 PERM_WRITE = 2
 MAX_PROPERTIES = 32767
-STORED_FLAGS = 0x70F  # what a client may say in sysFlag: compression and its type, multi tags, transaction. The rest is ours
 
+_NOT_PLAIN = ~PLAIN_FLAGS
 _LENGTHS = struct.Struct(">II")
+
+
+def _waits(raw: bytes) -> bool:
+    """Whether the producer wants to wait until the message is as durable as the settings ask for (WAIT; true if not said)."""
+    return properties.find(raw, b"WAIT") != b"false"
 
 
 class Reply(NamedTuple):
@@ -78,6 +86,8 @@ class Sends:
     def __init__(self, parts: BrokerParts) -> None:
         self.replies: list[Reply] = []  # of this round: leave when what they speak of is durable
         self.early_replies: list[Reply] = []  # of messages sent with WAIT=false: leave when it is written
+        self.dedup = Dedup(parts.settings, parts.store)
+        self._watch_keys = self.dedup.keys is not None
         self._parts = parts
         self._store = parts.store
         self._targets: dict[str, SendTarget] = {}
@@ -100,9 +110,11 @@ class Sends:
         self._unique_keys = UniqueKeys(ip, os.getpid())
         self._msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
 
-    def forget(self, topic: str) -> None:
+    def forget(self, topic: str, *, deleted: bool = False) -> None:
         """The topic was changed or deleted: judge it anew at the next send."""
         self._targets.pop(topic, None)
+        if deleted:
+            self.dedup.forget(topic)
 
     def send(self, conn: Connection, request: Command, now_ms: int) -> None:
         """Appends what the request carries and keeps its reply. Raises Refused or HeaderError, and then nothing was appended."""
@@ -149,7 +161,15 @@ class Sends:
                 f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
                 "send fewer or shorter ones",
             )
-        sys_flag = header.sys_flag & STORED_FLAGS
+        sys_flag = header.sys_flag
+        if sys_flag & _NOT_PLAIN:
+            sys_flag = stored_flags(sys_flag)
+        claim = None
+        if SUSPICIOUS in raw or self._watch_keys:
+            claim = self.dedup.claim(queue, check(raw), unique_key, now_ms)
+            if claim is not None and claim.first is not None:
+                self._answer_again(conn, request, raw, claim.first)
+                return
         stored_in, more = queue, None
         if b"DEL" in raw or b"TRAN_MSG\x01" in raw:  # as placing.may_be_placed, without the call
             arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
@@ -172,14 +192,15 @@ class Sends:
         )
         target.put.nums += 1
         target.put.size += len(body)
+        if claim is not None:
+            self.dedup.stored(claim, queue.queue_id, queue_offset, offset, unique_key, now_ms)
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
-        reply = Reply(conn, request, data)
-        if b"WAIT\x01false\x02" in raw:
-            self.early_replies.append(reply)
+        if b"WAIT\x01false\x02" in raw and not _waits(raw):
+            self.early_replies.append(Reply(conn, request, data))
         else:
-            self.replies.append(reply)
+            self.replies.append(Reply(conn, request, data))
 
     def _send_batch(
         self,
@@ -200,31 +221,87 @@ class Sends:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {header.topic}; send single messages"
             )
+        raw = header.properties.encode()
+        if header.sys_flag & _NOT_PLAIN:
+            header.sys_flag = stored_flags(header.sys_flag)
         messages = [(flag, body, raw, tags_code_of(raw)) for flag, body, raw in batch.split(request.body)]
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
-        queue_offset = queue.next_offset
+        queue_id, queue_offset = queue.queue_id, queue.next_offset
+        if self._watch_keys or b"__PRODUCER_" in request.body:
+            results = self._append_once(conn, header, target, queue, messages, now_ms)
+            queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
+            offsets = [result.physical_offset for result in results]
+        else:
+            offsets = self._append_batch(conn, header, target, queue, messages, now_ms)
+            target.put.size += len(request.body)
+        if request.flag & 2:
+            return
+        unique_key = properties.find(raw, b"UNIQ_KEY") or b""
+        msg_ids = b",".join([self._msg_id % offset for offset in offsets])
+        reply = Reply(conn, request, self._success(request, queue_id, queue_offset, msg_ids, unique_key))
+        (self.replies if _waits(raw) else self.early_replies).append(reply)
+
+    def _append_batch(
+        self,
+        conn: Connection,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        messages: list[BatchMessage],
+        now_ms: int,
+    ) -> list[int]:
         offsets = self._store.append_batch(
             queue,
             messages,
-            sys_flag=header.sys_flag & STORED_FLAGS,
+            sys_flag=header.sys_flag,
             born_ms=header.born_timestamp,
             born_host=conn.peer_host,
             store_ms=now_ms,
             reconsume_times=header.reconsume_times,
         )
         target.put.nums += len(messages)
-        target.put.size += len(request.body)
+        return offsets
+
+    def _append_once(
+        self,
+        conn: Connection,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        messages: list[BatchMessage],
+        now_ms: int,
+    ) -> list[First]:
+        """The results of all messages of a batch; those that were stored before are not stored again."""
+        keys = [properties.find(raw, b"UNIQ_KEY") or b"" for _, _, raw, _ in messages]
+        sequences = [check(raw) for _, _, raw, _ in messages]
+        numbered = [sequence for sequence in sequences if sequence is not None]
+        if len(set(numbered)) < len(numbered):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is illegal: it has the same __PRODUCER_SEQ twice")
+        claims = [self.dedup.claim(queue, sequence, key, now_ms) for sequence, key in zip(sequences, keys, strict=True)]
+        new = [message for message, claim in zip(messages, claims, strict=True) if claim is None or claim.first is None]
+        queue_offset = queue.next_offset
+        offsets = iter(self._append_batch(conn, header, target, queue, new, now_ms))
+        target.put.size += sum(len(body) for _, body, _, _ in new)
+        results = []
+        for claim, key in zip(claims, keys, strict=True):
+            if claim is not None and claim.first is not None:
+                results.append(claim.first)
+                continue
+            result = First(queue.queue_id, queue_offset, next(offsets), key, now_ms)
+            queue_offset += 1
+            if claim is not None:
+                self.dedup.stored(claim, *result)
+            results.append(result)
+        return results
+
+    def _answer_again(self, conn: Connection, request: Command, raw: bytes, first: First) -> None:
+        """A send that was stored before: the same answer, when what it speaks of is durable."""
         if request.flag & 2:
             return
-        raw = header.properties.encode()
-        unique_key = properties.find(raw, b"UNIQ_KEY") or b""
-        msg_ids = b",".join([self._msg_id % offset for offset in offsets])
-        reply = Reply(conn, request, self._success(request, queue.queue_id, queue_offset, msg_ids, unique_key))
-        if b"WAIT\x01false" in raw:
-            self.early_replies.append(reply)
-        else:
-            self.replies.append(reply)
+        msg_id = self._msg_id % first.physical_offset
+        data = self._success(request, first.queue_id, first.queue_offset, msg_id, first.unique_key)
+        (self.replies if _waits(raw) else self.early_replies).append(Reply(conn, request, data))
 
     def _success(
         self,

@@ -22,6 +22,7 @@ from typing import Any
 from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, reply, retry
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
+from firearrow.broker.dedup_file import DedupFile
 from firearrow.broker.delay import DelayService, parse_levels
 from firearrow.broker.dispatch import Dispatch
 from firearrow.broker.flow import Flow
@@ -127,6 +128,8 @@ class Broker:
         self._save_offsets_later()
         self._note_delay_offsets(self._now_ms())
         self._save_delay_offsets()
+        self._dedup_file.note()
+        self._dedup_file.save()
         self.parts.store.close()
 
     @property
@@ -179,6 +182,8 @@ class Broker:
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)
         sends = Sends(parts)
+        self._dedup_file = DedupFile(sends.dedup, store, config)
+        self._dedup_file.load(now)
         self._rounds = Rounds(
             store,
             sends,
@@ -200,7 +205,7 @@ class Broker:
         )
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)
-        parts.topics.listeners.append(lambda topic, changed: sends.forget(topic))
+        parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
         store.on_min_moved = self._min_moved
         store.start(
             lambda offset: _from_thread(loop, self._rounds.flushed, offset),
@@ -250,6 +255,7 @@ class Broker:
             self._next_delay_ms = now + DELAY_SAVE_MS
             self._note_delay_offsets(now)
         self._save_delay_offsets()
+        self._dedup_file.tick(now)
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
             clients.expire(parts, now)

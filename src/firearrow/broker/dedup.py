@@ -1,0 +1,306 @@
+"""Sends that come twice are stored once.
+
+A producer whose answer was lost sends again, and cannot know that the first send was stored. There are two ways to tell a repeat:
+
+**Idempotent producers.** A message says who sends it, `__PRODUCER_ID` (up to 128 bytes), and its number, `__PRODUCER_SEQ` (0 to
+2^63 - 1). The broker stores each number once for every pair of producer and queue. A repeat is answered with the first result:
+queue, queue offset, message ids. Numbers need not follow each other and may come in any order, since several sends may be under
+way at once. A producer counts up, for each queue or for all together, and takes a new id when it does not know where it was.
+
+**Unique keys.** For clients that know nothing of that: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that comes again on its
+topic within so many milliseconds is a repeat. Clients keep the key when they send again, though perhaps to another queue.
+
+Both hold for single messages and for those of a batch, for delayed messages and half messages (the first result is then that of
+the record that waits). Neither holds for retry and dead letter topics: a consumer sends a message there as often as it fails,
+with its old properties. Whoever passes consumed messages on with their properties should leave those of the producer out.
+
+What is remembered
+- of a pair: its last `idempotentProducerWindow` numbers (at least). An older one that is not among them may have been stored or
+  not: it is refused with 13.
+- `idempotentProducerMaxNum` pairs; the one unused for longest is forgotten first, and its numbers would be stored again.
+- `deduplicateUniqKeyMaxNum` keys at most, of those the newest.
+
+All of it is a function of the log: dedup_file.py makes it again at the start.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from typing import NamedTuple
+
+from firearrow.broker.property_rules import producer_sequence
+from firearrow.broker.refused import Refused
+from firearrow.broker.settings import BrokerSettings
+from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.store import MessageStore
+from firearrow.wire import properties
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
+
+_NOT_HERE = (RETRY_PREFIX, DLQ_PREFIX)
+_WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))
+_FRESH_LOOK = 1_024  # fresh results between two looks for those that are readable in the log by now
+
+
+class First(NamedTuple):
+    """The result of a send, as it was answered the first time."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_key: bytes
+    store_ms: int
+
+
+class Claim(NamedTuple):
+    """A message that is about to be stored. `first` is set when it is a repeat: then it must not be."""
+
+    first: First | None
+    window: ProducerWindow | None
+    sequence: int
+    key: bytes | None  # under which it is remembered, if unique keys are
+
+
+class Dedup:
+    def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
+        self.producers = Producers(settings.idempotent_producer_max_num, settings.idempotent_producer_window)
+        self.keys: UniqueKeyWindow | None = None
+        if settings.deduplicate_uniq_key_window_ms:
+            self.keys = UniqueKeyWindow(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
+        self._store = store
+        self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
+        self._next_look = _FRESH_LOOK
+
+    def claim(self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int) -> Claim | None:
+        """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
+        if queue.topic.startswith(_NOT_HERE):
+            return None
+        window, number, key = None, 0, None
+        if sequence is not None:
+            producer, number = sequence
+            window = self.producers.window(producer, queue.topic, queue.queue_id)
+            at = window.find(number)
+            if at is not None:
+                return Claim(self._first_of(window, at, queue.queue_id, unique_key), window, number, None)
+        if self.keys is not None and unique_key:
+            key = _key(queue.topic, unique_key)
+            offset = self.keys.find(key, now_ms)
+            first = None if offset is None else self._read(offset)
+            if first is not None and now_ms - first.store_ms <= self.keys.window_ms:
+                return Claim(first, None, 0, None)
+        return None if window is None and key is None else Claim(None, window, number, key)
+
+    def stored(
+        self, claim: Claim, queue_id: int, queue_offset: int, physical_offset: int, unique_key: bytes, now_ms: int
+    ) -> None:
+        """What was claimed has its place in the log now."""
+        self._fresh[physical_offset] = First(queue_id, queue_offset, physical_offset, unique_key, now_ms)
+        if len(self._fresh) >= self._next_look:
+            readable = self._store.confirm_offset
+            self._fresh = {offset: first for offset, first in self._fresh.items() if offset >= readable}
+            self._next_look = 2 * len(self._fresh) + _FRESH_LOOK
+        if claim.window is not None:
+            claim.window.add(claim.sequence, queue_offset, physical_offset)
+            self.producers.changes += 1
+        if claim.key is not None and self.keys is not None:
+            self.keys.add(claim.key, physical_offset, now_ms)
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: one of the same name starts from nothing."""
+        self.producers.forget(topic)
+        if self.keys is not None:
+            self.keys.forget(_key(topic, b""))
+
+    def replay(self, record: Record) -> None:
+        """A record of the log, in its order: what its send had left here."""
+        known = properties.find
+        topic, queue_id = record.topic, record.queue_id
+        waiting = topic in _WAITING_TOPICS
+        if waiting:
+            topic = (known(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+            number = known(record.properties, b"REAL_QID") or b"0"
+            queue_id = int(number) if number.isdigit() else 0
+        if not topic or topic.startswith(_NOT_HERE) or not self._in_its_queue(record):
+            return
+        try:
+            sequence = producer_sequence(record.properties)
+        except Refused:  # written by a broker that does not know these properties
+            sequence = None
+        if sequence is not None:
+            window = self.producers.window(sequence[0], topic, queue_id)
+            if not window.knows(sequence[1]):
+                window.add(sequence[1], record.queue_offset, record.physical_offset)
+        if self.keys is None:
+            return
+        # What the broker stored a second time, when it was due or committed, was not sent a second time.
+        again = record.sys_flag & TRANSACTION_COMMIT or known(record.properties, b"REAL_TOPIC") is not None
+        unique_key = known(record.properties, b"UNIQ_KEY")
+        if unique_key is not None and (waiting or not again):
+            self.keys.replay(_key(topic, unique_key), record.physical_offset, record.store_timestamp)
+
+    def _first_of(self, window: ProducerWindow, at: int, queue_id: int, own_key: bytes) -> First:
+        queue_offset, physical_offset = window.queue_offsets[at], window.physical_offsets[at]
+        found = self._read(physical_offset)
+        unique_key = own_key if found is None else found.unique_key
+        return First(queue_id, queue_offset, physical_offset, unique_key, 0)
+
+    def _read(self, physical_offset: int) -> First | None:
+        """The result of what is stored there; None when the log has it no longer."""
+        fresh = self._fresh.get(physical_offset)
+        if fresh is not None:
+            return fresh
+        raw = self._store.read_record(physical_offset)
+        if raw is None:
+            return None
+        try:
+            record = decode(raw)
+        except ProtocolError:
+            return None
+        queue_id = record.queue_id
+        if record.topic in _WAITING_TOPICS:
+            real = properties.find(record.properties, b"REAL_QID") or b"0"
+            queue_id = int(real) if real.isdigit() else 0
+        unique_key = properties.find(record.properties, b"UNIQ_KEY") or b""
+        return First(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp)
+
+    def _in_its_queue(self, record: Record) -> bool:
+        """False for a record of a topic that was deleted, and perhaps made anew, after it was stored."""
+        queue = self._store.find_queue(record.topic, record.queue_id)
+        if queue is None or not queue.min_offset <= record.queue_offset < queue.max_offset:
+            return False
+        entry = queue.entry(record.queue_offset)
+        return entry is not None and entry[0] == record.physical_offset
+
+
+class Producers:
+    """The windows of all pairs, those used last at the end."""
+
+    def __init__(self, max_num: int, window_size: int) -> None:
+        self.changes = 0  # counts up: whoever saves the windows sees whether there is anything to save
+        self._max_num = max_num
+        self._window_size = window_size
+        self._windows: OrderedDict[tuple[str, str, int], ProducerWindow] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def window(self, producer: str, topic: str, queue_id: int) -> ProducerWindow:
+        key = (producer, topic, queue_id)
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = ProducerWindow(self._window_size)
+            if len(self._windows) > self._max_num:
+                self._windows.popitem(last=False)
+        else:
+            self._windows.move_to_end(key)
+        return window
+
+    def items(self) -> list[tuple[tuple[str, str, int], ProducerWindow]]:
+        return list(self._windows.items())
+
+    def put(self, producer: str, topic: str, queue_id: int, window: ProducerWindow) -> None:
+        self._windows[producer, topic, queue_id] = window
+
+    def forget(self, topic: str) -> None:
+        for key in [key for key in self._windows if key[1] == topic]:
+            del self._windows[key]
+            self.changes += 1
+
+
+class ProducerWindow:
+    """The last numbers of one producer in one queue, in the order they were stored, and where they are.
+
+    `floor` is the highest number that was forgotten: of what is not above it and not remembered nobody can tell.
+    """
+
+    __slots__ = ("floor", "highest", "physical_offsets", "queue_offsets", "sequences", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.floor = -1
+        self.highest = -1
+        self.sequences = array("q")
+        self.queue_offsets = array("q")
+        self.physical_offsets = array("q")
+
+    def find(self, sequence: int) -> int | None:
+        """Its place in the arrays; None if it is new. Refuses what is too old to tell."""
+        if sequence > self.highest:
+            return None
+        try:
+            return self.sequences.index(sequence)
+        except ValueError:
+            if sequence > self.floor:
+                return None
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: __PRODUCER_SEQ {sequence} is older than the last {len(self.sequences)} of this producer in "
+            f"this queue (the highest is {self.highest}), and may have been stored before; send it under a new number",
+        )
+
+    def knows(self, sequence: int) -> bool:
+        return sequence <= self.highest and (sequence <= self.floor or sequence in self.sequences)
+
+    def add(self, sequence: int, queue_offset: int, physical_offset: int) -> None:
+        self.sequences.append(sequence)
+        self.queue_offsets.append(queue_offset)
+        self.physical_offsets.append(physical_offset)
+        if sequence > self.highest:
+            self.highest = sequence
+        surplus = self.size // 8 + 1  # forgotten together: moving the arrays for each one would cost more than the send
+        if len(self.sequences) >= self.size + surplus:
+            self.floor = max(self.floor, *self.sequences[:surplus])
+            del self.sequences[:surplus], self.queue_offsets[:surplus], self.physical_offsets[:surplus]
+
+
+class UniqueKeyWindow:
+    """Where the keys of the last milliseconds are.
+
+    There are two generations; the older is dropped as a whole when the younger is as old as the window.
+    """
+
+    def __init__(self, window_ms: int, max_num: int) -> None:
+        self.window_ms = window_ms
+        self._half = max(1, max_num // 2)
+        self._young: dict[bytes, int] = {}
+        self._old: dict[bytes, int] = {}
+        self._since_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def find(self, key: bytes, now_ms: int) -> int | None:
+        """The physical offset of the message; it may be older than the window."""
+        self._turn(now_ms)
+        offset = self._young.get(key)
+        return self._old.get(key) if offset is None else offset
+
+    def add(self, key: bytes, physical_offset: int, now_ms: int) -> None:
+        self._young[key] = physical_offset
+        if len(self._young) >= self._half:
+            self._next_generation(now_ms)
+
+    def replay(self, key: bytes, physical_offset: int, store_ms: int) -> None:
+        if self.find(key, store_ms) is None:
+            self.add(key, physical_offset, store_ms)
+
+    def forget(self, prefix: bytes) -> None:
+        for generation in (self._young, self._old):
+            for key in [key for key in generation if key.startswith(prefix)]:
+                del generation[key]
+
+    def _turn(self, now_ms: int) -> None:
+        if now_ms - self._since_ms > self.window_ms:
+            if now_ms - self._since_ms > 2 * self.window_ms:
+                self._young = {}
+            self._next_generation(now_ms)
+
+    def _next_generation(self, now_ms: int) -> None:
+        self._old, self._young, self._since_ms = self._young, {}, now_ms
+
+
+def _key(topic: str, unique_key: bytes) -> bytes:
+    return b"%b\0%b" % (topic.encode(), unique_key)
