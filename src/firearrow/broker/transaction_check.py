@@ -130,9 +130,9 @@ class TransactionChecks:
             return True
         immunity_ms = half.immunity_ms(settings.transaction_time_out)
         if immunity_ms is None:
-            if 0 <= age_ms < settings.transaction_time_out:
+            if 0 <= age_ms <= settings.transaction_time_out:
                 return False
-        elif age_ms < immunity_ms:
+        elif age_ms <= immunity_ms:
             self._copy(half, 0, now_ms)
             return True
         self._copy(half, half.check_times + 1, now_ms)
