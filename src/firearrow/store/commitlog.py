@@ -49,7 +49,8 @@ NOT_DISPATCHED = 0x4
 _NEEDS_CARE = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 
 _OPEN_SEGMENTS = 64
-_ZERO_WINDOW = 32 * 1024 * 1024
+_ZERO_WINDOW = 16 * 1024 * 1024
+_ZERO_STEP = 4 * 1024 * 1024
 _pack_head = HEAD.pack
 _pack_entry = ENTRY.pack
 _HEAD_START = Struct(">iiiiiqqiq")
@@ -426,7 +427,7 @@ class CommitLog:
         if active is None or not self._sync_flush or active.zeroed_to >= active.size:
             return None
         position = self.next_offset - active.base
-        return (active, position + _ZERO_WINDOW) if active.zeroed_to - position < _ZERO_WINDOW // 2 else None
+        return (active, position + _ZERO_WINDOW) if active.zeroed_to - position < _ZERO_WINDOW - _ZERO_STEP else None
 
     def drop_oldest(self, count: int) -> int:
         """Takes the oldest segments out of the log; returns its new start. Their files are the caller's business."""

@@ -79,17 +79,15 @@ class Segment:
     def write_zeros(self, upto: int) -> None:
         """Housekeeper: writes zeros up to this position and makes them durable."""
         upto = min(upto, self.size)
-        wrote = False
         while True:
             with self._lock:
                 start = self.zeroed_to
                 length = min(_ZERO_CHUNK, upto - start)
                 if length <= 0:
-                    break
+                    return
                 self.file.pwrite(_ZEROS[:length], start)
                 self.zeroed_to = start + length
-            wrote = True
-        if wrote:
+            # After every chunk: a sync of records that comes now has to write these zeros too, and somebody waits for it.
             self.file.fdatasync()
 
     def close(self) -> None:
