@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.wire import properties
+from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.ids import host_bytes, offset_msg_id
 from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, run, send_header
@@ -180,6 +180,13 @@ def test_where_a_pull_goes_on(tmp_path: Path, offset: int, code: int, next_begin
         ({"i": "a\x01" + "v" * 32_767 + "\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "32767"),
         ({"m": "true"}, b"not a batch", ResponseCode.MESSAGE_ILLEGAL, ""),
         ({"b": "%RETRY%nobody", "m": "true"}, b"", ResponseCode.MESSAGE_ILLEGAL, "retry topic"),
+        ({"f": "128"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+        ({"f": "192", "i": "INNER_NUM\x012"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+        ({"f": "128", "m": "true"}, batch.join([(0, b"x", b"")]), ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
+        ({"i": "INNER_NUM\x012"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "INNER_NUM"),
+        ({"i": "a\x01b\x02INNER_BASE\x017\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "INNER_BASE"),
+        ({"i": "TIMER_DEL_UNIQKEY\x01Orders+U\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "RECALL_MESSAGE"),
+        ({"i": "__PRODUCER_ID\x01p\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "__PRODUCER_SEQ"),
     ],
 )
 def test_what_is_refused_and_why(tmp_path: Path, change: dict[str, str], body: bytes, code: int, says: str) -> None:
@@ -195,6 +202,70 @@ def test_what_is_refused_and_why(tmp_path: Path, change: dict[str, str], body: b
             assert says in (answer.remark or "")
             assert running.parts.store.max_offset == end
             assert (await c.send("Orders", b"1")).code == ResponseCode.SUCCESS  # the connection goes on
+
+    run(story())
+
+
+CONSUMED = {
+    "WAIT": "true", "DELAY": "0", "KEYS": "k", "TAGS": "t", "UNIQ_KEY": "U", "PGROUP": "P", "TRAN_MSG": "false",
+    "__transactionId__": "U", "TRANSACTION_CHECK_TIMES": "3", "TRAN_PREPARED_QUEUE_OFFSET": "7", "REAL_TOPIC": "Other",
+    "REAL_QID": "3", "RETRY_TOPIC": "Other", "ORIGIN_MESSAGE_ID": "O", "RECONSUME_TIME": "2", "MAX_RECONSUME_TIMES": "16",
+    "MIN_OFFSET": "0", "MAX_OFFSET": "9", "CONSUME_START_TIME": "1", "DLQ_ORIGIN_TOPIC": "Other", "DLQ_ORIGIN_MESSAGE_ID": "U",
+    "CORRELATION_ID": "c", "REPLY_TO_CLIENT": "me", "TTL": "3000", "PUSH_REPLY_TIME": "1", "MSG_TYPE": "reply",
+    "ARRIVE_TIME": "2", "TIMER_OUT_MS": "1", "TIMER_ENQUEUE_MS": "1", "TIMER_DEQUEUE_MS": "1", "TIMER_ROLL_TIMES": "1", "BUYER_ID": "b",
+    "TRANSFER_FLAG": "f", "INNER_MULTI_DISPATCH": "%LMQ%x", "INNER_MULTI_QUEUE_OFFSET": "0", "1ST_POP_TIME": "1",
+    "__SHARDINGKEY": "s", "__BORNHOST": "10.0.0.1", "BORN_TIMESTAMP": "1", "__STARTDELIVERTIME": "1", "INSTANCE_ID": "i",
+}  # fmt: skip
+
+
+def test_a_consumed_message_may_be_sent_on_with_everything_it_carries(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            assert (await c.send("Orders", b"x", **CONSUMED)).code == ResponseCode.SUCCESS
+            (record,) = records(await c.pull("Orders", 0))
+            assert properties.parse(record.properties).items() >= CONSUMED.items()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"), [(0x4, 0), (0xC, 0), (0x70B, 0x70B), (0x8, 0x8), (0x70, 0), (0x41, 1), (2**31 - 1 - 0x80, 0x703)]
+)
+def test_flags_that_are_not_a_clients_to_set_are_taken_out_and_the_message_is_seen(
+    tmp_path: Path, said: int, stored: int
+) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            header = send_header("Orders", 0, "") | {"f": str(said)}
+            assert (await c.call(RequestCode.SEND_MESSAGE_V2, header, b"x")).code == ResponseCode.SUCCESS
+            header |= {"m": "true"}
+            assert (
+                await c.call(RequestCode.SEND_BATCH_MESSAGE, header, batch.join([(0, b"y", b"")]))
+            ).code == ResponseCode.SUCCESS
+            assert [record.sys_flag for record in records(await c.pull("Orders", 0))] == [stored, stored]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("names", "waits"), [({}, True), ({"WAIT": "true"}, True), ({"WAIT": "false"}, False), ({"MUST_WAIT": "false"}, True)]
+)
+def test_who_does_not_want_to_wait_for_the_disk_says_wait_false(tmp_path: Path, names: dict[str, str], waits: bool) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as c:
+            flushed = running._rounds.flushed
+            held: list[int] = []
+            running._rounds.flushed = held.append  # type: ignore[method-assign]  # a disk that takes its time
+            raw = properties.encode(names)
+            calls = [c.send("Orders", b"x", **names)]
+            header = send_header("Orders", 0, raw.decode(), batch="true")
+            calls.append(c.call(RequestCode.SEND_BATCH_MESSAGE, header, batch.join([(0, b"y", b"")])))
+            answers = [asyncio.ensure_future(call) for call in calls]
+            await c.pull("Orders", 0)  # answered when the sends are served
+            await c.pull("Orders", 0)  # and this one when they are written
+            assert [answer.done() for answer in answers] == [not waits, not waits]
+            flushed(running.parts.store.max_offset)
+            assert [answer.code for answer in await asyncio.gather(*answers)] == [ResponseCode.SUCCESS] * 2
 
     run(story())
 
