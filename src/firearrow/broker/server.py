@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, reply, retry
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
 from firearrow.broker.dedup_file import DedupFile
@@ -40,11 +40,13 @@ from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import BrokerStats
+from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
 from firearrow.broker.transaction import Transactions
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Listener, bind_pair, serve
 from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
 from firearrow.store.store import MessageStore, MovedMin
 from firearrow.wire import fastjson
@@ -98,7 +100,7 @@ class Broker:
             report = store.open()
             log.info("store %s opened: %s", self.store_settings.store_path_root_dir, report)
             try:
-                self._assemble(store)
+                self._assemble(store, clean=report.clean)
                 for sock in sockets:
                     self._listeners.append(await serve(self._dispatch, sock=sock, idle_timeout_ms=self._idle_timeout_ms))
             except BaseException:
@@ -126,10 +128,13 @@ class Broker:
         for listener in self._listeners:
             await listener.close()
         self._save_offsets_later()
+        with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
+            self.parts.store.flush()
         self._note_delay_offsets(self._now_ms())
         self._save_delay_offsets()
         self._dedup_file.note()
         self._dedup_file.save()
+        self._timers.close(self._now_ms())
         self.parts.store.close()
 
     @property
@@ -143,7 +148,7 @@ class Broker:
 
     # Putting together.
 
-    def _assemble(self, store: MessageStore) -> None:
+    def _assemble(self, store: MessageStore, *, clean: bool) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
         stats, placing = BrokerStats(settings.broker_cluster_name, now), Placing()
         inner = InnerMessages(store, stats, placing, lambda: self._dispatch.open_round())
@@ -177,6 +182,8 @@ class Broker:
         self._delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
         self._delay.load(config.load("delayOffset.json"))
         placing.places.append(self._delay.place)
+        self._timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
+        placing.places.append(self._timers.place)
         self._transactions = Transactions(parts, now)
         placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
         self._held = HeldPulls()
@@ -262,15 +269,16 @@ class Broker:
             parts.locks.tick(now)
 
     def _deliver_due(self) -> None:
-        """Delayed messages go out. What is due before the next tick gets a timer of its own."""
+        """Delayed and timer messages go out. What is due before the next tick gets a timer of its own."""
         loop, now = asyncio.get_running_loop(), self._now_ms()
         if self._due_timer is not None:
             self._due_timer.cancel()
             self._due_timer = None
-        if self._delay.tick(now):
+        if self._delay.tick(now) | self._timers.tick(now):
             self._due_timer = loop.call_later(0, self._deliver_due)
             return
-        due_ms = self._delay.next_due_ms()
+        waiting = [due_ms for due_ms in (self._delay.next_due_ms(), self._timers.next_due_ms()) if due_ms is not None]
+        due_ms = min(waiting, default=None)
         if due_ms is not None and due_ms - now < TICK_S * 1000:
             self._due_timer = loop.call_later(max(due_ms - now, 1) / 1000, self._deliver_due)
 
@@ -311,7 +319,7 @@ class Broker:
 
 def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    for module in (admin, assignment, clients, locks, offsets, query, reply, retry):
+    for module in (admin, assignment, clients, locks, offsets, query, recall, reply, retry):
         for code, handler in module.handlers(parts).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler

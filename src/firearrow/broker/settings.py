@@ -1,8 +1,8 @@
 """The broker's settings, under the names and with the defaults of Apache RocketMQ's broker.properties.
 
-Two defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), and SQL92
-filters are on (`enablePropertyFilter`). Settings marked `runtime` may be changed while the broker runs (request 25, mqadmin
-updateBrokerConfig); identity, addresses and paths never.
+Three defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), SQL92 filters
+are on (`enablePropertyFilter`), and timer messages can be recalled (`recallMessageEnable`). Settings marked `runtime` may be
+changed while the broker runs (request 25, mqadmin updateBrokerConfig); identity, addresses and paths never.
 
 Keys that only size thread pools or tune mapped files are accepted and mean nothing here.
 """
@@ -76,6 +76,24 @@ class BrokerSettings:
     trace_on: bool = setting(True, "written into every message as TRACE_ON", runtime=True)
     message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels: numbers with s, m, h or d")
     default_message_request_mode: str = setting("PULL", "what 400 answers for groups without a mode", choices=("PULL",))
+
+    # Timer messages.
+    timer_wheel_enable: bool = setting(True, "accept and deliver timer messages")
+    timer_precision_ms: int = setting(
+        1_000, "ms between the slots of the timer wheel; another value begins when no message waits", low=100, high=60_000
+    )
+    timer_roll_window_slot: int = setting(
+        172_800, "slots that a message may be ahead; beyond, it is stored again on its way", low=2, high=604_740
+    )
+    timer_max_delay_sec: int = setting(259_200, "s that a message may be sent ahead at most", low=1, high=315_360_000)
+    timer_congest_num_each_slot: int = setting(
+        2_147_483_647, "messages that may wait for the same moment", low=1, high=2_147_483_647, runtime=True
+    )
+    mapped_file_size_timer_log: int = setting(104_857_600, "bytes of a timer-log file", low=4_096, high=2_147_483_647)
+    timer_flush_interval_ms: int = setting(
+        1_000, "ms between writes of the wheel and its checkpoint", low=10, high=60_000, runtime=True
+    )
+    recall_message_enable: bool = setting(True, "timer messages that wait may be recalled", runtime=True)
 
     # Transactions.
     reject_transaction_message: bool = setting(False, "refuse half messages", runtime=True)

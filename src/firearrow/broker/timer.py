@@ -1,0 +1,462 @@
+"""Timer messages: to be delivered at any moment, up to `timerMaxDelaySec` ahead.
+
+A producer asks with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS (looked for in this order). The message waits in
+rmq_sys_wheel_timer; from there it is entered into the timer log and the wheel, which know what is due when.
+
+    send --place--> rmq_sys_wheel_timer --enter--> timer log + slot of the wheel --due--> its REAL_TOPIC and REAL_QID
+                            ^                                  |
+                            +----------- rolled on ------------+   further ahead than `timerRollWindowSlot` slots
+
+The wheel's slots are `timerPrecisionMs` apart. A message wanted at time D has the slot T = the last multiple of the precision
+before D. When T comes, the slot is opened and its messages are read; each is delivered when its own D is reached, or at
+T + precision where D is not known any more. It gets two properties then: TIMER_ENQUEUE_MS, when it was entered, and
+TIMER_DEQUEUE_MS, now.
+
+A message is recalled by another one, a marker (TIMER_DEL_UNIQKEY = topic+key, recall.py), that is entered into the same slot.
+
+Invariants
+- Nothing is delivered before the moment it was sent for.
+- The slot at `read_time_ms` is open, those before it are delivered. The checkpoint says so only when the log is durable as far
+  as it ended then: after a crash a message may be delivered again, never left out, however long the broker was down.
+- Before a message is delivered, everything that had become visible in the queue a tick earlier is entered: a recall that was
+  acknowledged in time holds even if both are taken from the queue late.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+
+from firearrow.broker.inner import InnerMessage, InnerMessages
+from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.broker.refused import Refused
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.timer_records import TimerRecord, parse_long, read_timer_records
+from firearrow.broker.timer_slot import OpenSlot
+from firearrow.store.consumequeue import ENTRY, ConsumeQueue
+from firearrow.store.errors import StoreError
+from firearrow.store.store import MessageStore
+from firearrow.store.timercheck import TimerCheckpoint
+from firearrow.store.timerfiles import TimerFiles
+from firearrow.store.timerlog import DELETE, MAGIC, NONE, ROLL, TimerEntry
+from firearrow.wire import properties
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.javahash import hash_code, tags_code_of
+from firearrow.wire.names import RETRY_PREFIX, TIMER_TOPIC
+from firearrow.wire.properties import find
+from firearrow.wire.record import decode
+
+MAX_A_TICK = 1_000  # messages entered, and messages delivered, in one tick: the loop has others to serve
+_RUN = 256  # queue entries looked at together
+_RETRY_MS = 1_000  # after the disk refused
+_EXPIRE_MS = 30_000
+_HOUR_MS = 3_600_000
+_STAMPS_BYTES = 128  # kept free in the properties for what is added at the delivery
+_INT32 = 1 << 31
+# Name, unit in ms, since when; None: since it is sent.
+_ASKING: tuple[tuple[bytes, int, int | None], ...] = (
+    (b"TIMER_DELAY_SEC", 1000, None),
+    (b"TIMER_DELAY_MS", 1, None),
+    (b"TIMER_DELIVER_MS", 1, 0),
+)
+
+_topic_hash = lru_cache(maxsize=1024)(hash_code)
+
+
+class TimerService:
+    """`clean`: how the store was left, for files that an Apache broker wrote."""
+
+    def __init__(self, settings: BrokerSettings, store: MessageStore, inner: InnerMessages, *, clean: bool, now_ms: int) -> None:
+        self._settings = settings
+        self._store = store
+        self._inner = inner
+        self._files = files = TimerFiles(
+            store.disk,
+            store.settings.store_path_root_dir,
+            precision_ms=settings.timer_precision_ms,
+            segment_size=settings.mapped_file_size_timer_log,
+        )
+        self._slot: OpenSlot | None = None
+        self._barrier = 0  # nothing is delivered until the queue is entered up to here
+        self._changed = False  # since the last note
+        self._note: tuple[int, TimerCheckpoint] | None = None  # log offset that must be durable first, what is said then
+        self._saving = False
+        self._sync_failed = False
+        self._next_note_ms = self._next_expire_ms = self._retry_at_ms = 0
+        self._problem = ""
+        if settings.timer_wheel_enable:
+            files.open(clean=clean, now_ms=now_ms, queue_offset_of=self._queue_offset_of)
+            self._report()
+            queue = store.find_queue(TIMER_TOPIC, 0)
+            progress = files.progress
+            if queue is not None:
+                progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
+                self._barrier = queue.max_offset
+            if files.begun:
+                self._open_slot()
+
+    # Coming in.
+
+    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+        """Where a timer message waits; None if it is none, is half of a transaction, or its time has come already."""
+        raw = arrival.properties
+        if b"TIMER_DEL" not in raw or arrival.sys_flag & TRANSACTION_BITS == PREPARED:
+            return None
+        if find(raw, b"TIMER_OUT_MS") is not None:
+            return None  # it has been delivered by a timer once and is sent on as it was consumed
+        deliver_ms = _deliver_ms(raw, now_ms)
+        if deliver_ms is None:
+            return None
+        if not self._settings.timer_wheel_enable:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false; set it to true"
+            )
+        key = find(raw, b"TIMER_DEL_UNIQKEY")
+        if deliver_ms <= now_ms:
+            if key is None:
+                return None
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message to be recalled is due at {deliver_ms}, now it is {now_ms}: too late to recall it",
+            )
+        longest_ms = self._settings.timer_max_delay_sec * 1000
+        if deliver_ms - now_ms > longest_ms:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal, it is to be delivered at {deliver_ms}, in {deliver_ms - now_ms} ms, later than the max "
+                f"delay {longest_ms} ms; send it for an earlier time, or raise timerMaxDelaySec",
+            )
+        out_ms = self._files.wheel.floor(deliver_ms - 1)
+        self._check_congestion(out_ms)
+        if key is not None and self._slot is not None and out_ms <= self._slot.time_ms:
+            self._slot.recall(key.decode("utf-8", "replace"))  # its message may be delivered before the marker is entered
+        stored = _with(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
+        if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its properties take {len(stored)} bytes, the limit for a timer message is "
+                f"{properties.MAX_BYTES - _STAMPS_BYTES}; send fewer or shorter ones",
+            )
+        return Placement(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
+
+    def _reply(self, arrival: Arrival, out_ms: int) -> dict[str, str]:
+        if arrival.topic.startswith(RETRY_PREFIX) or not arrival.unique_key:
+            return {}
+        return {"recallHandle": recall_handle(arrival.topic, self._settings.broker_name, out_ms + 1, arrival.unique_key)}
+
+    def _check_congestion(self, out_ms: int) -> None:
+        limit = self._settings.timer_congest_num_each_slot
+        slot = self._files.wheel.get(out_ms) if limit < _INT32 - 1 else None
+        if slot is not None and slot.waiting >= limit:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control: {slot.waiting} messages wait for the same moment, "
+                f"timerCongestNumEachSlot is {limit}; send it for another time",
+            )
+
+    # Time.
+
+    def tick(self, now_ms: int) -> bool:
+        """Enters what has come and delivers what is due. True when there is more than one tick may do."""
+        if now_ms < self._retry_at_ms:
+            return False
+        try:
+            more = self._tick(now_ms)
+        except (OSError, StoreError) as error:
+            self._retry_at_ms = now_ms + _RETRY_MS
+            self._fail(f"timer messages wait: {error}")
+            return False
+        self._problem = ""
+        return more
+
+    def next_due_ms(self) -> int | None:
+        """When a tick will have something to deliver; None: nothing is known to be due before the next slots."""
+        slot, wheel = self._slot, self._files.wheel
+        if slot is None:
+            return None
+        next_slot_ms = slot.time_ms + wheel.precision_ms
+        if slot.next_due_ms is not None:
+            return slot.next_due_ms
+        return next_slot_ms if wheel.get(next_slot_ms) is not None else None
+
+    def _tick(self, now_ms: int) -> bool:
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        if queue is None or not self._settings.timer_wheel_enable:
+            return False
+        progress = self._files.progress
+        if self._files.log.pending:
+            self._files.log.write_out()
+        if progress.queue_offset < queue.max_offset:
+            self._enter(queue, now_ms)
+        if self._slot is None:
+            return False
+        more = False
+        if progress.queue_offset >= self._barrier and self._store.writable:
+            more = self._deliver_due(now_ms)
+            self._barrier = queue.max_offset
+        self._save(now_ms)
+        if now_ms >= self._next_expire_ms:
+            self._next_expire_ms = now_ms + _EXPIRE_MS
+            self._expire()
+        return more or (progress.queue_offset < queue.max_offset and self._store.writable)
+
+    # From the queue into the wheel.
+
+    def _enter(self, queue: ConsumeQueue, now_ms: int) -> None:
+        files, progress = self._files, self._files.progress
+        if not files.begun:
+            files.begin(now_ms)
+        if self._slot is None:
+            progress.read_time_ms = max(progress.read_time_ms, files.wheel.floor(now_ms))
+            self._open_slot()
+        left = MAX_A_TICK
+        progress.queue_offset = max(progress.queue_offset, queue.min_offset)
+        while left > 0 and progress.queue_offset < queue.max_offset:
+            entries = [*ENTRY.iter_unpack(queue.entries(progress.queue_offset, min(_RUN, left)))]
+            if not entries:  # a file of the queue is missing
+                progress.queue_offset = queue.max_offset
+                break
+            records = read_timer_records(self._store, [(offset, size) for offset, size, _ in entries])
+            for (offset, size, _), record in zip(entries, records, strict=True):
+                out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
+                if record is not None and out_ms is not None and not self._enter_one(record, out_ms, offset, size, now_ms):
+                    self._barrier = progress.queue_offset  # the wheel must turn first
+                    left = 0
+                    break
+                progress.queue_offset += 1
+                left -= 1
+        files.log.write_out()
+        self._changed = True
+
+    def _enter_one(self, record: TimerRecord, out_ms: int, offset: int, size: int, now_ms: int) -> bool:
+        """Enters a message into timer log and wheel; False when its slot still belongs to the round of the wheel before."""
+        files, progress, slot = self._files, self._files.progress, self._slot
+        assert slot is not None
+        if progress.queue_offset < progress.replay_to and out_ms < progress.replay_from_ms:
+            return True
+        log, wheel = files.log, files.wheel
+        written_ms = wheel.floor(now_ms)
+        magic = MAGIC
+        time_ms = wheel.floor(out_ms)
+        window_ms = self._roll_window_ms()
+        if time_ms - written_ms >= window_ms:
+            magic |= ROLL
+            far = time_ms - written_ms - window_ms >= window_ms // 3
+            time_ms = wheel.floor(written_ms + (window_ms if far else window_ms // 2))
+        time_ms = max(time_ms, slot.time_ms)
+        if time_ms - slot.time_ms >= wheel.span_ms:
+            return False
+        key = record.text(b"TIMER_DEL_UNIQKEY")
+        if key is not None:
+            magic |= DELETE
+        topic_hash = _topic_hash(record.text(b"REAL_TOPIC") or "")
+        before = wheel.get(time_ms)
+        previous = NONE if before is None else before.last
+        delayed_ms = _delayed_ms(time_ms, written_ms)
+        position = log.append(previous, magic, time_ms - delayed_ms, delayed_ms, offset, size, topic_hash)
+        wheel.add(time_ms, position, count=1 if key is None else -1)
+        if time_ms == slot.time_ms:
+            if key is not None and not magic & ROLL:
+                slot.recall(key)
+            slot.add(position)
+        return True
+
+    def _roll_window_ms(self) -> int:
+        """How far ahead a message is entered at most: its record must still be there when its slot comes."""
+        window_ms = self._settings.timer_roll_window_slot * self._files.wheel.precision_ms
+        kept_ms = self._store.settings.file_reserved_time * _HOUR_MS
+        return min(window_ms, max(kept_ms // 3 * 2, _HOUR_MS))
+
+    # From the wheel to the topics.
+
+    def _deliver_due(self, now_ms: int) -> bool:
+        """True when more is due than one tick may deliver."""
+        budget = MAX_A_TICK
+        while budget > 0:
+            slot = self._slot
+            assert slot is not None
+            before = budget
+            budget = slot.prepare(budget)
+            while budget > 0 and (taken := slot.take(now_ms)) is not None:
+                self._deliver(*taken, now_ms)
+                self._changed = True
+                budget -= 1
+            if slot.empty:
+                if now_ms < slot.time_ms + self._files.wheel.precision_ms:
+                    return False
+                self._advance(slot, now_ms)
+                budget -= 1
+            elif budget == before:
+                return False  # what is left is due later
+        return True
+
+    def _advance(self, slot: OpenSlot, now_ms: int) -> None:
+        """The open slot is done: the next one that has messages is opened, or the one of this moment."""
+        if slot.lost:
+            self._store.problems.append(f"timers: {slot.lost} messages due at {slot.time_ms} are gone from the commit log")
+        self._changed |= slot.used
+        wheel, progress = self._files.wheel, self._files.progress
+        this_ms, next_ms = wheel.floor(now_ms), slot.time_ms + wheel.precision_ms
+        used_ms = wheel.next_used(next_ms, this_ms) if next_ms < this_ms else None
+        progress.read_time_ms = this_ms if used_ms is None else used_ms
+        self._open_slot()
+
+    def _open_slot(self) -> None:
+        files = self._files
+        chain = files.wheel.get(files.progress.read_time_ms)
+        last = NONE if chain is None else chain.last
+        self._slot = OpenSlot(files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms)
+
+    def _deliver(self, entry: TimerEntry, record: TimerRecord, now_ms: int) -> None:
+        try:
+            stored = decode(record.raw)
+        except ProtocolError as error:
+            self._store.problems.append(f"timers: a message cannot be delivered: {error}")
+            return
+        stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}
+        if entry.magic & ROLL:
+            topic, queue_id = TIMER_TOPIC, 0
+            stamps["TIMER_ROLL_TIMES"] = str((record.number(b"TIMER_ROLL_TIMES") or 0) + 1)
+        else:
+            topic, queue_id = record.text(b"REAL_TOPIC") or "", record.number(b"REAL_QID") or 0
+            if not topic or topic == TIMER_TOPIC or queue_id < 0:
+                self._store.problems.append(f"timers: the message at {stored.physical_offset} does not say where it belongs")
+                return
+        message = InnerMessage.of(stored, topic, queue_id)
+        stamped = _with(message.properties, stamps)
+        if len(stamped) <= properties.MAX_BYTES:
+            message.properties = stamped
+        try:
+            self._inner.deliver(message, now_ms)
+        except ValueError as error:
+            self._store.problems.append(f"timers: the message at {stored.physical_offset} cannot be delivered: {error}")
+
+    # On the disk.
+
+    def close(self, now_ms: int) -> None:
+        """A clean stop. Everything appended must be durable by now; if it is not, the next start takes it for a crash."""
+        files = self._files
+        if self._slot is None:
+            return
+        try:
+            files.log.write_out()
+            self._leave_open_slot(self._slot)
+            check = files.snapshot(now_ms)
+        except OSError as error:
+            self._fail(f"timer files cannot be written: {error}; the next start recovers them")
+            return
+        durable = self._store.flushed_offset >= self._store.appended_offset and not self._sync_failed
+        save = files.saver(check, clean=True) if durable else None
+
+        def finish() -> None:
+            if save is not None:
+                save()
+            files.close()
+
+        self._slot = None
+        self._store.submit(finish)
+
+    def _leave_open_slot(self, slot: OpenSlot) -> None:
+        """What of the open slot is delivered must not be delivered again: the rest becomes a chain of its own."""
+        files, progress = self._files, self._files.progress
+        rest = slot.rest()
+        if not rest:
+            progress.read_time_ms = slot.time_ms + files.wheel.precision_ms
+            return
+        previous, waiting = NONE, 0
+        positions: list[int] = []
+        for entry in rest:
+            delayed_ms = _delayed_ms(slot.time_ms, entry.written_ms)
+            previous = files.log.append(
+                previous,
+                entry.magic,
+                slot.time_ms - delayed_ms,
+                delayed_ms,
+                entry.physical_offset,
+                entry.record_size,
+                entry.topic_hash,
+            )
+            positions.append(previous)
+            waiting += -1 if entry.magic & DELETE else 1
+        files.log.write_out()
+        files.wheel.put(slot.time_ms, positions[0], positions[-1], waiting)
+
+    def _save(self, now_ms: int) -> None:
+        """The checkpoint may only say what is durable: otherwise a power cut could lose what it calls delivered."""
+        ready = self._note is None and not self._saving and not self._sync_failed
+        if self._changed and ready and now_ms >= self._next_note_ms:
+            self._next_note_ms = now_ms + self._settings.timer_flush_interval_ms
+            self._note = (self._store.appended_offset, self._files.snapshot(now_ms))
+            self._changed = False
+        if self._note is not None and self._store.flushed_offset >= self._note[0]:
+            (_, check), self._note = self._note, None
+            save = self._files.saver(check)
+            self._saving = True
+
+            def job() -> None:
+                try:
+                    save()
+                except OSError:
+                    self._sync_failed = True  # what was not synced may be lost although a second try succeeds
+                    raise
+                finally:
+                    self._saving = False
+
+            self._store.submit(job)
+
+    def _expire(self) -> None:
+        job = self._files.expire(self._store.min_offset)
+        if job is not None:
+            self._store.submit(job)
+        self._report()
+
+    def _queue_offset_of(self, physical_offset: int) -> int | None:
+        raw = self._store.read_record(physical_offset)
+        try:
+            record = None if raw is None else decode(raw, check_crc=False)
+        except ProtocolError:
+            return None
+        return record.queue_offset if record is not None and record.topic == TIMER_TOPIC else None
+
+    def _fail(self, text: str) -> None:
+        if text != self._problem:
+            self._store.problems.append(text)
+            self._problem = text
+
+    def _report(self) -> None:
+        self._store.problems += self._files.problems
+        self._files.problems.clear()
+
+
+def recall_handle(topic: str, broker_name: str, time_ms: int, unique_key: str) -> str:
+    """What a producer needs to recall the message; recall.py reads it."""
+    return base64.urlsafe_b64encode(f"v1 {topic} {broker_name} {time_ms} {unique_key}".encode()).decode()
+
+
+def _delayed_ms(time_ms: int, written_ms: int) -> int:
+    """The field has 32 bits, 24 days: a broker may have been down, or a clock wrong, for longer."""
+    return max(min(time_ms - written_ms, _INT32 - 1), -_INT32)
+
+
+def _deliver_ms(raw: bytes, now_ms: int) -> int | None:
+    """When the message asks to be delivered; None if it does not ask."""
+    for name, unit_ms, since_ms in _ASKING:
+        text = find(raw, name)
+        if text is not None:
+            number = parse_long(text)
+            if number is None:
+                value = text.decode("utf-8", "replace")[:64]
+                raise Refused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"timer message illegal: {name.decode()} is {value!r}, expected a whole number",
+                )
+            return (now_ms if since_ms is None else since_ms) + number * unit_ms
+    return None
+
+
+def _with(raw: bytes, names: dict[str, str]) -> bytes:
+    """The properties with these set."""
+    if any(f"{name}\x01".encode() in raw for name in names):
+        return properties.encode(properties.parse(raw) | names)
+    return raw + "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()

@@ -1,0 +1,145 @@
+"""The wheel's open slot: the messages that become due now, in the order they become due.
+
+    the slot's chain --walk--> positions in the timer log --read--> records, by due time --due--> delivered
+
+All of it is done in portions: a slot may hold a million messages, and the loop has others to serve. The positions of a slot take
+8 bytes each; of the records only so many are held at once.
+
+Entries that recall a message are dealt with before any message: they may stand behind or before it in the chain.
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+
+from firearrow.broker.timer_records import TimerRecord, read_timer_records
+from firearrow.store.store import MessageStore
+from firearrow.store.timerlog import DELETE, NONE, ROLL, TimerEntry, TimerLog
+
+MAX_HELD = 16_384  # records
+MAX_HELD_BYTES = 16 * 1024 * 1024
+_PORTION = 256  # records read together
+_WALKED_FOR_ONE = 8  # entries of the chain that cost as much as reading one record
+
+
+class OpenSlot:
+    """`time_ms` is the slot's moment, `last` the end of its chain in the timer log."""
+
+    def __init__(self, time_ms: int, last: int, log: TimerLog, store: MessageStore, precision_ms: int) -> None:
+        self.time_ms = time_ms
+        self.used = last != NONE  # whether there was anything in it
+        self.lost = 0  # messages whose records are gone
+        self._log = log
+        self._store = store
+        self._precision_ms = precision_ms
+        self._end_ms = time_ms + precision_ms
+        self._next = last  # of the chain, to walk from
+        self._walked = array("q")  # positions, newest first, while it is walked
+        self._positions = array("q")  # to be read, oldest first from `_read` on
+        self._read = 0
+        self._markers: list[tuple[int, int]] = []  # (physical offset, size) of recalling messages, to be read
+        self._marker_positions: list[int] = []  # all of them
+        self._recalled: set[str] = set()
+        self._due: list[tuple[int, int, TimerEntry, TimerRecord]] = []  # a heap: due time, position
+        self._held_bytes = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of it is left to deliver."""
+        return not self._due and self._read == len(self._positions) and self._next == NONE and not self._markers
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first message that was read is due; None when nothing was read."""
+        return self._due[0][0] if self._due else None
+
+    def add(self, position: int) -> None:
+        """A message has come for this slot while it is open; its entry is in the timer log."""
+        self._positions.append(position)
+        self.used = True
+
+    def recall(self, key: str) -> None:
+        """A message of this slot is not wanted any more."""
+        self._recalled.add(key)
+
+    def prepare(self, budget: int) -> int:
+        """Walks and reads; returns what of the budget is left. The same as before: nothing can be prepared now."""
+        if self._next != NONE:
+            return self._walk(budget)
+        if self._markers:
+            return self._read_markers(budget)
+        while budget > 0 and self._read < len(self._positions):
+            room = min(budget, _PORTION, MAX_HELD - len(self._due))
+            if room <= 0 or self._held_bytes >= MAX_HELD_BYTES:
+                break
+            budget -= self._read_messages(room)
+        return budget
+
+    def take(self, now_ms: int) -> tuple[TimerEntry, TimerRecord] | None:
+        """The next message that is due, to be delivered or to be rolled on; None when none is due of those that were read."""
+        while self._due and self._due[0][0] <= now_ms and self._next == NONE and not self._markers:
+            _, _, entry, record = heappop(self._due)
+            self._held_bytes -= len(record.raw)
+            if not self._recalled or not self._is_recalled(record):
+                return entry, record
+        return None
+
+    def rest(self) -> list[TimerEntry]:
+        """The entries of the messages that were not taken, oldest first, with those that recall some; empty when none waits."""
+        while self._next != NONE:
+            self._walk(1 << 20)
+        waiting = [*self._positions[self._read :], *(position for _, position, _, _ in self._due)]
+        if not waiting:
+            return []
+        positions = sorted({*waiting, *self._marker_positions})
+        return [entry for position in positions if (entry := self._log.entry(position)) is not None]
+
+    def _walk(self, budget: int) -> int:
+        entries, self._next = self._log.walk(self._next, budget * _WALKED_FOR_ONE)
+        for entry in entries:
+            if _is_marker(entry):
+                self._markers.append((entry.physical_offset, entry.record_size))
+            self._walked.append(entry.position)
+        if self._next == NONE:
+            self._positions = self._walked[::-1] + self._positions
+            self._walked = array("q")
+        return budget - 1 - len(entries) // _WALKED_FOR_ONE
+
+    def _read_markers(self, budget: int) -> int:
+        portion = self._markers[:budget]
+        for record in read_timer_records(self._store, portion):
+            key = None if record is None else record.text(b"TIMER_DEL_UNIQKEY")
+            if key is not None:
+                self._recalled.add(key)
+        del self._markers[: len(portion)]
+        return budget - len(portion)
+
+    def _read_messages(self, count: int) -> int:
+        positions = self._positions[self._read : self._read + count]
+        entries = [entry for position in positions if (entry := self._log.entry(position)) is not None]
+        wanted = [entry for entry in entries if not _is_marker(entry)]
+        self._marker_positions += [entry.position for entry in entries if _is_marker(entry)]
+        records = read_timer_records(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
+        for entry, record in zip(wanted, records, strict=True):
+            out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
+            if record is None or out_ms is None or (out_ms >= self._end_ms and not entry.magic & ROLL):
+                self.lost += 1  # deleted with its file, or lost with the log's tail and another one is there now
+                continue
+            due_ms = self.time_ms if entry.magic & ROLL else record.due_ms(out_ms, self._precision_ms)
+            heappush(self._due, (due_ms, entry.position, entry, record))
+            self._held_bytes += len(record.raw)
+        self._read += len(positions)
+        if self._read == len(self._positions):
+            self._positions = array("q")
+            self._read = 0
+        return len(positions)
+
+    def _is_recalled(self, record: TimerRecord) -> bool:
+        key = record.text(b"UNIQ_KEY")
+        return key is not None and (f"{record.text(b'REAL_TOPIC')}+{key}" in self._recalled or key in self._recalled)
+
+
+def _is_marker(entry: TimerEntry) -> bool:
+    """Whether it only says that another message is not wanted. One that still has to roll is carried on like a message."""
+    return bool(entry.magic & DELETE) and not entry.magic & ROLL
