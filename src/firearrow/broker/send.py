@@ -147,6 +147,7 @@ class Sends:
         raw = header.properties.encode()
         if b"MSG_REGION\x01" in raw:
             raw = self._without_stamps(raw)
+        sent = raw  # what the client said: shorter to search than with what we add
         if raw and raw[-1] != 2:
             raw += b"\x02"  # 4.9 clients leave the last separator out
         unique_key = properties.find(raw, b"UNIQ_KEY")
@@ -165,13 +166,13 @@ class Sends:
         if sys_flag & _NOT_PLAIN:
             sys_flag = stored_flags(sys_flag)
         claim = None
-        if SUSPICIOUS in raw or self._watch_keys:
+        if SUSPICIOUS in sent or self._watch_keys:
             claim = self.dedup.claim(queue, check(raw), unique_key, now_ms)
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
                 return
         stored_in, more = queue, None
-        if b"DEL" in raw or b"TRAN_MSG\x01" in raw:  # as placing.may_be_placed, without the call
+        if b"DEL" in sent or b"TRAN_MSG\x01" in sent:  # as placing.may_be_placed, without the call
             arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
             placement = self._parts.placing.place(arrival, now_ms)
             if placement is not None:
