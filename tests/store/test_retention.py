@@ -170,6 +170,26 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_counting() -> None:
     assert store.store.get_messages(rare, 3, 1).body == store.sent["Rare", 0][3]
 
 
+def test_numbering_survives_the_loss_of_the_queue_files_too() -> None:
+    store = Retained(hour=12)
+    for _ in range(3):
+        store.send("Rare", 0, 10)
+    store.write()
+    store.flush()
+    store.fill(4)
+    store.disk.used_percent = 86.0
+    store.pass_time(10_000)
+    store.disk.used_percent = 10.0
+    store.store.close()
+    store.disk.rmtree(f"{ROOT}/consumequeue/Rare")
+    for rebuilt in (1, 0):  # the second time nothing is missing any more
+        store.reopen(store.disk.copy())
+        rare = store.store.queue("Rare", 0)
+        assert (rare.min_offset, rare.max_offset) == (3, 3)
+        assert store.report.rebuilt_queues == rebuilt
+        store.store.close()
+
+
 def test_an_operator_can_have_expired_files_deleted_at_once() -> None:
     store = Retained(hour=12)
     store.fill(4)

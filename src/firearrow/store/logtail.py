@@ -1,7 +1,7 @@
 """The commit log where it cannot be read: finding the next good record, and cutting off what lies behind the end.
 
-Nothing is deleted unseen. Bytes behind the end of the log that are not zero are first copied to a file of their own (a whole
-segment is moved there); only then is their place zeroed. Segments that hold nothing but zeros were prepared and never used.
+Nothing is deleted unseen. Bytes behind the end of the log that are not zero are first copied to a file of their own; only then is
+their place zeroed. Segments that hold nothing but zeros were prepared and never used.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def cut_log(disk: Disk, log: CommitLog, end: int, directory: str, now_ms: int) -
         saved += last + 1 - (position - segment.base)
         first_path = first_path or path
         if segment.base > end:
-            segment.close()
-            disk.rename(segment.path, path)
-            del log.segments[number]
+            _copy_out(disk, segment.file, 0, last + 1, path)
+            disk.fsync_dir(directory)
+            _remove(disk, log, number)
         else:
             _copy_out(disk, segment.file, position - segment.base, last + 1, path)
             disk.fsync_dir(directory)

@@ -131,10 +131,8 @@ class _Recovery:
         else:
             start, mark = self._begin_with_table(self.table)
         index_start = self._open_index(start)
-        end = self._lost_end()
-        if end is None:
-            end = self._scan_until_complete(min(start, index_start), mark)
-            self._cut(end)
+        end = max(self._scan_until_complete(min(start, index_start), mark), self._lost_end())
+        self._cut(end)
         report.log_min = log.min_offset if log.segments else end
         report.log_end = end
         self._settle_queues(end)
@@ -147,19 +145,20 @@ class _Recovery:
     # Where to begin
 
     def _begin_with_table(self, table: QueueTable) -> tuple[int, int]:
-        start = max(table.derived_offset, self.log.min_offset)
+        start = derived = max(table.derived_offset, self.log.min_offset)
         stored = set(self.files.stored_queues())
         for topic, queue_id in sorted(stored | set(table.queues)):
             queue = self._known(topic, queue_id)
             if queue is None:
                 continue
-            self.queues[queue] = start
+            self.queues[queue] = derived
             wrong = self.files.load(queue) if (topic, queue_id) in stored else []
             first, count = table.queues.get((topic, queue_id), (0, 0))
             self._keep(queue, count)
             if 0 <= first < queue.first_file:
                 wrong.append((first, f"{self.files.directory(queue)}: the first file is missing"))
-            if count and not (self._has_entry(queue, count - 1) and self._looks_good(queue, count)):
+            # A queue without files (first is -1) had lost them all before, and kept its numbering only.
+            if count and first >= 0 and not (self._has_entry(queue, count - 1) and self._looks_good(queue, count)):
                 wrong.append((count - 1, f"{self.files.directory(queue)}: entries are missing or damaged"))
             # What is wrong behind the entries that were durable is what a crash does; the scan goes over it.
             serious = [text for first, text in wrong if first < count]
@@ -234,19 +233,19 @@ class _Recovery:
         """The last record that is in the index: a place to begin a scan, unlike `next_offset`, which need not begin a record."""
         return max(index.last_offset, self.log.min_offset) if index.file_names else self.log.min_offset
 
-    def _lost_end(self) -> int | None:
-        """Where to go on when the segment in which the log ended is not there any more; None in the ordinary case.
+    def _lost_end(self) -> int:
+        """Where to go on at least when the segment in which the log ended is not there any more; 0 in the ordinary case.
 
         Log offsets are not used twice, and queues keep their numbering: appends begin with a new segment behind everything.
         """
         if self.table is None:
-            return None
+            return 0
         size = self.log.segment_size
         known_end = max(self.table.derived_offset, self.checkpoint.flushed_offset)
         if known_end == 0 or (known_end <= self.log.min_offset and self.log.segments):
-            return None
+            return 0
         if (known_end - 1) // size in self.log.segments:
-            return None
+            return 0
         end = -(-known_end // size) * size
         if self.log.segments:
             end = max(end, (max(self.log.segments) + 1) * size)

@@ -31,7 +31,7 @@ from firearrow.store.segment import Segment
 from firearrow.store.settings import StoreSettings, delete_hours
 
 _HOUR_MS = 3_600_000
-_QUEUES_A_TURN = 200
+_QUEUES_A_TURN = 50
 _SOON_MS = 1000
 
 
@@ -83,7 +83,8 @@ class Retention:
 
     def _delete_due(self, now_ms: int, synced_offset: int, housekeeper: Housekeeper) -> None:
         settings = self._settings
-        used = self.used_percent = self._disk.usage(self._log.directory)
+        used = max(self._disk.usage(self._log.directory), self._disk.usage(settings.store_path_root_dir))
+        self.used_percent = used
         self.disk_full = _full_text(used, settings) if used >= settings.disk_space_warning_level_ratio else None
         forced = used >= settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
         hour = datetime.fromtimestamp(now_ms / 1000).hour

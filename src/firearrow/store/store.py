@@ -174,6 +174,8 @@ class MessageStore:
         finally:
             self._flusher.stop()
             self._housekeeper.stop()
+            self._files.close()
+            self._log.close()
             self._release()
 
     @property
@@ -364,8 +366,6 @@ class MessageStore:
         now_ms = self._now_ms()
         self._dispatcher.finish(now_ms)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
-        self._files.close()
-        self._log.close()
         abort = os.path.join(self._root, "abort")
         if self._disk.exists(abort):
             self._disk.unlink(abort)
