@@ -44,6 +44,8 @@ public final class Agent {
         Producers producers = new Producers(operations);
         PushConsumers pushConsumers = new PushConsumers(operations);
         PullConsumers pullConsumers = new PullConsumers(operations);
+        Transactions transactions = new Transactions(operations);
+        RequestReply requestReply = new RequestReply(operations);
         Admin.register(operations);
 
         ExecutorService threads = Executors.newCachedThreadPool(body -> {
@@ -56,8 +58,10 @@ public final class Agent {
             JsonObject json = JsonParser.parseString(line).getAsJsonObject();
             threads.execute(() -> answer(operations, new Request(json), answers));
         }
+        requestReply.close();
         pushConsumers.close();
         pullConsumers.close();
+        transactions.close();
         producers.close();
         System.exit(0);
     }
