@@ -13,7 +13,12 @@ from tests.conformance.agent import Agent
 from tests.conformance.conftest import MakeTopic, fresh, wait_until
 from tests.conformance.servers import Cluster
 
-SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000", "transactionCheckMax": "6"}
+SETTINGS = {
+    "transactionCheckInterval": "1000",
+    "transactionTimeOut": "1500",
+    "transactionCheckMax": "6",
+    "transactionOpBatchInterval": "200",  # Apache's broker asks about what it has decided, but not yet written down
+}
 # Apache's broker waits a second whenever it finds no new op messages, and for the op messages themselves.
 PATIENCE_S = 60.0 if servers.TARGET == "apache" else 15.0
 
