@@ -37,7 +37,7 @@ class BrokerSettings:
     broker_role: str = setting("ASYNC_MASTER", "role in replication", choices=("ASYNC_MASTER",))
     broker_ip1: str | None = setting(None, "the address that clients are told to connect to")
     broker_ip2: str | None = setting(None, "the address that replicas are told to connect to; as brokerIP1 if not given")
-    bind_address: str = setting("0.0.0.0", "the local address to listen on")
+    bind_address: str = setting("127.0.0.1", "the local address to listen on; 0.0.0.0 for every interface")
     listen_port: int = setting(10911, "the port to listen on; the fast port is two below it", low=0, high=65_533)
     ha_listen_port: int = setting(0, "the replication port; 0 is listenPort + 1", low=0, high=65_535)
     namesrv_addr: str | None = setting(None, "name servers, host:port joined by ';'")
