@@ -106,8 +106,8 @@ def test_only_a_few_files_are_open_at_a_time() -> None:
     files = QueueFiles(disk, ROOT, PER_FILE * UNIT, open_limit=4)
     queues = [ConsumeQueue("Orders", number, files) for number in range(50)]
     for queue in queues:
-        add(queue, 3)
-        queue.max_offset = 3
+        add(queue, 200)
+        queue.max_offset = 200
         files.flush(queue)
-    assert len(files._open) == 4
     assert all(queue.entries(0, 3) == b"".join(map(entry, range(3))) for queue in queues)
+    assert len(files._open) == 4

@@ -148,6 +148,24 @@ def _unpack(data: bytes) -> tuple[int, int, int]:
     return offset, size, tags_code
 
 
+class QueueWrite:
+    """The visible entries of a queue that are only in memory, as they are now, on their way to the files."""
+
+    __slots__ = ("directories", "end", "entries", "first_file", "last_file", "paths", "queue", "start")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.start = queue.written
+        self.end = queue.max_offset
+        self.entries = bytes(
+            memoryview(queue.tail)[(self.start - queue.tail_start) * UNIT : (self.end - queue.tail_start) * UNIT]
+        )
+        self.first_file = queue.first_file
+        self.last_file = queue.last_file
+        self.paths: list[str] = []  # written, not synced
+        self.directories: list[str] = []  # with new names, not synced
+
+
 class QueueFiles:
     """The files of all consume queues under one directory, and the few descriptors kept open."""
 
@@ -198,19 +216,53 @@ class QueueFiles:
         return _unpack(data) if len(data) == UNIT else None
 
     def flush(self, queue: ConsumeQueue) -> None:
-        """Writes the visible entries that are only in memory, then forgets all but the newest."""
-        offset, end = queue.written, queue.max_offset
-        while offset < end:
+        """Writes the visible entries that are only in memory, here and now."""
+        write = QueueWrite(queue)
+        self.perform(write)
+        self.apply(write)
+
+    def perform(self, write: QueueWrite) -> None:
+        """The part of a flush that takes time: creates files and writes entries. Any thread, one at a time for a queue.
+
+        When it raises, nothing has changed that another attempt would not write again.
+        """
+        queue, offset = write.queue, write.start
+        while offset < write.end:
             base = offset - offset % self.per_file
-            stop = min(end, base + self.per_file)
-            data = queue.tail[(offset - queue.tail_start) * UNIT : (stop - queue.tail_start) * UNIT]
+            stop = min(write.end, base + self.per_file)
             path = self._path(queue, base)
-            file = self._file(path) if base <= queue.last_file else self._create(queue, base, offset)
-            file.pwrite(data, (offset - base) * UNIT)
-            self.unsynced.add(path)
-            offset = queue.written = stop
-        queue.dirty_since_ms = 0
-        surplus = end - _KEEP_IN_TAIL - queue.tail_start
+            new = base > write.last_file
+            if new and write.first_file < 0:
+                directory = self.directory(queue)
+                self.disk.mkdirs(directory, durable=False)
+                write.directories += (self.root, os.path.dirname(directory))
+            file = self.disk.open(path, create=new, size=self.file_size)
+            try:
+                if new and write.first_file < 0 and offset > base:
+                    file.pwrite(ABSENT_ENTRY * (offset - base), 0)
+                file.pwrite(write.entries[(offset - write.start) * UNIT : (stop - write.start) * UNIT], (offset - base) * UNIT)
+            finally:
+                file.close()
+            if new:
+                write.directories.append(os.path.dirname(path))
+                write.last_file = base
+                if write.first_file < 0:
+                    write.first_file = base
+            write.paths.append(path)
+            offset = stop
+
+    def apply(self, write: QueueWrite) -> None:
+        """The owner's part: the entries are in the files now; all but the newest are forgotten."""
+        queue = write.queue
+        if write.start == write.end:
+            return
+        self.unsynced.update(write.paths)
+        self.unsynced_dirs.update(write.directories)
+        if queue.first_file < 0:
+            queue.first_file = write.first_file
+        queue.last_file = write.last_file
+        queue.written = write.end
+        surplus = write.end - _KEEP_IN_TAIL - queue.tail_start
         if surplus > _KEEP_IN_TAIL:
             del queue.tail[: surplus * UNIT]
             queue.tail_start += surplus
@@ -292,14 +344,12 @@ class QueueFiles:
             position = data_at + len(data)
         return True
 
-    def drop(self, topic: str) -> None:
+    def forget(self, topic: str) -> str:
+        """Closes what is open of a topic; returns its directory, for the caller to delete."""
         path = os.path.join(self.root, topic)
         for name in [name for name in self._open if name.startswith(path + os.sep)]:
             self._forget(name)
-        self.unsynced = {name for name in self.unsynced if not name.startswith(path + os.sep)}
-        self.unsynced_dirs = {name for name in self.unsynced_dirs if name != path and not name.startswith(path + os.sep)}
-        if self.disk.exists(path):
-            self.disk.rmtree(path)
+        return path
 
     def close(self) -> None:
         for file in self._open.values():
@@ -308,22 +358,6 @@ class QueueFiles:
 
     def _path(self, queue: ConsumeQueue, base: int) -> str:
         return f"{self.root}{os.sep}{queue.topic}{os.sep}{queue.queue_id}{os.sep}{base * UNIT:020d}"
-
-    def _create(self, queue: ConsumeQueue, base: int, offset: int) -> File:
-        directory = self.directory(queue)
-        if queue.first_file < 0:
-            self.disk.mkdirs(directory, durable=False)
-            self.unsynced_dirs.update((self.root, os.path.dirname(directory)))
-        self.unsynced_dirs.add(directory)
-        path = self._path(queue, base)
-        file = self.disk.open(path, create=True, size=self.file_size)
-        self._keep(path, file)
-        if queue.first_file < 0:
-            queue.first_file = base
-            if offset > base:
-                file.pwrite(ABSENT_ENTRY * (offset - base), 0)
-        queue.last_file = base
-        return file
 
     def _file(self, path: str) -> File:
         file = self._open.pop(path, None)

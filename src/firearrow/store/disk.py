@@ -219,12 +219,16 @@ class RealDisk:
 
     def mkdirs(self, path: str, *, durable: bool = True) -> None:
         path = os.path.abspath(path)
-        if not os.path.isdir(path):
-            parent = os.path.dirname(path)
+        parent = os.path.dirname(path)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
             self.mkdirs(parent, durable=durable)
-            os.makedirs(path, exist_ok=True)
-            if durable:
-                self.fsync_dir(parent)
+            os.mkdir(path)
+        if durable:
+            self.fsync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -3,12 +3,14 @@
 Everything here can be made again from the commit log, so nothing waits for it. `confirmed` notes what a group of messages
 brought; `work`, called several times a second, does a bounded part of what is outstanding:
 
-- entries of a queue are written `flushIntervalConsumeQueue` after the first of them became visible, or when many wait;
+- entries of a queue are written `flushIntervalConsumeQueue` after the first of them became visible, by the housekeeper, since
+  making files may take a while: some hundred queues at a time, and the next ones when those are done;
 - messages go to the key index in runs of about a thousand, which is much cheaper than one at a time;
 - now and then (`flushConsumeQueueThoroughInterval`, or after 512 MiB of log) a sync cycle: once all entries visible at its
   beginning are written, the housekeeper makes the files durable and then the queue table, which lets a recovery begin there.
 
-Invariant: a queue is in the line of dirty queues exactly once when `dirty_since_ms` is set, and the line is in order of it.
+Invariant: a queue is in the line of dirty queues exactly once when `dirty_since_ms` is set, and the line is in order of it. One
+that is being written is not, until more becomes visible in it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from firearrow.store.commitlog import AppendGroup, IndexInput
-from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
+from firearrow.store.consumequeue import ConsumeQueue, QueueFiles, QueueWrite
 from firearrow.store.disk import Disk
 from firearrow.store.flush import Housekeeper
 from firearrow.store.index import KeyIndex
@@ -27,7 +29,8 @@ from firearrow.store.settings import StoreSettings
 
 _INDEX_RUN = 1024  # messages
 _INDEX_DELAY_MS = 200  # a message waits this long for others; a query does not wait
-_QUEUES_A_TURN = 64  # written in one call of `work` at most
+_QUEUES_A_BATCH = 256
+_ANY_TIME = 1 << 62
 _CYCLE_BYTES = 512 * 1024 * 1024
 _SYNC_ONE_BY_ONE = 32  # files; more are synced with the whole file system
 
@@ -54,6 +57,7 @@ class Dispatcher:
         self._housekeeper = housekeeper
         self._table_path = os.path.join(settings.store_path_root_dir, "queueTable")
         self._dirty: deque[ConsumeQueue] = deque()
+        self._batch: _Batch | None = None  # queues being written
         self._backlog: list[IndexInput] = []
         self._confirmed_offset = 0
         self._confirmed_ms = 0
@@ -97,11 +101,11 @@ class Dispatcher:
         """Does a bounded part of what is outstanding. Raises OSError when a derived file cannot be written."""
         if self._backlog and now_ms - self._backlog[0][1] >= _INDEX_DELAY_MS:
             self._index_some(now_ms)
-        due_ms = now_ms - self._settings.flush_interval_consume_queue
-        for _ in range(_QUEUES_A_TURN):
-            if not self._dirty or (self._dirty[0].dirty_since_ms > due_ms and not self._cycle_left):
-                break
-            self._write_next()
+        self._end_batch()
+        # The more queues there are, the longer each waits, so that writing them costs the same share of the time.
+        patience = 1 + len(self._dirty) // 1000
+        self._begin_batch(now_ms - self._settings.flush_interval_consume_queue * patience)
+        self._end_batch()  # without a housekeeper's thread it is done already
         self._turn_cycle(now_ms)
 
     def catch_up_index(self, now_ms: int) -> None:
@@ -109,11 +113,19 @@ class Dispatcher:
         while self._backlog:
             self._index_some(now_ms)
 
-    def finish(self, now_ms: int) -> None:
-        """Writes everything, in this thread: the log was closed cleanly, the housekeeper has stopped."""
-        self.catch_up_index(now_ms)
+    def finish(self, now_ms: Callable[[], int], limit_ms: int) -> bool:
+        """Writes everything, in this thread: the log was closed cleanly, the housekeeper has stopped.
+
+        Gives up after `limit_ms` and returns False: the next start has to do the rest as after a crash.
+        """
+        deadline_ms = now_ms() + limit_ms
+        self.catch_up_index(now_ms())
+        self._end_batch()
         while self._dirty:
-            self._write_next()
+            if now_ms() > deadline_ms:
+                return False
+            self._begin_batch(_ANY_TIME)
+            self._end_batch()
         unsynced = self._take_unsynced()
         if self._index is not None:
             self._index.close()
@@ -122,10 +134,11 @@ class Dispatcher:
         many = self._sync_everything or len(unsynced.files) > _SYNC_ONE_BY_ONE
         if not many or not (boot_id := self._disk.boot_id()):
             self._make_durable(self._confirmed_offset, self._confirmed_ms, unsynced)
-            return
+            return True
         unsynced.table.derived_offset = self._confirmed_offset
         unsynced.table.boot_id = boot_id
         save_queue_table(self._disk, self._table_path, unsynced.table)
+        return True
 
     def drop(self, queue: ConsumeQueue) -> None:
         """The queue is gone with its topic; its files are deleted by the caller."""
@@ -143,13 +156,40 @@ class Dispatcher:
         self._index.add_run(offsets, times_ms, [queue.topic for queue in queues], properties, now_ms)
         del self._backlog[: len(run)]
 
-    def _write_next(self) -> None:
-        queue = self._dirty[0]
-        if not queue.dropped:
-            self._files.flush(queue)
-        self._dirty.popleft()
-        if self._cycle_left:
-            self._cycle_left -= 1
+    def _begin_batch(self, due_ms: int) -> None:
+        """Has queues written that are dirty since `due_ms` or earlier, or that a sync cycle waits for."""
+        dirty = self._dirty
+        if self._batch is not None or not dirty:
+            return
+        batch = _Batch()
+        while dirty and batch.taken < _QUEUES_A_BATCH and (dirty[0].dirty_since_ms <= due_ms or self._cycle_left > batch.taken):
+            queue = dirty.popleft()
+            queue.dirty_since_ms = 0
+            batch.taken += 1
+            if not queue.dropped:
+                batch.writes.append(QueueWrite(queue))
+        if batch.taken:
+            self._batch = batch
+            self._housekeeper.submit(lambda: batch.perform(self._files))
+
+    def _end_batch(self) -> None:
+        """Takes note of what the housekeeper has written."""
+        batch = self._batch
+        if batch is None or not batch.done:
+            return
+        self._batch = None
+        if batch.error is not None:
+            for write in reversed(batch.writes):
+                if not write.queue.dirty_since_ms:
+                    write.queue.dirty_since_ms = 1
+                    self._dirty.appendleft(write.queue)
+            self._cycle = None
+            self._cycle_left = 0
+            raise batch.error
+        for write in batch.writes:
+            if not write.queue.dropped:
+                self._files.apply(write)
+        self._cycle_left = max(0, self._cycle_left - batch.taken)
 
     @property
     def _interval_ms(self) -> int:
@@ -161,7 +201,7 @@ class Dispatcher:
             if self._table_changed or (behind and (now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES)):
                 self._table_changed = False
                 self._cycle = (self._confirmed_offset, self._confirmed_ms)
-                self._cycle_left = len(self._dirty)
+                self._cycle_left = len(self._dirty) + (self._batch.taken if self._batch is not None else 0)
                 self._next_cycle_ms = now_ms + self._interval_ms
         if self._cycle is None or self._cycle_left or self._cycle_syncing:
             return
@@ -230,6 +270,27 @@ class Dispatcher:
             file.fdatasync()
         finally:
             file.close()
+
+
+class _Batch:
+    """Queues being written by the housekeeper. `done` is set last; from then on it is the dispatcher's again."""
+
+    __slots__ = ("done", "error", "taken", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[QueueWrite] = []
+        self.taken = 0  # from the line of dirty queues
+        self.error: OSError | None = None
+        self.done = False
+
+    def perform(self, files: QueueFiles) -> None:
+        try:
+            for write in self.writes:
+                files.perform(write)
+        except OSError as error:
+            self.error = error
+        finally:
+            self.done = True
 
 
 class Unsynced:

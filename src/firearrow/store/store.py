@@ -37,6 +37,7 @@ from firearrow.store.settings import StoreSettings
 __all__ = ["AppendGroup", "GetResult", "GetStatus", "MessageStore", "MovedMin", "QueryResult", "RecoveryReport"]
 
 _CHECKPOINT_INTERVAL_MS = 1000
+_STOP_LIMIT_MS = 1200  # for writing queue entries at a clean stop; see Dispatcher.finish
 _HOUSEKEEPING_BYTES = 1024 * 1024  # of log between two looks at whether zeros or a segment should be prepared
 
 
@@ -275,7 +276,9 @@ class MessageStore:
         """Forgets the queues of a topic; its records stay in the log until they expire."""
         for key in [key for key in self._queues if key[0] == topic]:
             self._dispatcher.drop(self._queues.pop(key))
-        self._files.drop(topic)
+        path = self._files.forget(topic)
+        # In the housekeeper's turn: it may be writing one of them, and a topic of that name may be made again.
+        self._housekeeper.submit(lambda: self._disk.rmtree(path) if self._disk.exists(path) else None)
 
     # Offsets
 
@@ -363,11 +366,10 @@ class MessageStore:
         self._flusher.stop()
         self._housekeeper.stop()
         self.confirm(self.flush())
-        now_ms = self._now_ms()
-        self._dispatcher.finish(now_ms)
+        complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
         abort = os.path.join(self._root, "abort")
-        if self._disk.exists(abort):
+        if complete and self._disk.exists(abort):
             self._disk.unlink(abort)
         self._disk.fsync_dir(self._root)
 
