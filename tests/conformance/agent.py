@@ -42,6 +42,7 @@ class Agent:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                cwd=directory,  # mqadmin's consumerStatus writes its findings into the working directory
             )
         self._ids = itertools.count(1)
         self._open: dict[int, Future[Any]] = {}
