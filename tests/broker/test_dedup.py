@@ -460,3 +460,23 @@ def test_a_producer_that_loses_its_answers_gets_them_again_also_after_a_restart(
             assert bodies(await c.pull("Orders", 0)) == [b"1", b"2", b"3", b"4"]
 
     run(story())
+
+
+@pytest.mark.parametrize("kind", [{"TIMER_DELAY_SEC": "60"}, {"TRAN_MSG": "true", "PGROUP": "P"}, {"DELAY": "3"}])
+def test_what_waits_is_taken_once_and_answered_alike(tmp_path: Path, kind: dict[str, str]) -> None:
+    async def story() -> None:
+        names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "5", "UNIQ_KEY": "U"} | kind
+        async with broker(tmp_path) as running, client(running) as c:
+            first, again = await asyncio.gather(*(c.send("Orders", b"x", queue_id=3, **names) for _ in range(2)))
+            end = running.parts.store.max_offset
+            late = await c.send("Orders", b"x", queue_id=3, **names)
+            assert first.ext["queueId"] == "3"
+            assert first.ext == again.ext == late.ext
+            assert ("recallHandle" in first.ext) == ("TIMER_DELAY_SEC" in kind)
+            assert running.parts.store.max_offset == end
+        async with broker(tmp_path) as running, client(running) as c:
+            restarted = await c.send("Orders", b"x", queue_id=3, **names)
+            assert restarted.ext | {"msgId": ""} == first.ext | {"msgId": ""}
+            assert restarted.ext["msgId"][16:] == first.ext["msgId"][16:]
+
+    run(story())

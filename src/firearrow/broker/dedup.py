@@ -32,6 +32,7 @@ from typing import NamedTuple
 from firearrow.broker.property_rules import producer_sequence
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.timer import recall_handle
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
@@ -53,6 +54,7 @@ class First(NamedTuple):
     physical_offset: int
     unique_key: bytes
     store_ms: int
+    more: dict[str, str] | None = None  # what the answer says besides
 
 
 class Claim(NamedTuple):
@@ -71,6 +73,7 @@ class Dedup:
         if settings.deduplicate_uniq_key_window_ms:
             self.keys = UniqueKeyWindow(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
         self._store = store
+        self._broker_name = settings.broker_name
         self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
         self._next_look = _FRESH_LOOK
 
@@ -93,20 +96,19 @@ class Dedup:
                 return Claim(first, None, 0, None)
         return None if window is None and key is None else Claim(None, window, number, key)
 
-    def stored(
-        self, claim: Claim, queue_id: int, queue_offset: int, physical_offset: int, unique_key: bytes, now_ms: int
-    ) -> None:
+    def stored(self, claim: Claim, first: First) -> None:
         """What was claimed has its place in the log now."""
-        self._fresh[physical_offset] = First(queue_id, queue_offset, physical_offset, unique_key, now_ms)
+        offset = first.physical_offset
+        self._fresh[offset] = first
         if len(self._fresh) >= self._next_look:
             readable = self._store.confirm_offset
             self._fresh = {offset: first for offset, first in self._fresh.items() if offset >= readable}
             self._next_look = 2 * len(self._fresh) + _FRESH_LOOK
         if claim.window is not None:
-            claim.window.add(claim.sequence, queue_offset, physical_offset)
+            claim.window.add(claim.sequence, first.queue_offset, offset)
             self.producers.changes += 1
         if claim.key is not None and self.keys is not None:
-            self.keys.add(claim.key, physical_offset, now_ms)
+            self.keys.add(claim.key, offset, first.store_ms)
 
     def forget(self, topic: str) -> None:
         """The topic was deleted: one of the same name starts from nothing."""
@@ -117,12 +119,8 @@ class Dedup:
     def replay(self, record: Record) -> None:
         """A record of the log, in its order: what its send had left here."""
         known = properties.find
-        topic, queue_id = record.topic, record.queue_id
-        waiting = topic in _WAITING_TOPICS
-        if waiting:
-            topic = (known(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
-            number = known(record.properties, b"REAL_QID") or b"0"
-            queue_id = int(number) if number.isdigit() else 0
+        topic, queue_id = _destination(record)
+        waiting = record.topic in _WAITING_TOPICS
         if not topic or topic.startswith(_NOT_HERE) or not self._in_its_queue(record):
             return
         try:
@@ -142,10 +140,8 @@ class Dedup:
             self.keys.replay(_key(topic, unique_key), record.physical_offset, record.store_timestamp)
 
     def _first_of(self, window: ProducerWindow, at: int, queue_id: int, own_key: bytes) -> First:
-        queue_offset, physical_offset = window.queue_offsets[at], window.physical_offsets[at]
-        found = self._read(physical_offset)
-        unique_key = own_key if found is None else found.unique_key
-        return First(queue_id, queue_offset, physical_offset, unique_key, 0)
+        offset = window.physical_offsets[at]
+        return self._read(offset) or First(queue_id, window.queue_offsets[at], offset, own_key, 0)
 
     def _read(self, physical_offset: int) -> First | None:
         """The result of what is stored there; None when the log has it no longer."""
@@ -159,12 +155,14 @@ class Dedup:
             record = decode(raw)
         except ProtocolError:
             return None
-        queue_id = record.queue_id
-        if record.topic in _WAITING_TOPICS:
-            real = properties.find(record.properties, b"REAL_QID") or b"0"
-            queue_id = int(real) if real.isdigit() else 0
+        topic, queue_id = _destination(record)
         unique_key = properties.find(record.properties, b"UNIQ_KEY") or b""
-        return First(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp)
+        more = None
+        out_ms = properties.find(record.properties, b"TIMER_OUT_MS")
+        if record.topic == TIMER_TOPIC and out_ms is not None and out_ms.isdigit():
+            handle = recall_handle(topic, self._broker_name, int(out_ms) + 1, unique_key.decode("utf-8", "replace"))
+            more = {"recallHandle": handle}
+        return First(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp, more)
 
     def _in_its_queue(self, record: Record) -> bool:
         """False for a record of a topic that was deleted, and perhaps made anew, after it was stored."""
@@ -300,6 +298,15 @@ class UniqueKeyWindow:
 
     def _next_generation(self, now_ms: int) -> None:
         self._old, self._young, self._since_ms = self._young, {}, now_ms
+
+
+def _destination(record: Record) -> tuple[str, int]:
+    """Topic and queue that a message was sent to, wherever it waits."""
+    if record.topic not in _WAITING_TOPICS:
+        return record.topic, record.queue_id
+    topic = (properties.find(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+    number = properties.find(record.properties, b"REAL_QID") or b"0"
+    return topic, int(number) if number.isdigit() else 0
 
 
 def _key(topic: str, unique_key: bytes) -> bytes:

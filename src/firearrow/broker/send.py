@@ -194,7 +194,7 @@ class Sends:
         target.put.nums += 1
         target.put.size += len(body)
         if claim is not None:
-            self.dedup.stored(claim, queue.queue_id, queue_offset, offset, unique_key, now_ms)
+            self.dedup.stored(claim, First(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
@@ -292,7 +292,7 @@ class Sends:
             result = First(queue.queue_id, queue_offset, next(offsets), key, now_ms)
             queue_offset += 1
             if claim is not None:
-                self.dedup.stored(claim, *result)
+                self.dedup.stored(claim, result)
             results.append(result)
         return results
 
@@ -301,7 +301,7 @@ class Sends:
         if request.flag & 2:
             return
         msg_id = self._msg_id % first.physical_offset
-        data = self._success(request, first.queue_id, first.queue_offset, msg_id, first.unique_key)
+        data = self._success(request, first.queue_id, first.queue_offset, msg_id, first.unique_key, first.more)
         (self.replies if _waits(raw) else self.early_replies).append(Reply(conn, request, data))
 
     def _success(
