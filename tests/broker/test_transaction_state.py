@@ -47,7 +47,7 @@ def test_the_newest_copy_is_the_open_one() -> None:
     assert [halves.open_copy(0, offset) for offset in (0, 7, 9)] == [9, 9, 9]
     halves.decide(0, 9, COMMITTED)
     assert [halves.open_copy(0, offset) for offset in (0, 7, 9)] == [None, None, None]
-    assert halves.copies() == 0
+    assert not halves.is_moved(0)
 
 
 def test_what_is_gone_is_not_open() -> None:
@@ -76,6 +76,7 @@ def test_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         while first < end and first in model:
             first += 1
         assert halves.advance(end) == first
+        assert halves.last_open(offset) == next((o for o in range(offset - 1, first - 1, -1) if o not in model), None)
         assert halves.next_open(offset, end) == next((o for o in range(max(offset, first), end) if o not in model), end)
         if offset >= first:
             assert halves.fate(offset) == model.get(offset, OPEN)

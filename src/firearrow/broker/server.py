@@ -127,9 +127,10 @@ class Broker:
         await self._answer_what_waits()
         for listener in self._listeners:
             await listener.close()
-        self._save_offsets_later()
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
+        self._transactions.close(self._now_ms())
+        self._save_offsets_later()
         self._note_delay_offsets(self._now_ms())
         self._save_delay_offsets()
         self._dedup_file.note()

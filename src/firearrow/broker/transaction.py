@@ -208,6 +208,11 @@ class Transactions:
         if self._store.writable:
             self._ops.write(now_ms)
 
+    def close(self, now_ms: int) -> None:
+        """The log is as durable as it will be: how far the queues are worked off is told for the last time."""
+        for _ in range(2):
+            self._save_progress(now_ms)
+
     def _learn(self, limit: int) -> None:
         assert self._recovery is not None
         self._recovery.step(limit)

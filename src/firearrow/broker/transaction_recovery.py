@@ -4,7 +4,9 @@
     2  commits that no op message names yet: their records are in the log, behind the newest op message. The half messages that
        they come from are over too, and go into the next op message. Without this step a crash between a commit and its op
        message would have the producer asked again, and the message delivered twice
-    3  every half that is still open is read once, to learn which are copies of others. This is done in portions
+    3  every half that is still open is read once, newest first, to learn which are copies of others: they may be open both, if
+       the broker ended before it saved that the older one is over. This is done in portions. Apache's broker does not say in a
+       copy whose it is; there, what has the same unique key and was born at the same time and place is the same message
 
 Step 2 reads no more of the log than what was written since the newest op message (and since the first open half). Apache's
 broker may write a commit and its op message in either order, a moment apart; so the search begins `_OVERLAP_MS` earlier.
@@ -16,10 +18,10 @@ import logging
 from collections.abc import Iterator
 from struct import Struct
 
-from firearrow.broker.half_messages import SYSTEM_GROUP, half_at, read_half
+from firearrow.broker.half_messages import SYSTEM_GROUP, Half, half_at, read_half
 from firearrow.broker.offsets import OffsetTable
 from firearrow.broker.transaction_ops import OpMessages, parse_offsets
-from firearrow.broker.transaction_state import ENDED, OPEN, HalfStates
+from firearrow.broker.transaction_state import ENDED, MOVED, OPEN, HalfStates
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import record
@@ -53,11 +55,12 @@ class Recovery:
         self._halves = halves
         self._ops = ops
         self._ended: set[int] = set()  # origins below the first open half that are decided
-        self._next = halves.first_open
+        self._copied: set[int] = set()  # what tells messages apart, of those that were found copied
+        self._at = self.end  # halves from here on were looked at
 
     @property
     def done(self) -> bool:
-        return self._next >= self.end
+        return self._at <= self._halves.first_open
 
     def begin(self, now_ms: int) -> None:
         """Steps 1 and 2."""
@@ -81,22 +84,26 @@ class Recovery:
         """Step 3, for at most so many open halves."""
         halves = self._halves
         for _ in range(limit):
-            offset = self._next = halves.next_open(self._next, self.end)
-            if offset >= self.end:
-                self._ended.clear()
+            offset = halves.last_open(self._at)
+            if offset is None:
+                self._at = halves.first_open
                 return
             half = read_half(self._store, self._half_queue, offset)
-            if half is not None and half.origin != offset:
-                if half.origin in self._ended or halves.fate(half.origin) == ENDED:
-                    halves.settle(offset, ENDED)
-                else:
-                    self._is_copy(half.origin, offset)
-            self._next = offset + 1
+            if half is not None:
+                self._look_at(half)
+            self._at = offset
 
-    def _is_copy(self, origin: int, offset: int) -> None:
-        """An older copy that is open too was not known to be moved when the broker ended."""
-        older = self._halves.open_copy(origin, origin)
-        self._halves.moved(origin, origin if older is None else older, offset)
+    def _look_at(self, half: Half) -> None:
+        halves, offset, origin = self._halves, half.offset, half.origin
+        same = hash((half.unique_key, half.record.born_timestamp, half.record.born_host))
+        if same in self._copied or halves.is_moved(origin):
+            halves.settle(offset, MOVED)
+        elif origin in self._ended or (origin != offset and halves.fate(origin) == ENDED):
+            halves.settle(offset, ENDED)
+        elif origin != offset:
+            halves.moved(origin, origin, offset)
+        if half.check_times:
+            self._copied.add(same)
 
     def _over(self, offset: int) -> bool:
         """A decided half. True if that was not known."""
@@ -122,7 +129,7 @@ class Recovery:
 
     def _search_from(self) -> int | None:
         """Where in the log a commit may be that no op message names; None: nowhere, no half is open."""
-        first = self._halves.next_open(self._next, self.end)
+        first = self._halves.next_open(0, self.end)
         entry = self._half_queue.entry(first) if first < self.end else None
         if entry is None:
             return None

@@ -70,6 +70,19 @@ class HalfStates:
             at = max(offset - self._base, len(self._fates))
         return min(self._base + at, end)
 
+    def last_open(self, end: int) -> int | None:
+        """The last open half below `end`; None if there is none."""
+        if end <= self.first_open:
+            return None
+        if end - self._base > len(self._fates):
+            return end - 1
+        at = self._fates.rfind(OPEN, self.first_open - self._base, end - self._base)
+        return None if at < 0 else self._base + at
+
+    def is_moved(self, origin: int) -> bool:
+        """Whether an open copy is known of a message."""
+        return origin in self._newest
+
     def advance(self, end: int) -> int:
         """Moves `first_open` over everything that is settled; `end` is where the queue ends."""
         self.first_open = max(self.first_open, self.next_open(self.first_open, end))
@@ -82,7 +95,3 @@ class HalfStates:
     def skip_to(self, offset: int) -> None:
         """The records below are gone, and what was open there with them."""
         self.first_open = max(self.first_open, offset)
-
-    def copies(self) -> int:
-        """How many open halves are copies."""
-        return len(self._newest)
