@@ -34,7 +34,7 @@ def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
     disk = SimulatedDisk()
     disk.mkdirs("/store")
     assert load_checkpoint(disk, "/store/checkpoint") == Checkpoint()
-    checkpoint = Checkpoint(1, 2, 3, 4, 5, 6, 1 << 40, bytes(range(1, 17)))
+    checkpoint = Checkpoint(1, 2, 3, 4, 5, 6, 1 << 40, bytes(range(16)), 1 << 30, 6_000_000)
     save_checkpoint(disk, "/store/checkpoint", checkpoint)
     assert disk.file_size("/store/checkpoint") == FILE_SIZE
     assert load_checkpoint(disk, "/store/checkpoint") == checkpoint
@@ -42,7 +42,7 @@ def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
 
 def test_our_part_counts_only_when_its_checksum_is_right() -> None:
     page = bytearray(Checkpoint(1, 2, flushed_offset=77, boot_id=bytes(range(1, 17))).encode())
-    for position in range(256, 292):
+    for position in range(256, 300):
         damaged = bytearray(page)
         damaged[position] ^= 1
         assert Checkpoint.decode(bytes(damaged)).flushed_offset == 0

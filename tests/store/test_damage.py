@@ -219,12 +219,34 @@ def test_an_all_zero_segment_that_was_prepared_goes_unnoticed() -> None:
     history.check()
 
 
-def test_a_segment_size_that_does_not_fit_the_files_is_refused() -> None:
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("setting", "size", "key", "right"),
+    [
+        ("mapped_file_size_commit_log", 4096, "mappedFileSizeCommitLog", 8192),
+        ("mapped_file_size_commit_log", 16384, "mappedFileSizeCommitLog", 8192),
+        ("mapped_file_size_consume_queue", 400, "mappedFileSizeConsumeQueue", 200),
+        ("mapped_file_size_consume_queue", 100, "mappedFileSizeConsumeQueue", 200),
+    ],
+)
+def test_a_file_size_that_does_not_fit_is_refused_and_nothing_touched(
+    setting: str, size: int, key: str, right: int, known: bool
+) -> None:
     history = lived(random.Random(1))
+    history.store.close()
+    disk = history.disk.copy()
+    if not known:  # as in a directory of another broker
+        disk.unlink(f"{ROOT}/checkpoint")
+        disk.unlink(f"{ROOT}/queueTable")
+    before = {path: disk.read_bytes(path) for path in disk.files(ROOT)}
+    setattr(history.settings, setting, size)
+    with pytest.raises(StoreError, match=f"{key}={size} .* {right}; set it to that"):
+        history.reopen(disk)
+    assert {path: disk.read_bytes(path) for path in disk.files(ROOT)} == before
     history.settings = small_settings()
-    history.settings.mapped_file_size_commit_log = 4096
-    with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
-        history.reopen(history.disk.copy())
+    history.reopen(disk)
+    assert history.report.clean
+    history.check()
 
 
 def test_a_topic_made_anew_after_it_was_deleted_is_rebuilt_with_its_new_messages() -> None:

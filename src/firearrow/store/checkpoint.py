@@ -11,11 +11,13 @@
     256  8  "FIREARRO"            ours, in the same sector as the rest; Apache keeps it as it is
     264  8  flushed offset        the log below was durable
     272  16 boot id               of the machine when the store was last open
-    288  4  CRC-32 of bytes 256 to 287
+    288  4  size of a commit-log file
+    292  4  size of a consume-queue file
+    296  4  CRC-32 of bytes 256 to 295
 
-The last two tell damage from a torn tail. After a power cut, that is with another boot id, what a recovery cannot read above
-the flushed offset was perhaps never finished; what it cannot read below had been on the disk. As long as the machine runs, every
-finished write is there.
+Flushed offset and boot id tell damage from a torn tail. After a power cut, that is with another boot id, what a recovery cannot
+read above the flushed offset was perhaps never finished; what it cannot read below had been on the disk. As long as the machine
+runs, every finished write is there. The sizes tell damage from a changed setting.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from firearrow.store.disk import Disk
 FILE_SIZE = 4096
 _FIELDS = Struct(">qqqqqq")
 _OURS_AT = 256
-_OURS = Struct(">8sq16s")
+_OURS = Struct(">8sq16sii")
 _CRC = Struct(">I")
 _MARK = b"FIREARRO"
 
@@ -44,6 +46,8 @@ class Checkpoint:
     logics_physical_offset: int = 0
     flushed_offset: int = 0  # 0: unknown, an Apache broker wrote this
     boot_id: bytes = b""
+    segment_size: int = 0  # 0: unknown
+    queue_file_size: int = 0
 
     @property
     def min_ms(self) -> int:
@@ -62,7 +66,7 @@ class Checkpoint:
             self.confirm_phy_offset,
             self.logics_physical_offset,
         )
-        ours = _OURS.pack(_MARK, self.flushed_offset, self.boot_id)
+        ours = _OURS.pack(_MARK, self.flushed_offset, self.boot_id, self.segment_size, self.queue_file_size)
         page[_OURS_AT : _OURS_AT + len(ours) + 4] = ours + _CRC.pack(crc32(ours))
         return bytes(page)
 
@@ -72,10 +76,12 @@ class Checkpoint:
         page = data.ljust(FILE_SIZE, b"\0")
         checkpoint = cls(*_FIELDS.unpack_from(page))
         ours = page[_OURS_AT : _OURS_AT + _OURS.size]
-        mark, flushed_offset, boot_id = _OURS.unpack(ours)
+        mark, flushed_offset, boot_id, segment_size, queue_file_size = _OURS.unpack(ours)
         if mark == _MARK and _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0] == crc32(ours):
             checkpoint.flushed_offset = flushed_offset
-            checkpoint.boot_id = boot_id.rstrip(b"\0")
+            checkpoint.boot_id = boot_id if any(boot_id) else b""
+            checkpoint.segment_size = segment_size
+            checkpoint.queue_file_size = queue_file_size
         return checkpoint
 
 

@@ -341,35 +341,44 @@ class CommitLog:
 
     # Segments
 
-    def load(self) -> list[str]:
-        """Finds the segments; returns what is odd about the directory, in words."""
+    def load(self, written_size: int = 0) -> list[str]:
+        """Finds the segments; returns what is odd about the directory, in words. A file cut short gets its length again.
+
+        Raises StoreError when the files were written with another size: `written_size`, if that is known.
+        """
         odd = []
+        lengths: dict[int, int] = {}
         self._disk.mkdirs(self.directory)
         for name in self._disk.listdir(self.directory):
             path = os.path.join(self.directory, name)
             base = parse_segment_name(name)
             if base is None:
                 odd.append(f"{path}: not the name of a commit-log file, ignored")
-                continue
-            if base % self.segment_size:
-                raise StoreError(
-                    f"{path} does not begin at a multiple of mappedFileSizeCommitLog={self.segment_size}: "
-                    "set it to the size with which this log was written"
-                )
-            length = self._disk.file_size(path)
+            else:
+                lengths[base] = self._disk.file_size(path)
+        self._check_size(lengths, written_size)
+        for base, length in lengths.items():
             segment = Segment(self._disk, self.directory, base, self.segment_size)
-            if length > self.segment_size:
-                raise StoreError(
-                    f"{path} has {length} bytes, mappedFileSizeCommitLog is {self.segment_size}: "
-                    "set it to the size with which this log was written"
-                )
             if length < self.segment_size:
-                odd.append(f"{path}: {length} bytes instead of {self.segment_size}, extended with zeros")
+                odd.append(f"{segment.path}: {length} bytes instead of {self.segment_size}, extended with zeros")
                 segment.file.truncate(self.segment_size)
             self.segments[base // self.segment_size] = segment
         if self.segments:
             self.min_offset = min(self.segments) * self.segment_size
         return odd
+
+    def _check_size(self, lengths: dict[int, int], written_size: int) -> None:
+        """Before anything is touched: one short file is damage, all of them together are another setting."""
+        size = self.segment_size
+        seen = set(lengths.values()) - {0}
+        other = written_size if written_size not in (0, size) else 0
+        if not written_size and len(seen) == 1 and seen != {size}:
+            other = seen.pop()
+        if other or any(length > size for length in lengths.values()) or any(base % size for base in lengths):
+            raise StoreError(
+                f"mappedFileSizeCommitLog={size} does not fit the files in {self.directory}, which were written with "
+                f"{other or max(lengths.values())}; set it to that"
+            )
 
     def begin(self, end_offset: int) -> None:
         """Appends go on at `end_offset`: recovery is done. The bytes from there on are zeros."""

@@ -28,6 +28,7 @@ from struct import Struct
 from typing import Any
 
 from firearrow.store.disk import Disk, File
+from firearrow.store.errors import StoreError
 from firearrow.store.segment import parse_segment_name
 
 ENTRY = Struct(">qiq")
@@ -190,6 +191,24 @@ class QueueFiles:
             for name in self.disk.listdir(path) if self.disk.is_dir(path) else ():
                 if name.isascii() and name.isdecimal():
                     yield topic, int(name)
+
+    def check_size(self, written_size: int) -> None:
+        """Raises StoreError when the files were written with another size: `written_size`, 0 if that is not known."""
+        other = written_size if written_size not in (0, self.file_size) else 0
+        if not written_size:
+            seen: set[int] = set()
+            for topic, queue_id in self.stored_queues():
+                directory = os.path.join(self.root, topic, str(queue_id))
+                seen.update(self.disk.file_size(os.path.join(directory, name)) for name in self.disk.listdir(directory))
+                if self.file_size in seen:
+                    break
+            seen.discard(0)
+            other = seen.pop() if len(seen) == 1 and self.file_size not in seen else 0
+        if other:
+            raise StoreError(
+                f"mappedFileSizeConsumeQueue={self.file_size} does not fit the files in {self.root}, which were written with "
+                f"{other}; set it to that"
+            )
 
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         """Entries from the files only; the caller knows that they were written."""

@@ -18,6 +18,8 @@ from firearrow.store.errors import StoreLockedError
 
 Bytes = bytes | bytearray | memoryview
 
+_fdatasync = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
 
 class File(Protocol):
     def pread(self, size: int, offset: int) -> bytes:
@@ -124,7 +126,7 @@ class RealFile:
             written += more
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._fd)
+        _fdatasync(self._fd)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

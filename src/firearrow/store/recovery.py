@@ -124,7 +124,8 @@ class _Recovery:
 
     def run(self) -> RecoveryReport:
         report, log = self.report, self.log
-        self._note(*log.load())
+        self.files.check_size(self.checkpoint.queue_file_size)
+        self._note(*log.load(self.checkpoint.segment_size))
         self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"), clean=report.clean)
         if self.table is None:
             start, mark = self._begin_without_table()
@@ -171,6 +172,7 @@ class _Recovery:
 
     def _begin_without_table(self) -> tuple[int, int]:
         log = self.log
+        whole = True
         for topic, queue_id in list(self.files.stored_queues()):
             queue = self._known(topic, queue_id)
             if queue is not None:
@@ -179,9 +181,11 @@ class _Recovery:
                 self.queues[queue] = log.min_offset
                 if wrong:
                     self._rebuild(queue)
+                    whole = False
         log_end = (max(log.segments) + 1) * log.segment_size if log.segments else 0
         mark = self._dispatched_end(log_end) if self.report.clean else self._vouched_segment()
-        start = log.min_offset if log_end - log.min_offset <= _SCAN_ALL_UP_TO else max(mark, log.min_offset)
+        small = log_end - log.min_offset <= _SCAN_ALL_UP_TO
+        start = log.min_offset if small or not whole else max(mark, log.min_offset)
         for queue in self.queues:
             self.queues[queue] = start
             self._keep(queue, self._count_below(queue, start))

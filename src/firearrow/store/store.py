@@ -120,9 +120,9 @@ class MessageStore:
         disk, root = self._disk, self._root
         disk.mkdirs(root)
         self._lock = disk.lock(os.path.join(root, "lock"))
+        abort = os.path.join(root, "abort")
+        clean = not disk.exists(abort)
         try:
-            abort = os.path.join(root, "abort")
-            clean = not disk.exists(abort)
             self._checkpoint = load_checkpoint(disk, self._checkpoint_path)
             self._write_abort(abort)
             report = recover(
@@ -141,9 +141,13 @@ class MessageStore:
             self._flusher.flushed_offset = self._log.durable_offset = self._durable_after_recovery(end)
             self._checkpoint.flushed_offset = self._flusher.flushed_offset
             self._checkpoint.boot_id = disk.boot_id()
+            self._checkpoint.segment_size = self._log.segment_size
+            self._checkpoint.queue_file_size = self._files.file_size
             self._checkpoint.confirm_phy_offset = report.last_record_offset or self._checkpoint.confirm_phy_offset
             save_checkpoint(disk, self._checkpoint_path, self._checkpoint)
-        except BaseException:
+        except BaseException as error:
+            if clean and isinstance(error, StoreError) and disk.exists(abort):
+                disk.unlink(abort)  # refused before anything was touched, for a setting that does not fit: still clean
             self._release()
             raise
         self._reader.confirm_offset = end
@@ -415,12 +419,20 @@ class MessageStore:
         number = log.wants_next_segment()
         if number is not None and self._preparing != number:
             self._preparing = number
-            self._housekeeper.submit(lambda: log.prepare(number))
+            self._housekeeper.submit(lambda: self._prepare(number))
         zeros = log.wants_zeros()
         if zeros is not None and not self._zeroing:
             self._zeroing = True
             segment, upto = zeros
             self._housekeeper.submit(lambda: self._write_zeros(segment, upto))
+
+    def _prepare(self, number: int) -> None:
+        """Housekeeper."""
+        try:
+            self._log.prepare(number)
+        except OSError:
+            self._preparing = None
+            raise
 
     def _write_zeros(self, segment: Segment, upto: int) -> None:
         try:
