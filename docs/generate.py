@@ -1,0 +1,211 @@
+"""Writes what the documentation says about settings and request codes, from the code that decides it.
+
+    settings.md        the whole page: every declared setting, and Apache's keys that mean nothing here
+    compatibility.md   the part between the two marks: the codes that a running broker and name server serve
+
+Run it by `scripts/docs` after a setting or a handler has changed. With `--check` nothing is written, and the exit code is 1 when a
+page differs from what would be written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from firearrow.apache_keys import APACHE_KEYS
+from firearrow.broker.server import Broker
+from firearrow.broker.settings import BrokerSettings
+from firearrow.namesrv.server import NameServer
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net.channel import Channel
+from firearrow.settings import Setting, declared
+from firearrow.store.settings import StoreSettings
+from firearrow.wire.codes import RequestCode, ResponseCode
+
+DOCS = Path(__file__).parent
+MARKS = ("<!-- request codes, written by scripts/docs -->", "<!-- end of request codes -->")
+
+# These defaults are made from the machine that runs the broker.
+MACHINE_DEFAULTS = {"brokerName": "the machine's name", "storePathRootDir": "`store` in the home directory"}
+
+# What brokers and name servers ask of others; nobody asks it of them. (307 and 309 go both ways: a broker passes them on.)
+ASKED_OF_OTHERS = {
+    RequestCode.CHECK_TRANSACTION_STATE: "a broker asks a producer what became of a transaction",
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: "a broker tells consumers that their group has changed",
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "a broker tells consumers to go to other offsets",
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: "a broker asks a consumer which offsets it is at",
+    RequestCode.GET_CONSUMER_RUNNING_INFO: "a broker passes an operator's question on to a consumer",
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: "a broker has a consumer consume one message",
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: "a broker hands a reply to the client that asked",
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "a name server tells brokers that the lowest id of their name has changed",
+}
+
+
+def main(words: list[str]) -> int:
+    changed = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    if words == ["--check"]:
+        for path in changed:
+            print(f"docs/{path.name} is not what the code says now; run scripts/docs", file=sys.stderr)
+        return 1 if changed else 0
+    if words:
+        print("usage: scripts/docs [--check]", file=sys.stderr)
+        return 2
+    for path, text in changed.items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote docs/{path.name}")
+    return 0
+
+
+def pages() -> dict[Path, str]:
+    """The pages as they should be."""
+    compatibility = DOCS / "compatibility.md"
+    before, _, rest = compatibility.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    assert end, f"{compatibility} lacks the marks {MARKS}"
+    codes = request_codes(*asyncio.run(served_codes()))
+    return {
+        DOCS / "settings.md": settings_page(),
+        compatibility: f"{before}{MARKS[0]}\n\n{codes}\n{MARKS[1]}{after}",
+    }
+
+
+# Settings.
+
+
+def settings_page() -> str:
+    known = set().union(*(declared(cls) for cls in (NamesrvSettings, BrokerSettings, StoreSettings)))
+    return f"""<!-- Written by scripts/docs from the declarations in src/firearrow/*/settings.py: change those, not this page. -->
+# Settings
+
+Settings have the names that Apache RocketMQ gives them. They come from
+
+- a property file: `firearrow broker -c broker.conf`, `firearrow namesrv -c namesrv.conf`;
+- `--set KEY=VALUE` of every command, which may be repeated and wins over the file;
+- for `namesrvAddr` also `-n`, which wins over both, and the environment variable `NAMESRV_ADDR`, which loses against both.
+
+`firearrow up` gives `--set` to the name server and to every broker: each takes the keys that it knows. Ports, paths and names are
+options of `up`, and a `--set` of those is refused.
+
+A value that cannot be read or is out of range is an error; nothing starts. A key that nobody knows is a warning with the nearest
+known name. Those marked "yes" under "run time" can be changed while the process runs (`mqadmin updateBrokerConfig`,
+`mqadmin updateNamesrvConfig`): all of a request or none, until the next start. The file is not rewritten.
+
+## Broker
+
+{_table(BrokerSettings, without=())}
+## Store of the broker
+
+{_table(StoreSettings, without=declared(BrokerSettings))}
+## Name server
+
+{_table(NamesrvSettings, without=())}
+## Keys of Apache RocketMQ that mean nothing here
+
+They are accepted without a word, so that a property file written for Apache's broker or name server can be used as it is. They
+have no effect: most size thread pools or tune memory maps, which do not exist here, and some belong to what is not built (see
+[compatibility](compatibility.md)).
+
+{_words(sorted(APACHE_KEYS - known, key=str.lower))}
+"""
+
+
+def _table(cls: type, *, without: Collection[str]) -> str:
+    rows = [_row(one) for one in declared(cls).values() if one.key not in without]
+    return "\n".join(["| setting | type | default | allowed | run time | |", "|---|---|---|---|---|---|", *rows, ""])
+
+
+def _row(one: Setting) -> str:
+    kind = {int: "number", float: "number", bool: "true or false"}.get(one.kind, "text")
+    cells = [f"`{one.key}`", kind, _default(one), _allowed(one), "yes" if one.runtime else "", one.help]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(one: Setting) -> str:
+    if one.key in MACHINE_DEFAULTS:
+        return MACHINE_DEFAULTS[one.key]
+    text = one.format(one.default)
+    return f"`{text}`" if text else "none"
+
+
+def _allowed(one: Setting) -> str:
+    if one.choices is not None:
+        return ", ".join(f"`{choice}`" for choice in one.choices)
+    if one.low is not None and one.high is not None:
+        return f"{one.low} to {one.high}" if one.low < one.high else f"{one.low}"
+    if one.low is not None:
+        return f"{one.low} or more"
+    return f"{one.high} or less" if one.high is not None else ""
+
+
+# Request codes.
+
+
+async def served_codes() -> tuple[set[RequestCode], set[RequestCode]]:
+    """What a running broker and a running name server do not answer with "not supported"."""
+    namesrv = NameServer(NamesrvSettings(bind_address="127.0.0.1", listen_port=0))
+    await namesrv.start()
+    try:
+        at_namesrv = await _not_refused(namesrv.address)
+    finally:
+        await namesrv.stop()
+    with tempfile.TemporaryDirectory() as directory:
+        store = StoreSettings(store_path_root_dir=directory, mapped_file_size_commit_log=1024 * 1024)
+        broker = Broker(BrokerSettings(bind_address="127.0.0.1", listen_port=0), store, namesrv_addrs=[])
+        await broker.start()
+        try:
+            at_broker = await _not_refused(broker.advertised)
+        finally:
+            await broker.stop()
+    return at_broker, at_namesrv
+
+
+async def _not_refused(address: str) -> set[RequestCode]:
+    """Asks everything, without fields and without body; almost all of it is answered with what is missing, and that will do."""
+    channel = await Channel.connect(address)
+    try:
+        answers = {code: await channel.call(code, {}, b"", timeout_ms=5_000) for code in RequestCode}
+    finally:
+        await channel.close()
+    return {code for code, answer in answers.items() if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+
+
+def request_codes(at_broker: set[RequestCode], at_namesrv: set[RequestCode]) -> str:
+    served = sorted(at_broker | at_namesrv)
+    rows = [
+        f"| {code} | {code.name} | {'yes' if code in at_broker else ''} | {'yes' if code in at_namesrv else ''} |"
+        for code in served
+    ]
+    asked = [f"| {code} | {code.name} | {what} |" for code, what in sorted(ASKED_OF_OTHERS.items())]
+    left = [f"{code} {code.name}" for code in RequestCode if code not in served and code not in ASKED_OF_OTHERS]
+    return f"""| code | name | broker | name server |
+|---|---|---|---|
+{chr(10).join(rows)}
+
+Asked by us, of clients and of brokers:
+
+| code | name | |
+|---|---|---|
+{chr(10).join(asked)}
+
+Known by name, and answered with 3 like every code that is in neither table:
+
+{_words(left)}
+"""
+
+
+def _words(words: list[str]) -> str:
+    """Words in a paragraph, wrapped."""
+    lines = [""]
+    for word in words:
+        piece = f"`{word}`"
+        if lines[-1] and len(lines[-1]) + len(piece) > 130:
+            lines.append("")
+        lines[-1] += f" {piece}" if lines[-1] else piece
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""The documentation says what is so: generated pages are up to date, links lead somewhere, names of settings exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+from firearrow.broker.settings import BrokerSettings
+from firearrow.cli.main import main
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.settings import declared
+from firearrow.store.settings import StoreSettings
+from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+LINKED_PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *PAGES]
+
+SETTINGS = {key for cls in (NamesrvSettings, BrokerSettings, StoreSettings) for key in declared(cls)}
+
+# Names in camel case that are no settings: commands of Apache's tools, fields of requests, files.
+OTHER_NAMES = {
+    "brokerConsumeStats", "brokerStatus", "consumerProgress", "queryMsgByUniqueKey", "statsAll", "topicStatus",
+    "maxReconsumeTimes", "msgId", "offsetMsgId", "recallHandle",
+    "queueTable",
+}  # fmt: skip
+
+# Keys of Apache's that the pages name because they mean nothing here.
+WITHOUT_MEANING = {"aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"}
+
+
+def prose(path: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def names_in_backticks(path: Path) -> Iterator[str]:
+    """Words in camel case, alone or before `=`."""
+    for quoted in re.findall(r"`([^`\n]+)`", prose(path)):
+        match = re.fullmatch(r"(?:--set )?([a-z]+[a-z0-9]*[A-Z][A-Za-z0-9]*)(?:=.*)?", quoted)
+        if match is not None:
+            yield match[1]
+
+
+def test_generated_pages_say_what_the_code_says() -> None:
+    for path, text in generate.pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"docs/{path.name} is out of date: run scripts/docs"
+
+
+def test_generated_pages_do_not_depend_on_the_machine() -> None:
+    page = generate.settings_page()
+
+    assert str(Path.home() / "store") not in page
+    assert f"`{BrokerSettings().broker_name}`" not in page
+
+
+@pytest.mark.parametrize("page", LINKED_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), f"{page.relative_to(ROOT)}: {target} does not exist"
+        if anchor:
+            assert anchor in anchors(linked), f"{page.relative_to(ROOT)}: {name or page.name} has no heading #{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+
+    assert [page.name for page in PAGES if page.name != "README.md" and f"({page.name})" not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_settings_exist(page: Path) -> None:
+    if page.name == "settings.md":
+        return
+    of_tables = {camel_case(one.name) for cls in (TopicConfig, SubscriptionGroupConfig) for one in fields(cls)}
+    known = SETTINGS | of_tables | OTHER_NAMES | WITHOUT_MEANING
+
+    assert sorted(set(names_in_backticks(page)) - known) == []
+
+
+def camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_given_on_a_command_line_exist(page: Path) -> None:
+    given = re.findall(r"--set ([a-z][A-Za-z0-9]*)=", page.read_text(encoding="utf-8"))
+
+    assert set(given) <= SETTINGS
+
+
+@pytest.mark.parametrize("command", ["up", "namesrv", "broker"])
+def test_options_in_the_pages_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    help_text = capsys.readouterr().out
+    shown = [
+        line for page in LINKED_PAGES for line in page.read_text(encoding="utf-8").splitlines() if f"firearrow {command} " in line
+    ]
+
+    assert shown, f"no page shows firearrow {command}"
+    options = {word for line in shown for word in re.findall(r"(?<![\w-])--[a-z-]+", line.partition(f"firearrow {command} ")[2])}
+    assert {option for option in options if option not in help_text} == set()
