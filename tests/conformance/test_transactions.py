@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,3 +220,54 @@ def test_decisions_about_something_else_are_refused(newest: Agent, asking: Clust
     answer, _ = rawcall.call(asking.broker, 37, good)
     assert answer["code"] == 0, answer
     wait_until(lambda: stored() == 1, "the committed message")
+
+
+@pytest.mark.skipif(servers.TARGET == "apache", reason="both sides are chosen by the test")
+@pytest.mark.parametrize("kinds", [("firearrow", "apache"), ("apache", "firearrow")], ids=lambda kinds: " then ".join(kinds))
+def test_the_other_broker_goes_on_with_open_transactions(newest: Agent, tmp_path: Path, kinds: tuple[str, str]) -> None:
+    """Copies that were made, decisions, what was left open: all of it is in the directory."""
+    # Time enough between the rounds to save that the older copies are over: Apache's broker goes by that alone.
+    settings = SETTINGS | {"transactionCheckInterval": "3000", "flushConsumerOffsetInterval": "200"}
+    running: list[Cluster] = []
+    try:
+        first = servers.start_apart(tmp_path / "first", settings, kinds[0])
+        running.append(first)
+        topic = make_topic_on(first)
+        before = Producer(newest, first, "exchange")
+        before.send(topic, *({"body": f"{local} {i}", "local": local} for i in range(3) for local in ("commit", "rollback")))
+        before.send(topic, {"body": "open, to commit"}, {"body": "open, to roll back"})
+        wait_until(lambda: len(before.checks()) >= 4, "two checks of each", PATIENCE_S)
+        time.sleep(1)
+        before.stop()
+        first.kill()
+
+        shutil.copytree(first.store, tmp_path / "second" / "store", ignore=shutil.ignore_patterns("lock", "*.lock"))
+        port = int(first.broker.rsplit(":", 1)[1])
+        second = servers.start_apart(tmp_path / "second", settings, kinds[1], port)
+        running.append(second)
+        after = Producer(newest, second, "exchange")
+        after.answer("commit", "open, to commit")
+        after.answer("rollback", "open, to roll back")
+        puller = fresh("puller")
+        newest.call("pull.start", name=puller, group=puller, namesrv=second.namesrv)
+        wait_until(lambda: rawcall.has_route(second.namesrv, topic), "the route")
+        after.send(topic, {"body": "new", "local": "commit"})
+        expected = ["commit 0", "commit 1", "commit 2", "new", "open, to commit"]
+        wait_until(lambda: len(bodies(newest, puller, topic)) >= len(expected), "the committed messages", 60)
+        time.sleep(4)
+        assert bodies(newest, puller, topic) == expected
+        assert {check["body"] for check in after.checks()} == {"open, to commit", "open, to roll back"}
+        after.stop()
+        newest.submit("pull.stop", name=puller)
+    finally:
+        for cluster in running:
+            cluster.kill()
+
+
+def make_topic_on(cluster: Cluster) -> str:
+    topic = fresh("Topic")
+    ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    assert rawcall.call(cluster.broker, 17, ext)[0]["code"] == 0
+    wait_until(lambda: rawcall.has_route(cluster.namesrv, topic), "the route")
+    return topic
