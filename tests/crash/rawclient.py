@@ -67,12 +67,12 @@ class Link(asyncio.Protocol):
 
 def send(link: Link, topic: str, queue_id: int, body: bytes, key: str) -> asyncio.Future[Command]:
     written = properties.encode({"KEYS": key, "TAGS": "T", "UNIQ_KEY": key}).decode()
-    return link.request(RequestCode.SEND_MESSAGE_V2, _send_ext(topic, queue_id, written, batched=False), body)
+    return link.request(RequestCode.SEND_MESSAGE_V2, send_ext(topic, queue_id, written, batched=False), body)
 
 
 def send_batch(link: Link, topic: str, queue_id: int, messages: list[tuple[bytes, str]]) -> asyncio.Future[Command]:
     parts = [(0, body, properties.encode({"KEYS": key, "UNIQ_KEY": key})) for body, key in messages]
-    return link.request(RequestCode.SEND_BATCH_MESSAGE, _send_ext(topic, queue_id, "", batched=True), batch.join(parts))
+    return link.request(RequestCode.SEND_BATCH_MESSAGE, send_ext(topic, queue_id, "", batched=True), batch.join(parts))
 
 
 async def pull_all(link: Link, topic: str, queue_id: int, begin: int) -> tuple[int, int, list[record.Record]]:
@@ -118,7 +118,7 @@ async def make_topic(link: Link, topic: str, queues: int) -> None:
     assert answer.code == 0, answer
 
 
-def _send_ext(topic: str, queue_id: int, written: str, *, batched: bool) -> dict[str, str]:
+def send_ext(topic: str, queue_id: int, written: str, *, batched: bool) -> dict[str, str]:
     return {
         "a": "loaders",
         "b": topic,

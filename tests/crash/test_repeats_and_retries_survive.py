@@ -1,0 +1,191 @@
+"""`kill -9` under sends that are repeated until they are answered, and under messages that are sent back.
+
+An idempotent producer numbers its messages and sends again whatever was not answered, after each crash: in the end every number
+is stored exactly once, where the answer said. A consumer sends back what it was given: whatever was acknowledged comes again, or
+is a dead letter.
+
+FIREARROW_CRASH_ROUNDS and FIREARROW_CRASH_SEED as in test_kill.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from firearrow.wire import properties
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.record import Record
+from tests.conformance import servers
+from tests.crash.rawclient import Link, make_topic, pull_all, send_ext
+
+ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
+SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))
+TOPIC, QUEUES, GROUP = "CrashRepeats", 2, "crash-group"
+PRODUCERS = 3
+IN_FLIGHT = 8
+RETRY, DEAD = 1, -1
+SETTINGS = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000"}
+
+
+@dataclass
+class Producer:
+    """Numbers its messages; `open` are those that no answer has come for yet, with their queue."""
+
+    name: str
+    rng: random.Random
+    open: dict[int, int] = field(default_factory=dict)
+    answered: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (queue, queue offset)
+    repeats: int = 0
+
+    async def work(self, address: str) -> None:
+        """What is open first, then new messages, until the broker is gone."""
+        link = await Link.connect(address)
+        self.repeats += len(self.open)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(*(self._send(link, number) for number in list(self.open)))
+            await asyncio.gather(*(self._send_new(link) for _ in range(IN_FLIGHT)))
+        link.close()
+
+    async def finish(self, link: Link) -> None:
+        await asyncio.gather(*(self._send(link, number) for number in list(self.open)))
+
+    async def _send_new(self, link: Link) -> None:
+        while True:
+            number = len(self.open) + len(self.answered)
+            self.open[number] = self.rng.randrange(QUEUES)
+            await self._send(link, number)
+
+    async def _send(self, link: Link, number: int) -> None:
+        names = {"__PRODUCER_ID": self.name, "__PRODUCER_SEQ": str(number), "UNIQ_KEY": f"{self.name}-{number}"}
+        ext = send_ext(TOPIC, self.open[number], properties.encode(names).decode(), batched=False)
+        body = f"{self.name} {number} ".encode() + b"x" * self.rng.randrange(500)
+        answer = await link.call(RequestCode.SEND_MESSAGE_V2, ext, body)
+        assert answer.code == 0, answer
+        self.answered[number] = (self.open.pop(number), int(answer.ext["queueOffset"]))
+
+
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_number_that_is_sent_until_it_is_answered_is_stored_once(tmp_path: Path, flush: str) -> None:
+    asyncio.run(_repeats(tmp_path, SETTINGS | {"flushDiskType": flush}))
+
+
+async def _repeats(directory: Path, settings: dict[str, str]) -> None:
+    print(f"FIREARROW_CRASH_SEED={SEED}")
+    rng = random.Random(SEED)
+    producers = [Producer(f"p{number}", rng) for number in range(PRODUCERS)]
+    for number in range(ROUNDS):
+        cluster = servers.start_firearrow(directory, settings)
+        try:
+            if number == 0:
+                await _make_topic(cluster.broker)
+            working = asyncio.gather(*(producer.work(cluster.broker) for producer in producers))
+            await asyncio.sleep(rng.uniform(0.3, 1.2))
+        finally:
+            cluster.kill()
+        await asyncio.wait_for(working, 20)
+    cluster = servers.start_firearrow(directory, settings)
+    try:
+        link = await Link.connect(cluster.broker)
+        for producer in producers:
+            await producer.finish(link)
+        stored = [record for queue_id in range(QUEUES) for record in (await pull_all(link, TOPIC, queue_id, 0))[2]]
+        link.close()
+    finally:
+        cluster.stop()
+    repeats = sum(producer.repeats for producer in producers)
+    print(f"{sum(len(producer.answered) for producer in producers)} sent, {repeats} repeated, {ROUNDS} kills")
+    assert repeats > 0
+    places = {(*record.body.decode().split(" ")[:2],): (record.queue_id, record.queue_offset) for record in stored}
+    assert len(places) == len(stored), "a number is stored twice"
+    expected = {(one.name, str(number)): place for one in producers for number, place in one.answered.items()}
+    assert places == expected
+
+
+@dataclass
+class SentBack:
+    """How often a message was sent back with success, to be retried or to the dead letters."""
+
+    rng: random.Random
+    acknowledged: Counter[tuple[str, int]] = field(default_factory=Counter)
+    number: int = 0
+
+    async def work(self, address: str) -> None:
+        link = await Link.connect(address)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(*(self._one_by_one(link) for _ in range(IN_FLIGHT)))
+        link.close()
+
+    async def _one_by_one(self, link: Link) -> None:
+        while True:
+            self.number += 1
+            key, level = f"m{self.number}", self.rng.choice([RETRY, RETRY, DEAD])
+            names = properties.encode({"UNIQ_KEY": key}).decode()
+            sent = await link.call(RequestCode.SEND_MESSAGE_V2, send_ext(TOPIC, 0, names, batched=False), key.encode())
+            ext = {"offset": str(int(sent.ext["msgId"][16:], 16)), "group": GROUP, "delayLevel": str(level)}
+            answer = await link.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext)
+            assert answer.code == 0, answer
+            self.acknowledged[key, level] += 1
+
+
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+def test_what_was_sent_back_comes_again_or_is_a_dead_letter(tmp_path: Path) -> None:
+    asyncio.run(_retries(tmp_path))
+
+
+async def _retries(directory: Path) -> None:
+    print(f"FIREARROW_CRASH_SEED={SEED}")
+    book = SentBack(random.Random(SEED))
+    for number in range(ROUNDS):
+        cluster = servers.start_firearrow(directory, SETTINGS)
+        try:
+            if number == 0:
+                await _make_topic(cluster.broker)
+            working = asyncio.ensure_future(book.work(cluster.broker))
+            await asyncio.sleep(book.rng.uniform(0.5, 2.0))
+        finally:
+            cluster.kill()
+        await asyncio.wait_for(working, 20)
+    cluster = servers.start_firearrow(directory, SETTINGS)
+    try:
+        link = await Link.connect(cluster.broker)
+        await _until_everything_came(link, book)
+        link.close()
+    finally:
+        cluster.stop()
+    assert len(book.acknowledged) > 10 * ROUNDS
+
+
+async def _until_everything_came(link: Link, book: SentBack) -> None:
+    """Retries are due a second after they were sent back; the dead letters are there at once."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = {(record.body.decode(), level): record for level in (RETRY, DEAD) for record in await _sent_back(link, level)}
+        missing = [key for key in book.acknowledged if key not in found]
+        if not missing:
+            break
+        assert time.monotonic() < deadline, f"{len(missing)} of {len(book.acknowledged)} are lost, {missing[:5]}"
+        await asyncio.sleep(0.2)
+    for (key, _), record in found.items():
+        names = properties.parse(record.properties)
+        assert (record.reconsume_times, names["RETRY_TOPIC"], names["UNIQ_KEY"]) == (1, TOPIC, key)
+    print(f"{len(book.acknowledged)} sent back, {len(found)} found, {ROUNDS} kills")
+
+
+async def _sent_back(link: Link, level: int) -> list[Record]:
+    topic = f"%RETRY%{GROUP}" if level == RETRY else f"%DLQ%{GROUP}"
+    return (await pull_all(link, topic, 0, 0))[2]
+
+
+async def _make_topic(address: str) -> None:
+    link = await Link.connect(address)
+    await make_topic(link, TOPIC, QUEUES)
+    link.close()
