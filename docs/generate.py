@@ -3,18 +3,21 @@
     settings.md        the whole page: every declared setting, and Apache's keys that mean nothing here
     compatibility.md   the part between the two marks: the codes that a running broker and name server serve
 
-Run it by `scripts/docs` after a setting or a handler has changed. With `--check` nothing is written, and the exit code is 1 when a
+Run it by `scripts/docs` after a setting or a handler changed. With `--check` nothing is written, and the exit code is 1 when a
 page differs from what would be written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 
+import firearrow
 from firearrow.apache_keys import APACHE_KEYS
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
@@ -119,8 +122,23 @@ def _table(cls: type, *, without: Collection[str]) -> str:
 
 def _row(one: Setting) -> str:
     kind = {int: "number", float: "number", bool: "true or false"}.get(one.kind, "text")
-    cells = [f"`{one.key}`", kind, _default(one), _allowed(one), "yes" if one.runtime else "", one.help]
+    what = one.help if is_read(one) else f"{one.help} (no effect yet)"
+    cells = [f"`{one.key}`", kind, _default(one), _allowed(one), "yes" if one.runtime else "", what]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def is_read(one: Setting) -> bool:
+    """Whether any code looks at the setting, other than to show it to operators. What has one value only needs no look."""
+    if one.choices is not None and len(one.choices) == 1:
+        return True
+    return any(re.search(rf"\b{one.attribute}\b(?!: )", text) for text in _sources())
+
+
+@lru_cache(maxsize=1)
+def _sources() -> list[str]:
+    shows_all = "admin_broker.py"
+    root = Path(firearrow.__file__).parent
+    return [path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")) if path.name != shows_all]
 
 
 def _default(one: Setting) -> str:
