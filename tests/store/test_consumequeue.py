@@ -56,6 +56,7 @@ def test_any_mixture_of_appends_and_flushes_reads_back(start: int, events: list[
         assert disk.file_size(path) == PER_FILE * UNIT
 
 
+@settings(deadline=None)
 @given(st.integers(1, 35))
 def test_the_first_file_is_filled_with_units_that_say_nothing_is_here(start: int) -> None:
     queue, files, disk = queue_at(start)
@@ -71,6 +72,7 @@ def test_the_first_file_is_filled_with_units_that_say_nothing_is_here(start: int
     assert queue.min_offset == start  # although the units before it point to log offset 0
 
 
+@settings(deadline=None)
 @given(st.integers(0, 25), st.integers(1, 60), st.integers(0, 120))
 def test_min_offset_is_the_first_entry_whose_record_is_left(start: int, count: int, gone: int) -> None:
     queue, files, disk = queue_at(start)

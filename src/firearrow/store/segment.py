@@ -67,10 +67,10 @@ class Segment:
         if end > self.zeroed_to:
             with self._lock:
                 self.zeroed_to = max(self.zeroed_to, end)
-        self.file.pwrite(data, position)
+        (self._file or self.file).pwrite(data, position)
 
     def read(self, size: int, offset: int) -> bytes:
-        return self.file.pread(size, offset - self.base)
+        return (self._file or self.file).pread(size, offset - self.base)
 
     def expect_zeros_from(self, position: int) -> None:
         """From now on zeros are written ahead of the appends, beginning at `position`."""
