@@ -26,41 +26,39 @@ from firearrow.wire.record import Record, decode, encode
 
 SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"  # whose consumer offsets say how far the two topics are worked off
 
-_REAL_TOPIC = properties.PROPERTY_REAL_TOPIC
-_REAL_QUEUE_ID = properties.PROPERTY_REAL_QUEUE_ID
-_CHECK_TIMES = properties.PROPERTY_TRANSACTION_CHECK_TIMES
-_ORIGIN = properties.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET
+# What only the broker says in a half message.
+_OURS = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET")
 _ROOM = 128  # bytes of properties that the broker may add later
-_IMMUNITY = properties.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS
 
 
 def is_half(arrival: Arrival) -> bool:
     """Whether a client's message is half of a transaction. A retry that its consumer delays is not, even if its message was."""
-    wanted = properties.find(arrival.properties, b"TRAN_MSG")
-    if arrival.inner or wanted is None or wanted.lower() != b"true":
+    if arrival.inner:
         return False
-    return not (arrival.reconsume_times > 0 and _number((properties.find(arrival.properties, b"DELAY") or b"").decode()) > 0)
+    wanted = properties.find(arrival.properties, b"TRAN_MSG")
+    if wanted is None or wanted.lower() != b"true":
+        return False
+    return arrival.reconsume_times <= 0 or _number((properties.find(arrival.properties, b"DELAY") or b"").decode()) <= 0
 
 
 def as_half(arrival: Arrival) -> Placement:
-    kept = properties.parse(arrival.properties)
-    for stale in (_CHECK_TIMES, _ORIGIN):  # of a half message that somebody sends on
-        kept.pop(stale, None)
-    kept |= {
-        properties.PROPERTY_TRANSACTION_ID: arrival.unique_key,
-        _REAL_TOPIC: arrival.topic,
-        _REAL_QUEUE_ID: str(arrival.queue_id),
-    }
-    raw = properties.encode(kept)
+    raw = arrival.properties
+    if any(name in raw for name in _OURS):  # somebody sends a message on that was part of a transaction, or delayed
+        kept = properties.parse(raw)
+        for name in _OURS:
+            kept.pop(name.decode(), None)
+        raw = properties.encode(kept)
+    real = f"REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02"
+    raw += f"__transactionId__\x01{arrival.unique_key}\x02{real}".encode()
     if len(raw) > properties.MAX_BYTES - _ROOM:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
             f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
         )
-    tags = kept.get("TAGS")
-    sys_flag = arrival.sys_flag & ~TRANSACTION_BITS
-    return Placement(TRANS_HALF_TOPIC, 0, raw, 0 if tags is None else tags_code(tags), sys_flag, {})
+    tags = properties.find(raw, b"TAGS")
+    code = 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
+    return Placement(TRANS_HALF_TOPIC, 0, raw, code, arrival.sys_flag & ~TRANSACTION_BITS, {})
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:
@@ -77,68 +75,62 @@ def half_at(store: MessageStore, physical_offset: int, topic: str = TRANS_HALF_T
 
 
 class Half:
-    """A record of the half topic, with its properties taken apart."""
+    """A record of the half topic. Its properties are searched, not taken apart: most are asked for two or three."""
 
-    __slots__ = ("names", "record")
+    __slots__ = ("offset", "origin", "raw", "record")
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.names = properties.parse(record.properties)
+        self.raw = properties.ended(record.properties)
+        self.offset = record.queue_offset
+        first = _number(self._text(b"TRAN_PREPARED_QUEUE_OFFSET")) if b"TRAN_PREPARED_QUEUE_OFFSET" in self.raw else -1
+        self.origin = record.queue_offset if first < 0 else first  # of its first record: what all copies of it have in common
 
     @property
-    def offset(self) -> int:
-        return self.record.queue_offset
-
-    @property
-    def origin(self) -> int:
-        """The queue offset of its first record: what all copies of it have in common."""
-        first = _number(self.names.get(_ORIGIN, ""))
-        return self.record.queue_offset if first < 0 else first
-
-    @property
-    def producer_group(self) -> str | None:
-        return self.names.get(properties.PROPERTY_PRODUCER_GROUP)
+    def producer_group(self) -> str:
+        return self._text(b"PGROUP")
 
     @property
     def unique_key(self) -> str:
-        return self.names.get(properties.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
+        return self._text(b"UNIQ_KEY")
 
     @property
     def real_topic(self) -> str:
-        return self.names.get(_REAL_TOPIC, "")
+        return self._text(b"REAL_TOPIC")
 
     @property
     def real_queue_id(self) -> int:
-        return max(_number(self.names.get(_REAL_QUEUE_ID, "")), 0)
+        return max(_number(self._text(b"REAL_QID")), 0)
 
     @property
     def check_times(self) -> int:
-        return max(_number(self.names.get(_CHECK_TIMES, "")), 0)
+        return max(_number(self._text(b"TRANSACTION_CHECK_TIMES")), 0)
 
     def immunity_ms(self, otherwise_ms: int) -> int | None:
         """How long it does not want to be asked about; None if it does not say. What is no number means the broker's time-out."""
-        text = self.names.get(_IMMUNITY)
-        if text is None:
+        text = self._text(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        if not text:
             return None
         seconds = _number(text)
         return otherwise_ms if seconds == -1 else seconds * 1000
 
+    def _text(self, name: bytes) -> str:
+        value = properties.find(self.raw, name)
+        return "" if value is None else value.decode("utf-8", "replace")
+
     def committed(self) -> InnerMessage:
-        kept = self.names.copy()
-        for name in (_REAL_TOPIC, _REAL_QUEUE_ID, _ORIGIN):
-            kept.pop(name, None)
         message = InnerMessage.of(self.record, self.real_topic, self.real_queue_id)
-        message.properties = properties.encode(kept)
+        raw = _without(_without(self.raw, b"REAL_QID\x01"), b"REAL_TOPIC\x01")
+        message.properties = _without(raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") if self.origin != self.offset else raw
         message.sys_flag |= COMMITTED
         message.prepared_offset = self.record.physical_offset
         return message
 
     def copied(self, check_times: int) -> InnerMessage:
-        kept = self.names | {_ORIGIN: str(self.origin)}
-        if check_times:
-            kept[_CHECK_TIMES] = str(check_times)
         message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
-        raw = properties.encode(kept)
+        raw = _without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % self.origin
+        if check_times:
+            raw = _without(raw, b"TRANSACTION_CHECK_TIMES\x01") + b"TRANSACTION_CHECK_TIMES\x01%d\x02" % check_times
         if len(raw) <= properties.MAX_BYTES:  # always, unless another broker stored it without room
             message.properties = raw
         return message
@@ -148,10 +140,9 @@ class Half:
 
     def begun_anew(self) -> InnerMessage:
         """As a half message of its own, about which nobody was asked yet."""
-        kept = self.names | {_CHECK_TIMES: "0"}
-        kept.pop(_ORIGIN, None)
         message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
-        message.properties = properties.encode(kept)
+        raw = _without(_without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01"), b"TRANSACTION_CHECK_TIMES\x01")
+        message.properties = raw + b"TRANSACTION_CHECK_TIMES\x010\x02"
         return message
 
     def as_asked_about(self, copy: InnerMessage, stored: Stored) -> bytes:
@@ -184,6 +175,16 @@ def _half(raw: bytes, topic: str) -> Half | None:
     except ProtocolError:
         return None
     return half if record.topic == topic and half.real_topic else None
+
+
+def _without(raw: bytes, wanted: bytes) -> bytes:
+    """Properties, ended, without those whose name (with its 0x01) is `wanted`."""
+    at = raw.rfind(wanted)
+    while at >= 0:
+        if at == 0 or raw[at - 1] == 2:
+            raw = raw[:at] + raw[raw.index(b"\x02", at) + 1 :]
+        at = raw.rfind(wanted, 0, at)
+    return raw
 
 
 def _number(text: str) -> int:

@@ -113,7 +113,9 @@ class Transactions:
         if fate == COMMITTED:
             if not self._store.writable:
                 raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store takes no messages")
-            self._parts.inner.put(half.committed(), now_ms)
+            committed = half.committed()
+            put = self._parts.inner.put if b"DEL" in committed.properties else self._parts.inner.deliver
+            put(committed, now_ms)  # one that is delayed, or has a timer, waits for it first
         self._halves.decide(half.origin, copy, fate)
         self._checks.given_up.pop(half.origin, None)
         self._ops.add(copy, now_ms)
