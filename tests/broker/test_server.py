@@ -178,6 +178,7 @@ def test_where_a_pull_goes_on(tmp_path: Path, offset: int, code: int, next_begin
         ({}, b"", ResponseCode.MESSAGE_ILLEGAL, "no body"),
         ({}, b"x" * 70_000, ResponseCode.MESSAGE_ILLEGAL, "maxMessageSize is 65536"),
         ({"i": "a\x01" + "v" * 32_767 + "\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "32767"),
+        ({"i": "DELAY\x011\x02a\x01" + "v" * 32_630}, b"x", ResponseCode.MESSAGE_ILLEGAL, "32767"),
         ({"m": "true"}, b"not a batch", ResponseCode.MESSAGE_ILLEGAL, ""),
         ({"b": "%RETRY%nobody", "m": "true"}, b"", ResponseCode.MESSAGE_ILLEGAL, "retry topic"),
         ({"f": "128"}, b"x", ResponseCode.MESSAGE_ILLEGAL, "inner batch"),

@@ -137,6 +137,8 @@ def records(store: MessageStore, offset: int, mark: bytes | None) -> Iterator[Re
 
     Where the log cannot be read, it goes on with the next file.
     """
+    if mark is not None and not _contains(store, offset, mark):
+        return
     segment_size = store.settings.mapped_file_size_commit_log
     while offset < store.confirm_offset:
         data = store.read(offset, _CHUNK)
@@ -160,6 +162,20 @@ def records(store: MessageStore, offset: int, mark: bytes | None) -> Iterator[Re
             yield from _decoded(store.read(offset, needed), 0)
             at = needed or segment_size - offset % segment_size
         offset += at
+
+
+def _contains(store: MessageStore, offset: int, mark: bytes) -> bool:
+    """Whether the log from `offset` on has these bytes anywhere: much quicker than going from record to record."""
+    segment_size = store.settings.mapped_file_size_commit_log
+    while offset < store.confirm_offset:
+        data = store.read(offset, _CHUNK)
+        if mark in data:
+            return True
+        if not data:  # a file is missing
+            offset += segment_size - offset % segment_size
+        else:
+            offset += len(data) if len(data) < _CHUNK else _CHUNK - len(mark)
+    return False
 
 
 def _decoded(data: bytes, at: int) -> Iterator[Record]:

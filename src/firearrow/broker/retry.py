@@ -60,6 +60,7 @@ FIRST_LEVEL = 3  # of the first retry
 DLQ_QUEUES = 1
 CLIENT_LIMIT_VERSION = 121  # V3_4_9: clients from here on say how often they want to try
 
+_ROOM = 32  # REAL_TOPIC, REAL_QID and their separators, which a delayed message gets (delay.py); the topic's name comes on top
 _TIMER_NAMES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _NEVER_CONSUMED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
 
@@ -162,11 +163,12 @@ def _first_topic(record: Record) -> str:
 
 def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> InnerMessage:
     raw = properties.encode(known)
-    if len(raw) > properties.MAX_BYTES:
+    size = len(raw) + len(topic) + _ROOM
+    if size > properties.MAX_BYTES:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
             f"the message at offset {record.physical_offset} cannot be sent back: with what a retry adds, its properties "
-            f"would take {len(raw)} bytes, the limit is {properties.MAX_BYTES}; send fewer or shorter ones",
+            f"would take {size} bytes, the limit is {properties.MAX_BYTES}; send fewer or shorter ones",
         )
     message = InnerMessage.of(record, topic, queue_id)
     message.properties = raw

@@ -54,6 +54,14 @@ def _waits(raw: bytes) -> bool:
     return properties.find(raw, b"WAIT") != b"false"
 
 
+def _too_long(raw: bytes) -> Refused:
+    return Refused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
+        "send fewer or shorter ones",
+    )
+
+
 class Reply(NamedTuple):
     conn: Connection
     request: Command
@@ -157,11 +165,7 @@ class Sends:
         code = tags_code_of(raw)
         raw += self._stamp_block
         if len(raw) > MAX_PROPERTIES:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
-                "send fewer or shorter ones",
-            )
+            raise _too_long(raw)
         sys_flag = header.sys_flag
         if sys_flag & _NOT_PLAIN:
             sys_flag = stored_flags(sys_flag)
@@ -178,6 +182,8 @@ class Sends:
             if placement is not None:
                 stored_in = self._store.queue(placement.topic, placement.queue_id)
                 _, _, raw, code, sys_flag, more = placement
+                if len(raw) > MAX_PROPERTIES:
+                    raise _too_long(raw)
         queue_offset = stored_in.next_offset
         offset = self._store.append(
             stored_in,
