@@ -129,7 +129,6 @@ HARMLESS_AT_THE_NAME_SERVER = {
 MAKERS = {
     "topic": {10, 310, 320, 11, 361, 15, 17, 513},
     "consumerGroup": {11, 361, 15},
-    "groupName": {207},
     "group": {222, 36},
     "destGroup": {314},
 }
