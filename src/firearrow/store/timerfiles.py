@@ -26,6 +26,7 @@ _ENTRY = np.dtype(
     [("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4"), ("rest", "V24")]
 )
 assert _ENTRY.itemsize == UNIT
+_USUAL_PRECISIONS_MS = (1000, 100, 200, 250, 500, 2000, 5000, 10_000, 30_000, 60_000)
 
 
 @dataclass(slots=True)
@@ -69,11 +70,10 @@ class TimerFiles:
         self.begun = True
         self._check = check
         wanted_ms = self.wheel.precision_ms
-        if check.is_ours:
-            self.wheel.precision_ms = check.precision_ms
+        self.log.load()
+        self.wheel.precision_ms = check.precision_ms if check.is_ours else self._precision_found(check)
         read_time_ms = self.wheel.floor(check.read_time_ms if check.read_time_ms > 0 else now_ms - self.wheel.span_ms // 2)
         self.progress = TimerProgress(read_time_ms, max(check.queue_offset, 0))
-        self.log.load()
         if not self._as_it_was_left(check, clean):
             self._recover(check, queue_offset_of)
         self._choose_precision(wanted_ms, now_ms)
@@ -85,6 +85,19 @@ class TimerFiles:
         self.begun = True
         self._save(self.snapshot(now_ms), clean=False)
         self._disk.fsync_dir(os.path.dirname(self._check_path))
+
+    def _precision_found(self, check: TimerCheckpoint) -> int:
+        """Apache does not say which precision its wheel has: it is the one by which the newest entry is found there."""
+        wanted_ms = self.wheel.precision_ms
+        newest = self.log.last_entry() if self.log.begin(check.log_position) else None
+        if newest is None or not self.wheel.is_whole():
+            return wanted_ms
+        for precision_ms in (wanted_ms, *_USUAL_PRECISIONS_MS):
+            self.wheel.precision_ms = precision_ms
+            slot = self.wheel.get(newest.slot_ms)
+            if slot is not None and slot.last >= newest.position:
+                return precision_ms
+        return wanted_ms
 
     def _as_it_was_left(self, check: TimerCheckpoint, clean: bool) -> bool:
         if check.is_ours:
