@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import FrameDecoder
 from firearrow.wire.ids import host_bytes, offset_msg_id
 from firearrow.wire.javahash import tags_code
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
@@ -196,6 +199,32 @@ def test_a_decision_about_something_else_changes_nothing(
     assert story.store.max_offset == end
     story.commit(sent)
     assert story.delivered() == [b"x"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_decision_says_it_is_answered_or_refused_and_nothing_is_stored(story: TransactionStory, data: Any) -> None:
+    if not story.halves():
+        story.kit.put(TOPIC, 0, b"y" * 100_000)  # the half message is where no number drawn below points to
+        story.half(b"x")
+    ext = {
+        name: data.draw(
+            st.one_of(st.sampled_from(values), st.integers(max_value=9_999), st.text(max_size=4), st.none(), st.booleans()), name
+        )
+        for name, values in {
+            "producerGroup": [GROUP, "Q", ""],
+            "tranStateTableOffset": ["0", "1", "-1", str(2**63 - 1), str(2**63), ""],
+            "commitLogOffset": ["1", "-1", "999", str(2**63 - 1), str(-(2**63)), ""],
+            "commitOrRollback": ["8", "12", "0", "16", ""],
+            "fromTransactionCheck": ["true", "false", "1"],
+        }.items()
+    }
+    end = story.store.appended_offset
+    response = story.kit.start_raw(RequestCode.END_TRANSACTION, ext, b"", conn=FakeConnection())
+    if response is not None:
+        (answer,) = FrameDecoder().feed(response)
+        assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
+    assert story.store.appended_offset == end
 
 
 def test_a_half_without_a_producer_group_cannot_be_decided(story: TransactionStory) -> None:
