@@ -89,6 +89,14 @@ def test_a_producer_is_asked_only_when_the_copy_can_be_read(story: TransactionSt
     assert len(story.asked) == 1
 
 
+def test_nobody_is_asked_about_what_was_decided_in_between(story: TransactionStory) -> None:
+    sent = story.half(b"x")
+    story.transactions.tick(T0 + ROUND)
+    assert story.commit(sent).code == ResponseCode.SUCCESS
+    story.through(T0 + ROUND + 100, T0 + 2 * ROUND, T0 + 3 * ROUND)
+    assert (story.delivered(), story.asked) == ([b"x"], [])
+
+
 def test_any_live_producer_of_the_group_will_do_and_they_take_turns(story: TransactionStory) -> None:
     dead, other = FakeConnection(1), FakeConnection(2)
     for conn in (dead, other):

@@ -20,6 +20,7 @@ What is promised
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.half_messages import SYSTEM_GROUP, Half, as_half, half_at, is_half, read_half
@@ -43,8 +44,10 @@ from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, T
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
 
+log = logging.getLogger("firearrow.broker")
+
 ROLLBACK_FLAG = 0xC
-LEARN_AT_START = 5_000  # open halves that are looked at before the ports open
+LEARN_AT_START = 3_000  # open halves that are looked at before the ports open
 LEARN_A_TICK = 500
 SEARCH_LIMIT = 64 * 1024 * 1024  # bytes of log that a recovery may have to search for commits
 
@@ -95,9 +98,17 @@ class Transactions:
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.END_TRANSACTION: self._end_transaction,
+            RequestCode.END_TRANSACTION: self._receive_decision,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resume_check_half_message,
         }
+
+    def _receive_decision(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
+        try:
+            return self._end_transaction(conn, request, now_ms)
+        except Refused as refused:
+            if request.is_oneway:  # as it nearly always is: the producer will not hear of it
+                log.info("a decision about a transaction, from %s, was refused: %s", conn.peer, refused.remark)
+            raise
 
     def _end_transaction(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = EndTransactionRequestHeader.decode(request.ext)
@@ -236,8 +247,9 @@ class Transactions:
             if self._store.flushed_offset < unsaved.log_offset:
                 return
             offsets = self._parts.offsets
-            offsets.commit(SYSTEM_GROUP, TRANS_HALF_TOPIC, 0, unsaved.first_open, now_ms)
-            offsets.commit(SYSTEM_GROUP, TRANS_OP_HALF_TOPIC, 0, unsaved.first_needed, now_ms)
+            for topic, offset in ((TRANS_HALF_TOPIC, unsaved.first_open), (TRANS_OP_HALF_TOPIC, unsaved.first_needed)):
+                offsets.take_reset(SYSTEM_GROUP, topic, 0)  # nobody can send this group elsewhere
+                offsets.commit(SYSTEM_GROUP, topic, 0, offset, now_ms)
             self._unsaved = None
         if not self._store.writable:
             return  # what was appended may never be written

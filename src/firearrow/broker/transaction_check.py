@@ -27,7 +27,7 @@ from firearrow.broker.half_messages import Half, read_half
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.topics import PERM_READ_WRITE
 from firearrow.broker.transaction_ops import OpMessages
-from firearrow.broker.transaction_state import GIVEN_UP, HalfStates
+from firearrow.broker.transaction_state import GIVEN_UP, OPEN, HalfStates
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.ids import offset_msg_id
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("firearrow.broker")
 
-PORTION = 500  # open halves that one tick deals with
+PORTION = 250  # open halves that one tick deals with
 PORTION_BYTES = 4 * 1024 * 1024  # of questions that wait to be asked
 _HOUR_MS = 3_600_000
 _REMEMBERED = 100_000
@@ -47,6 +47,7 @@ _REMEMBERED = 100_000
 class Question(NamedTuple):
     """A check that leaves when the copy it is about can be read."""
 
+    copy: int  # queue offset
     copy_at: int  # log offset
     group: str
     ext: dict[str, str | int]
@@ -156,7 +157,7 @@ class TransactionChecks:
             "bname": self._parts.name,
         }
         body = half.as_asked_about(copy, stored)
-        self._questions.append(Question(stored.physical_offset, group, ext, body))
+        self._questions.append(Question(stored.queue_offset, stored.physical_offset, group, ext, body))
         self._held_bytes += len(body)
 
     def _ask(self) -> None:
@@ -164,6 +165,8 @@ class TransactionChecks:
         while questions and questions[0].copy_at < readable:
             question = questions.popleft()
             self._held_bytes -= len(question.body)
+            if self._halves.fate(question.copy) != OPEN:
+                continue  # it was decided just now
             conn = self._live_producer(question.group)
             if conn is None:
                 self._nobody[question.group] = self._nobody.get(question.group, 0) + 1
