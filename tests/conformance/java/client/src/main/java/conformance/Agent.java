@@ -46,6 +46,7 @@ public final class Agent {
         PullConsumers pullConsumers = new PullConsumers(operations);
         Transactions transactions = new Transactions(operations);
         RequestReply requestReply = new RequestReply(operations);
+        Timers timers = new Timers(operations);
         Admin.register(operations);
 
         ExecutorService threads = Executors.newCachedThreadPool(body -> {
@@ -62,6 +63,7 @@ public final class Agent {
         pushConsumers.close();
         pullConsumers.close();
         transactions.close();
+        timers.close();
         producers.close();
         System.exit(0);
     }
