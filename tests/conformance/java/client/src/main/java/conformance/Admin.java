@@ -40,21 +40,27 @@ final class Admin {
 
     private static Object runAll(Request request) throws Exception {
         synchronized (ONE_REQUEST_AT_A_TIME) {
+            List<List<String>> commands = new ArrayList<>();
             List<CompletableFuture<String>> running = new ArrayList<>();
             for (Request command : request.objects("commands")) {
-                CompletableFuture<String> result = new CompletableFuture<>();
-                List<String> words = command.texts("args");
-                new Thread(() -> run(words, result), "mqadmin").start();
-                running.add(result);
-                // The tool names its client after the millisecond it starts in.
-                Thread.sleep(3);
+                commands.add(command.texts("args"));
+                running.add(start(command.texts("args")));
+                Thread.sleep(5);
             }
             List<String> printed = new ArrayList<>();
-            for (CompletableFuture<String> one : running) {
-                printed.add(one.get());
+            for (int i = 0; i < running.size(); i++) {
+                String text = running.get(i).get();
+                // The tool names its client after the millisecond it starts in: two of them may have met.
+                printed.add(text.contains("created before") ? start(commands.get(i)).get() : text);
             }
             return printed;
         }
+    }
+
+    private static CompletableFuture<String> start(List<String> words) {
+        CompletableFuture<String> result = new CompletableFuture<>();
+        new Thread(() -> run(words, result), "mqadmin").start();
+        return result;
     }
 
     /** Found by name: the tool is on the class path of one of the two agents only. */
