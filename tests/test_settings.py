@@ -30,7 +30,7 @@ class Example:
     file_reserved_time: int = setting(72, "hours", low=1, high=1000, runtime=True)
     disk_max_used_space_ratio: float = setting(75.0, "percent", low=10, high=95, runtime=True)
     trace_on: bool = setting(True, runtime=True)
-    flush_disk_type: Flush = setting(Flush.SYNC)
+    flush_disk_type: Flush = setting(Flush.SYNC)  # noqa: RUF009 - the linter takes the enum member for a call
     broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SLAVE"))
     check_crc: bool = setting(True, key="checkCRCOnRecover")
     start_time: int = setting(0)
@@ -110,7 +110,9 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name() -> None:
 
 
 def test_apaches_keys_without_a_meaning_here_are_no_cause_for_warnings() -> None:
-    assert apply([Example()], {"sendMessageThreadPoolNums": "16", "warmMapedFileEnable": "true", "serverSelectorThreads": "3"}) == []
+    assert (
+        apply([Example()], {"sendMessageThreadPoolNums": "16", "warmMapedFileEnable": "true", "serverSelectorThreads": "3"}) == []
+    )
 
 
 def test_a_key_of_several_classes_goes_to_each() -> None:
@@ -216,3 +218,11 @@ def _escaped(text: str) -> str:
 def test_what_was_escaped_comes_back(table: dict[str, str]) -> None:
     text = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in table.items())
     assert read_properties(text) == table
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"])
+def test_a_protection_that_is_not_there_is_not_promised(key: str) -> None:
+    (warning,) = apply([Example()], {key: "true"})
+    assert key in warning
+    assert "no effect" in warning
+    assert apply([Example()], {key: "false"}) == []

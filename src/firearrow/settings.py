@@ -137,6 +137,11 @@ def declared(cls: type) -> dict[str, Setting]:
     return {s.key: s for s in (_declaration(f, hints[f.name]) for f in dataclasses.fields(cls) if "setting" in f.metadata)}
 
 
+# Keys that somebody sets to be protected: to ignore them in silence would be worse than an unknown key.
+PROTECTING = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"))
+_PROTECT = "listen on loopback only, or keep strangers away by other means"
+
+
 def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
     """Puts `values` (key -> text) into the settings objects that declare them; returns warnings. All or nothing."""
     targets = list(targets)
@@ -148,6 +153,8 @@ def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
             changes.append((target, declaration.attribute, declaration.parse(text)))
         if key not in owners and key not in APACHE_KEYS:
             warnings.append(f"setting {key} is not known and has no effect{_nearest(key, owners)}")
+        elif key not in owners and key in PROTECTING and text.strip().lower() == "true":
+            warnings.append(f"setting {key}=true has no effect: this version neither authenticates nor encrypts; {_PROTECT}")
     _assign(targets, changes)
     return warnings
 

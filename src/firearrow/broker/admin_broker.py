@@ -57,6 +57,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         version = replace(version, counter=version.counter + 1, timestamp=now_ms)
         if "autoCreateTopicEnable" in wish:
             broker.topics.add_system_topics(now_ms)  # with it comes and goes the template topic
+        if "brokerPermission" in wish:
+            broker.topics.next_version(now_ms)  # name servers ignore a registration whose version they have seen
         if wish.keys() & {"autoCreateTopicEnable", "brokerPermission"}:
             broker.register_all()
         return encode_response(request, ResponseCode.SUCCESS, "in force until the broker is restarted")
@@ -116,7 +118,7 @@ def runtime_info(broker: BrokerParts, now_ms: int) -> dict[str, str]:
         "remainTransientStoreBufferNumbs": 2**31 - 1,
         "earliestMessageTimeStamp": _earliest(broker),
         "pageCacheLockTimeMills": 0,
-        "startAcceptSendRequestTimeStamp": broker.settings.start_accept_send_request_time_stamp,
+        "startAcceptSendRequestTimeStamp": 0,
     }
     info |= stats.day_totals()
     info |= {name: " ".join(str(rate) for rate in rates) for name, rates in stats.rates().items()}

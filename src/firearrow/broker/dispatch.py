@@ -20,7 +20,7 @@ from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.pull import Pulls
 from firearrow.broker.refused import Refused
 from firearrow.broker.rounds import Rounds
-from firearrow.broker.send import Reply, Sends
+from firearrow.broker.send import PERM_WRITE, Reply, Sends
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -36,10 +36,11 @@ _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 class ConnectionState:
     """What the dispatcher keeps with a connection."""
 
-    __slots__ = ("in_flight",)
+    __slots__ = ("held", "in_flight")
 
     def __init__(self) -> None:
         self.in_flight = 0  # sends that are not answered yet
+        self.held = 0  # pulls that wait for messages
 
 
 class Dispatch:
@@ -124,7 +125,12 @@ class Dispatch:
             self._end_round()
 
     def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
-        store = self._parts.store
+        store, permission = self._parts.store, self._parts.settings.broker_permission
+        if not permission & PERM_WRITE:
+            return Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
+            )
         if self._stopping:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; send to another one")
         if not store.writable:

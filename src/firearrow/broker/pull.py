@@ -93,6 +93,7 @@ class Pulls:
     def again(self, held: HeldPull) -> None:
         """Answers a pull that was held: messages have arrived, or its time is up."""
         pull: Pull = held.answer_to
+        pull.conn.state.held -= 1
         if pull.conn.closed:
             return
         header = pull.header
@@ -105,12 +106,20 @@ class Pulls:
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
             # What arrived was not for this consumer: it goes on waiting, behind that.
             pull.offset = result.next_begin_offset
+            pull.conn.state.held += 1
             self._held.hold(HeldPull(pull.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
             return
         pull.conn.write(self._answer(pull, code, result))
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
         settings = self._parts.settings
+        if pull.conn.state.held >= settings.pull_thread_pool_queue_capacity:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]system busy, start flow control for a while: {pull.conn.state.held} pulls of this connection wait, "
+                f"pullThreadPoolQueueCapacity is {settings.pull_thread_pool_queue_capacity}; use more connections",
+            )
+        pull.conn.state.held += 1
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         deadline_ms = now_ms + min(max(wait_ms, 0), MAX_SUSPEND_MS)
         self._held.hold(HeldPull(pull.queue, pull.offset, deadline_ms, pull.tag_codes, pull))

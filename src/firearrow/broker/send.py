@@ -99,7 +99,7 @@ class Sends:
         self._parts = parts
         self._store = parts.store
         self._targets: dict[str, SendTarget] = {}
-        self._max_body = parts.store_settings.max_message_size
+        self._store_settings = parts.store_settings  # maxMessageSize may be changed while the broker runs
         region = parts.settings.region_id
         self._trace = "true" if parts.settings.trace_on else "false"
         stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
@@ -150,7 +150,7 @@ class Sends:
         body = request.body
         if not body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body; send at least one byte")
-        if len(body) > self._max_body:
+        if len(body) > self._store_settings.max_message_size:
             raise self._too_large(len(body))
         raw = header.properties.encode()
         if b"MSG_REGION\x01" in raw:
@@ -218,11 +218,11 @@ class Sends:
         queue: ConsumeQueue,
         now_ms: int,
     ) -> None:
-        if len(request.body) > self._max_body:
+        if len(request.body) > self._store_settings.max_message_size:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"message body size exceeded: the batch has {len(request.body)} bytes, maxMessageSize is {self._max_body}; "
-                "send smaller batches",
+                f"message body size exceeded: the batch has {len(request.body)} bytes, "
+                f"maxMessageSize is {self._store_settings.max_message_size}; send smaller batches",
             )
         if header.topic.startswith(RETRY_PREFIX):
             raise Refused(
@@ -376,6 +376,6 @@ class Sends:
     def _too_large(self, size: int) -> Refused:
         return Refused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: its body has {size} bytes, maxMessageSize is {self._max_body}; "
+            f"the message is illegal: its body has {size} bytes, maxMessageSize is {self._store_settings.max_message_size}; "
             "send less, or raise maxMessageSize",
         )

@@ -48,7 +48,7 @@ from firearrow.net.server import Listener, bind_pair, serve
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore, MovedMin
+from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
 from firearrow.wire import fastjson
 from firearrow.wire.ids import host_bytes
 
@@ -98,7 +98,7 @@ class Broker:
             self.advertised = f"{ip}:{self.listen_port}"
             store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=self._now_ms)
             report = store.open()
-            log.info("store %s opened: %s", self.store_settings.store_path_root_dir, report)
+            _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
                 self._assemble(store, clean=report.clean)
                 for sock in sockets:
@@ -316,6 +316,22 @@ class Broker:
             if self._rounds.flushing_since_ms is None:
                 return
             await asyncio.sleep(0.01)
+
+
+def _log_recovery(directory: str, report: RecoveryReport) -> None:
+    """One line when all is well; what is odd gets lines of its own."""
+    how = (
+        "after a clean stop"
+        if report.clean
+        else f"after a crash, {report.records} messages of {report.scanned_bytes} bytes looked at"
+    )
+    log.info("store %s opened %s: the log ends at %d", directory, how, report.log_end)
+    if report.cut_bytes:
+        log.warning("%d bytes behind the end of the log were no messages; they are kept in %s", report.cut_bytes, report.cut_path)
+    for start, end in report.damaged:
+        log.warning("messages at log offsets %d to %d are damaged and cannot be read", start, end)
+    for problem in report.problems:
+        log.warning("store: %s", problem)
 
 
 def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:

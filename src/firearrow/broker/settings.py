@@ -47,11 +47,8 @@ class BrokerSettings:
     )
 
     # Registration.
-    register_name_server_period: int = setting(30_000, "ms between registrations", low=10_000, high=60_000, runtime=True)
-    register_broker_timeout_mills: int = setting(
-        24_000, "ms to wait for a name server's answer", low=100, high=600_000, runtime=True
-    )
-    force_register: bool = setting(True, "send the whole topic table each time, whether it changed or not", runtime=True)
+    register_name_server_period: int = setting(30_000, "ms between registrations", low=10_000, high=60_000)
+    register_broker_timeout_mills: int = setting(24_000, "ms to wait for a name server's answer", low=100, high=600_000)
 
     # Connections and clients.
     server_channel_max_idle_time_seconds: int = setting(
@@ -73,7 +70,7 @@ class BrokerSettings:
     )
     trace_topic_enable: bool = setting(False, "make the trace topic at the start")
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "the trace topic")
-    trace_on: bool = setting(True, "written into every message as TRACE_ON", runtime=True)
+    trace_on: bool = setting(True, "written into every message as TRACE_ON")
     message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels: numbers with s, m, h or d")
     default_message_request_mode: str = setting("PULL", "what 400 answers for groups without a mode", choices=("PULL",))
 
@@ -127,7 +124,6 @@ class BrokerSettings:
     short_polling_time_mills: int = setting(
         1_000, "ms to hold them when longPollingEnable is false", low=1, high=60_000, runtime=True
     )
-    lite_pull_message_enable: bool = setting(True, "accept code 361", runtime=True)
     enable_property_filter: bool = setting(True, "accept SQL92 subscriptions", runtime=True)
     slave_read_enable: bool = setting(False, "send consumers that lag far behind to a replica", runtime=True)
     flush_consumer_offset_interval: int = setting(
@@ -144,9 +140,6 @@ class BrokerSettings:
     wait_time_mills_in_send_queue: int = setting(
         200, "ms after which a waiting send is refused", low=1, high=600_000, runtime=True
     )
-    wait_time_mills_in_pull_queue: int = setting(
-        5_000, "ms after which a waiting pull is refused", low=1, high=600_000, runtime=True
-    )
     os_page_cache_busy_time_out_mills: int = setting(
         1_000, "ms without progress of the log after which sends are refused", low=1, high=600_000, runtime=True
     )
@@ -154,7 +147,6 @@ class BrokerSettings:
         10_000, "sends of one connection that may wait for answers", low=1, high=10_000_000
     )
     pull_thread_pool_queue_capacity: int = setting(100_000, "pulls of one connection that may be held", low=1, high=10_000_000)
-    start_accept_send_request_time_stamp: int = setting(0, "ms since 1970 before which sends are refused", low=0)
 
     def check(self) -> None:
         """Refuses settings that do not fit each other or that cannot become what they name."""

@@ -131,7 +131,7 @@ class TopicTable:
                 self._keep(config)
             if stale:
                 self._texts.pop(TEMPLATE_TOPIC)
-            self._next_version(now_ms)
+            self.next_version(now_ms)
             self.file.now()
 
     def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
@@ -231,7 +231,7 @@ class TopicTable:
         if self._table.pop(topic, None) is None:
             return False
         self._texts.pop(topic)
-        self._next_version(now_ms)
+        self.next_version(now_ms)
         self.file.now()
         self._tell(topic, None)
         return True
@@ -246,7 +246,7 @@ class TopicTable:
 
     def _put(self, config: TopicConfig, now_ms: int) -> None:
         self._keep(config)
-        self._next_version(now_ms)
+        self.next_version(now_ms)
         self._tell(config.topic_name, config)
 
     def _keep(self, config: TopicConfig) -> None:
@@ -256,7 +256,8 @@ class TopicTable:
     def _file_form(self) -> dict[str, Any]:
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
-    def _next_version(self, now_ms: int) -> None:
+    def next_version(self, now_ms: int) -> None:
+        """What the name servers are to be told differs from what they were told last."""
         version = self.data_version
         self.data_version = DataVersion(
             counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)

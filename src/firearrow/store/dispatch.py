@@ -286,11 +286,20 @@ class _Batch:
     def perform(self, files: QueueFiles) -> None:
         try:
             for write in self.writes:
-                files.perform(write)
+                self._perform_one(files, write)
         except OSError as error:
             self.error = error
         finally:
             self.done = True
+
+    def _perform_one(self, files: QueueFiles, write: QueueWrite) -> None:
+        if write.queue.dropped:
+            return
+        try:
+            files.perform(write)
+        except FileNotFoundError:
+            if not write.queue.dropped:  # while it was being written
+                raise
 
 
 class Unsynced:
