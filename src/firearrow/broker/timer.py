@@ -27,7 +27,7 @@ from __future__ import annotations
 import base64
 from functools import lru_cache
 
-from firearrow.broker.inner import InnerMessage, InnerMessages
+from firearrow.broker.inner import InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
@@ -47,7 +47,7 @@ from firearrow.wire.names import RETRY_PREFIX, TIMER_TOPIC
 from firearrow.wire.properties import find
 from firearrow.wire.record import decode
 
-MAX_A_TICK = 1_000  # messages entered, and messages delivered, in one tick: the loop has others to serve
+MAX_A_TICK = 500  # messages entered, and messages delivered, in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _RETRY_MS = 1_000  # after the disk refused
 _EXPIRE_MS = 30_000
@@ -103,7 +103,7 @@ class TimerService:
         raw = arrival.properties
         if b"TIMER_DEL" not in raw or arrival.sys_flag & TRANSACTION_BITS == PREPARED:
             return None
-        if find(raw, b"TIMER_OUT_MS") is not None:
+        if b"TIMER_OUT_MS\x01" in raw and find(raw, b"TIMER_OUT_MS") is not None:
             return None  # it has been delivered by a timer once and is sent on as it was consumed
         deliver_ms = _deliver_ms(raw, now_ms)
         if deliver_ms is None:
@@ -112,7 +112,7 @@ class TimerService:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false; set it to true"
             )
-        key = find(raw, b"TIMER_DEL_UNIQKEY")
+        key = find(raw, b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in raw else None
         if deliver_ms <= now_ms:
             if key is None:
                 return None
@@ -247,7 +247,7 @@ class TimerService:
         time_ms = max(time_ms, slot.time_ms)
         if time_ms - slot.time_ms >= wheel.span_ms:
             return False
-        key = record.text(b"TIMER_DEL_UNIQKEY")
+        key = record.text(b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in record.properties else None
         if key is not None:
             magic |= DELETE
         topic_hash = _topic_hash(record.text(b"REAL_TOPIC") or "")
@@ -309,28 +309,23 @@ class TimerService:
         self._slot = OpenSlot(files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms)
 
     def _deliver(self, entry: TimerEntry, record: TimerRecord, now_ms: int) -> None:
-        try:
-            stored = decode(record.raw)
-        except ProtocolError as error:
-            self._store.problems.append(f"timers: a message cannot be delivered: {error}")
-            return
         stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}
         if entry.magic & ROLL:
             topic, queue_id = TIMER_TOPIC, 0
             stamps["TIMER_ROLL_TIMES"] = str((record.number(b"TIMER_ROLL_TIMES") or 0) + 1)
         else:
-            topic, queue_id = record.text(b"REAL_TOPIC") or "", record.number(b"REAL_QID") or 0
-            if not topic or topic == TIMER_TOPIC or queue_id < 0:
-                self._store.problems.append(f"timers: the message at {stored.physical_offset} does not say where it belongs")
-                return
-        message = InnerMessage.of(stored, topic, queue_id)
+            topic, queue_id = record.text(b"REAL_TOPIC") or TIMER_TOPIC, record.number(b"REAL_QID") or 0
+        message = record.message(topic, queue_id)
+        if message is None or (topic == TIMER_TOPIC and not entry.magic & ROLL):
+            self._store.problems.append(f"timers: the message at {record.physical_offset} is damaged and is not delivered")
+            return
         stamped = _with(message.properties, stamps)
         if len(stamped) <= properties.MAX_BYTES:
             message.properties = stamped
         try:
             self._inner.deliver(message, now_ms)
         except ValueError as error:
-            self._store.problems.append(f"timers: the message at {stored.physical_offset} cannot be delivered: {error}")
+            self._store.problems.append(f"timers: the message at {record.physical_offset} cannot be delivered: {error}")
 
     # On the disk.
 
@@ -441,7 +436,7 @@ def _delayed_ms(time_ms: int, written_ms: int) -> int:
 
 def _deliver_ms(raw: bytes, now_ms: int) -> int | None:
     """When the message asks to be delivered; None if it does not ask."""
-    for name, unit_ms, since_ms in _ASKING:
+    for name, unit_ms, since_ms in _ASKING if b"TIMER_DELAY_" in raw else _ASKING[2:]:
         text = find(raw, name)
         if text is not None:
             number = parse_long(text)
@@ -457,6 +452,8 @@ def _deliver_ms(raw: bytes, now_ms: int) -> int | None:
 
 def _with(raw: bytes, names: dict[str, str]) -> bytes:
     """The properties with these set."""
-    if any(f"{name}\x01".encode() in raw for name in names):
-        return properties.encode(properties.parse(raw) | names)
-    return raw + "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()
+    added = "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()
+    for name in names:
+        if name.encode() in raw:
+            return properties.encode(properties.parse(raw) | names)
+    return raw + added

@@ -15,31 +15,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from zlib import crc32
 
+from firearrow.broker.inner import HOST_BITS, InnerMessage
 from firearrow.store.store import MessageStore
-from firearrow.wire.properties import find
-from firearrow.wire.record import AT_PHYSICAL_OFFSET, BORN_HOST_V6, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
+from firearrow.wire.properties import ended, find
+from firearrow.wire.record import AT_BORN_HOST, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
 
 MAX_PRECISION_MS = 60_000
 
-_FRONT = Struct(">ii")
-_I64 = Struct(">q")
-_SYS_FLAG = Struct(">i")
-_BODY_LENGTH = Struct(">i")
+_FRONT = Struct(">iiiiiqqiq")  # up to and including BORNTIMESTAMP
+_STORED = Struct(">q")
+_BACK = Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, BODYLEN
 _SHORT = Struct(">h")
 _MERGE_GAP = 8_192
 _MERGE_LIMIT = 262_144
 
 
 class TimerRecord:
-    """A record that was read, and the few things about it that the timers ask for again and again."""
+    """A record that was read, not taken apart: what the timers ask for again and again, and where the rest is."""
 
-    __slots__ = ("properties", "raw", "stored_ms")
+    __slots__ = ("_body_at", "_topic_at", "properties", "raw", "stored_ms")
 
-    def __init__(self, raw: bytes, properties: bytes, stored_ms: int) -> None:
+    def __init__(self, raw: bytes, stored_ms: int, body_at: int, topic_at: int, properties: bytes) -> None:
         self.raw = raw
-        self.properties = properties
         self.stored_ms = stored_ms
+        self.properties = properties
+        self._body_at = body_at
+        self._topic_at = topic_at
+
+    @property
+    def physical_offset(self) -> int:
+        offset: int = _STORED.unpack_from(self.raw, 28)[0]
+        return offset
+
+    def message(self, topic: str, queue_id: int) -> InnerMessage | None:
+        """What the record holds, bound for another queue; None when its body is damaged."""
+        raw, body_at = self.raw, self._body_at
+        _, _, crc, _, flag, _, _, sys_flag, born_ms = _FRONT.unpack_from(raw)
+        body = raw[body_at : self._topic_at]
+        if crc32(body) & 0x7FFFFFFF != crc:
+            return None
+        born_host = raw[AT_BORN_HOST : AT_BORN_HOST + (20 if sys_flag & BORN_HOST_V6 else 8)]
+        reconsume_times = _BACK.unpack_from(raw, body_at - 16)[0]
+        names = ended(self.properties)
+        return InnerMessage(topic, queue_id, body, names, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times)
 
     def text(self, name: bytes) -> str | None:
         value = find(self.properties, name)
@@ -56,19 +76,22 @@ class TimerRecord:
         return out_ms + precision_ms
 
     def _wanted_ms(self) -> int | None:
-        for name, unit_ms in ((b"TIMER_DELAY_SEC", 1000), (b"TIMER_DELAY_MS", 1)):
-            delay = self.number(name)
-            if delay is not None:
-                return None if b"TIMER_ROLL_TIMES\x01" in self.properties else self.stored_ms + delay * unit_ms
+        if b"TIMER_DELAY_" in self.properties:
+            for name, unit_ms in ((b"TIMER_DELAY_SEC", 1000), (b"TIMER_DELAY_MS", 1)):
+                delay = self.number(name)
+                if delay is not None:
+                    return None if b"TIMER_ROLL_TIMES\x01" in self.properties else self.stored_ms + delay * unit_ms
         return self.number(b"TIMER_DELIVER_MS")
 
 
 def parse_long(text: bytes | None) -> int | None:
     """What Java reads as a long; None for anything else."""
-    if text is None or not text.isascii():
+    if text is None:
         return None
+    if text.isdigit() and len(text) < 19:  # of bytes: 0 to 9 only
+        return int(text)
     digits = text[1:] if text[:1] in (b"-", b"+") else text
-    if not digits.isdigit() or len(digits) > 19:
+    if not digits.isdigit() or len(digits.lstrip(b"0")) > 19:
         return None
     number = int(text)
     return number if -(1 << 63) <= number < 1 << 63 else None
@@ -95,18 +118,17 @@ def read_timer_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -
 
 
 def _view(raw: bytes, offset: int, size: int) -> TimerRecord | None:
-    if len(raw) != size or size < 91:
+    if len(raw) != size or size < FIXED_BYTES_V1:
         return None
-    total, magic = _FRONT.unpack_from(raw)
-    if total != size or magic not in (MAGIC_V1, MAGIC_V2) or _I64.unpack_from(raw, AT_PHYSICAL_OFFSET)[0] != offset:
+    total, magic, _, _, _, _, physical_offset, sys_flag, _ = _FRONT.unpack_from(raw)
+    if total != size or magic not in (MAGIC_V1, MAGIC_V2) or physical_offset != offset:
         return None
-    (sys_flag,) = _SYS_FLAG.unpack_from(raw, 36)
     stored_at = 68 if sys_flag & BORN_HOST_V6 else 56
-    at = stored_at + 28 + (12 if sys_flag & STORE_HOST_V6 else 0)
-    at += 4 + _BODY_LENGTH.unpack_from(raw, at)[0]
-    if not 0 < at < size - 3:
+    back_at = stored_at + (28 if sys_flag & STORE_HOST_V6 else 16)
+    topic_at = back_at + 16 + _BACK.unpack_from(raw, back_at)[2]
+    if not back_at + 16 <= topic_at < size - 3:
         return None
-    at += 1 + raw[at] if magic == MAGIC_V1 else 2 + _SHORT.unpack_from(raw, at)[0]
-    if not 0 < at <= size - 2 or size - at - 2 != _SHORT.unpack_from(raw, at)[0]:
+    at = topic_at + (1 + raw[topic_at] if magic == MAGIC_V1 else 2 + _SHORT.unpack_from(raw, topic_at)[0])
+    if not topic_at < at <= size - 2 or size - at - 2 != _SHORT.unpack_from(raw, at)[0]:
         return None
-    return TimerRecord(raw, raw[at + 2 :], _I64.unpack_from(raw, stored_at)[0])
+    return TimerRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])
