@@ -41,7 +41,7 @@ def ask(kit: Kit, *, topic: str = "Orders", handle: str | None = None) -> Comman
     """The answer to a recall, which is kept until the marker is stored."""
     conn = FakeConnection(50001)
     wanted = recall_handle("Orders", "broker-a", OUT + 1, "U") if handle is None else handle
-    early = kit.start(370, conn=conn, topic=topic, recallHandle=wanted)
+    early = kit.start(370, conn=conn, topic=topic, recallHandle=wanted, producerGroup="P")
     return decode(early if early is not None else conn.written[0])
 
 
@@ -56,8 +56,10 @@ def test_it_stores_a_marker_for_the_same_slot(kit: Kit) -> None:
     assert properties.parse(marker.properties) == {
         "TAGS": "_RECALL_TAG_",
         "UNIQ_KEY": "U",
-        "TIMER_DEL_UNIQKEY": "Orders+U",
+        "TIMER_DEL_UNIQKEY": "U",
         "TIMER_DELIVER_MS": str(OUT + 1),
+        "BORN_TIMESTAMP": str(T0),
+        "PGROUP": "P",
         "TIMER_OUT_MS": str(OUT),
         "REAL_TOPIC": "Orders",
         "REAL_QID": "0",
@@ -134,9 +136,9 @@ def timing(tmp_path: Path) -> Iterator[Timing]:
     told.store.close()
 
 
-def mark(timing: Timing, key: str, out_ms: int, *, topic: str = "Orders", at_ms: int | None = None) -> None:
-    names = {"TIMER_DELIVER_MS": str(out_ms + 1), "TIMER_DEL_UNIQKEY": f"{topic}+{key}", "UNIQ_KEY": key}
-    timing.put(b"0", at_ms=at_ms, topic=topic, **names)
+def mark(timing: Timing, key: str, out_ms: int, *, topic: str = "Orders", named: str = "{key}") -> None:
+    named = named.format(topic=topic, key=key)
+    timing.put(b"0", topic=topic, TIMER_DELIVER_MS=str(out_ms + 1), TIMER_DEL_UNIQKEY=named, UNIQ_KEY=key)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -185,16 +187,18 @@ def test_a_slot_left_half_delivered_remembers_what_was_recalled(timing: Timing) 
     assert timing.at(T0 + HOUR) == [b"0", b"1", b"2", b"4"]
 
 
-def test_the_same_key_of_another_topic_is_another_message(timing: Timing) -> None:
+@pytest.mark.parametrize("named", ["{key}", "{topic}+{key}"])
+def test_both_forms_of_a_key_are_understood(timing: Timing, named: str) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="A")
-    mark(timing, "A", OUT, topic="Others")
-    assert timing.at(T0 + HOUR) == [b"x"]
-
-
-def test_a_key_without_topic_is_understood_too(timing: Timing) -> None:
-    timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="A")
-    timing.put(b"0", TIMER_DELIVER_MS=str(OUT + 1), TIMER_DEL_UNIQKEY="A", UNIQ_KEY="A")
+    mark(timing, "A", OUT, named=named)
     assert timing.at(T0 + HOUR) == []
+
+
+@pytest.mark.parametrize("named", ["{key}", "{topic}+{key}", "Orders+{key}"])
+def test_only_messages_of_the_same_topic_can_be_recalled(timing: Timing, named: str) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="A")
+    mark(timing, "A", OUT, topic="Others", named=named)
+    assert timing.at(T0 + HOUR) == [b"x"]
 
 
 @pytest.mark.parametrize("after_ms", [0, HOUR, DAY - HOUR, DAY + HOUR, 2 * DAY, 216_000_000 - 2 * SECOND])

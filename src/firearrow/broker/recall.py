@@ -63,7 +63,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         if broker.topics.find(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         handle = _checked_handle(broker, header, now_ms)
-        broker.inner.put(_marker(handle, conn.peer_host, now_ms), now_ms)
+        broker.inner.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
         answer = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
         broker.answer_when_stored(conn, request, answer)
         return None
@@ -99,11 +99,14 @@ def _illegal(why: str) -> Refused:
     return Refused(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {why}")
 
 
-def _marker(handle: RecallHandle, born_host: bytes, now_ms: int) -> InnerMessage:
+def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, now_ms: int) -> InnerMessage:
     names = {
         "TAGS": RECALL_TAG,
         "UNIQ_KEY": handle.unique_key,
-        "TIMER_DEL_UNIQKEY": f"{handle.topic}+{handle.unique_key}",
+        "TIMER_DEL_UNIQKEY": handle.unique_key,
         "TIMER_DELIVER_MS": str(handle.time_ms),
+        "BORN_TIMESTAMP": str(now_ms),
     }
+    if producer_group and not {"\x01", "\x02"} & {*producer_group}:
+        names["PGROUP"] = producer_group
     return InnerMessage(handle.topic, 0, b"0", properties.encode(names), 0, 0, now_ms, born_host)

@@ -12,7 +12,7 @@ before D. When T comes, the slot is opened and its messages are read; each is de
 T + precision where D is not known any more. It gets two properties then: TIMER_ENQUEUE_MS, when it was entered, and
 TIMER_DEQUEUE_MS, now.
 
-A message is recalled by another one, a marker (TIMER_DEL_UNIQKEY = topic+key, recall.py), that is entered into the same slot.
+A message is recalled by another one, a marker (TIMER_DEL_UNIQKEY, recall.py), that is entered into the same slot.
 
 Invariants
 - Nothing is delivered before the moment it was sent for.
@@ -31,7 +31,7 @@ from firearrow.broker.inner import InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.timer_records import TimerRecord, parse_long, read_timer_records
+from firearrow.broker.timer_records import TimerRecord, parse_long, read_timer_records, recalled
 from firearrow.broker.timer_slot import OpenSlot
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.errors import StoreError
@@ -130,7 +130,8 @@ class TimerService:
         out_ms = self._files.wheel.floor(deliver_ms - 1)
         self._check_congestion(out_ms)
         if key is not None and self._slot is not None and out_ms <= self._slot.time_ms:
-            self._slot.recall(key.decode("utf-8", "replace"))  # its message may be delivered before the marker is entered
+            # Its message may be delivered before the marker is entered.
+            self._slot.recall(recalled(arrival.topic, key.decode("utf-8", "replace")))
         stored = _with(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
         if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
             raise Refused(
@@ -247,18 +248,18 @@ class TimerService:
         time_ms = max(time_ms, slot.time_ms)
         if time_ms - slot.time_ms >= wheel.span_ms:
             return False
-        key = record.text(b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in record.properties else None
-        if key is not None:
+        recalls = record.recalls
+        if recalls is not None:
             magic |= DELETE
         topic_hash = _topic_hash(record.text(b"REAL_TOPIC") or "")
         before = wheel.get(time_ms)
         previous = NONE if before is None else before.last
         delayed_ms = _delayed_ms(time_ms, written_ms)
         position = log.append(previous, magic, time_ms - delayed_ms, delayed_ms, offset, size, topic_hash)
-        wheel.add(time_ms, position, count=1 if key is None else -1)
+        wheel.add(time_ms, position, count=1 if recalls is None else -1)
         if time_ms == slot.time_ms:
-            if key is not None and not magic & ROLL:
-                slot.recall(key)
+            if recalls is not None and not magic & ROLL:
+                slot.recall(recalls)
             slot.add(position)
         return True
 

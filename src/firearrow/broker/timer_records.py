@@ -68,6 +68,16 @@ class TimerRecord:
     def number(self, name: bytes) -> int | None:
         return parse_long(find(self.properties, name))
 
+    @property
+    def recalls(self) -> str | None:
+        """Which message it recalls, as `identity` names it; None: it is no marker."""
+        key = self.text(b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in self.properties else None
+        return None if key is None else recalled(self.text(b"REAL_TOPIC") or "", key)
+
+    @property
+    def identity(self) -> str:
+        return f"{self.text(b'REAL_TOPIC')}+{self.text(b'UNIQ_KEY')}"
+
     def due_ms(self, out_ms: int, precision_ms: int) -> int:
         """When it is to be delivered: the moment the producer asked for, if that can be known, else the end of its slot."""
         wanted = self._wanted_ms()
@@ -82,6 +92,14 @@ class TimerRecord:
                 if delay is not None:
                     return None if b"TIMER_ROLL_TIMES\x01" in self.properties else self.stored_ms + delay * unit_ms
         return self.number(b"TIMER_DELIVER_MS")
+
+
+def recalled(topic: str, key: str) -> str:
+    """Which message is meant by TIMER_DEL_UNIQKEY in a marker of this topic: always one of the same topic.
+
+    Apache 5.5 writes the key alone, other releases `topic+key`.
+    """
+    return key if key.startswith(f"{topic}+") else f"{topic}+{key}"
 
 
 def parse_long(text: bytes | None) -> int | None:

@@ -59,9 +59,9 @@ class OpenSlot:
         self._positions.append(position)
         self.used = True
 
-    def recall(self, key: str) -> None:
+    def recall(self, identity: str) -> None:
         """A message of this slot is not wanted any more."""
-        self._recalled.add(key)
+        self._recalled.add(identity)
 
     def prepare(self, budget: int) -> int:
         """Walks and reads; returns what of the budget is left. The same as before: nothing can be prepared now."""
@@ -81,7 +81,7 @@ class OpenSlot:
         while self._due and self._due[0][0] <= now_ms and self._next == NONE and not self._markers:
             _, _, entry, record = heappop(self._due)
             self._held_bytes -= len(record.raw)
-            if not self._recalled or not self._is_recalled(record):
+            if not self._recalled or record.identity not in self._recalled:
                 return entry, record
         return None
 
@@ -109,9 +109,9 @@ class OpenSlot:
     def _read_markers(self, budget: int) -> int:
         portion = self._markers[:budget]
         for record in read_timer_records(self._store, portion):
-            key = None if record is None else record.text(b"TIMER_DEL_UNIQKEY")
-            if key is not None:
-                self._recalled.add(key)
+            identity = None if record is None else record.recalls
+            if identity is not None:
+                self._recalled.add(identity)
         del self._markers[: len(portion)]
         return budget - len(portion)
 
@@ -134,10 +134,6 @@ class OpenSlot:
             self._positions = array("q")
             self._read = 0
         return len(positions)
-
-    def _is_recalled(self, record: TimerRecord) -> bool:
-        key = record.text(b"UNIQ_KEY")
-        return key is not None and (f"{record.text(b'REAL_TOPIC')}+{key}" in self._recalled or key in self._recalled)
 
 
 def _is_marker(entry: TimerEntry) -> bool:
