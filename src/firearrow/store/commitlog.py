@@ -49,8 +49,6 @@ NOT_DISPATCHED = 0x4
 _NEEDS_CARE = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 
 _OPEN_SEGMENTS = 64
-_ZERO_WINDOW = 16 * 1024 * 1024
-_ZERO_STEP = 4 * 1024 * 1024
 _pack_head = HEAD.pack
 _pack_entry = ENTRY.pack
 _HEAD_START = Struct(">iiiiiqqiq")
@@ -86,7 +84,6 @@ class CommitLog:
         self.durable_offset = 0  # kept by the store: everything below is synced
         self.failure: str | None = None
         self._disk = disk
-        self._sync_flush = settings.sync_flush
         self._store_host = store_host
         self._prepared: dict[int, Segment] = {}
         self._creating = threading.Lock()
@@ -426,17 +423,7 @@ class CommitLog:
         with self._creating:
             if number in self.segments or number in self._prepared:
                 return
-            segment = self._prepared[number] = self._create(number)
-        if self._sync_flush:
-            segment.write_zeros(_ZERO_WINDOW)
-
-    def wants_zeros(self) -> tuple[Segment, int] | None:
-        """The segment in which zeros should be written ahead, and up to which position."""
-        active = self._active
-        if active is None or not self._sync_flush or active.zeroed_to >= active.size:
-            return None
-        position = self.next_offset - active.base
-        return (active, position + _ZERO_WINDOW) if active.zeroed_to - position < _ZERO_WINDOW - _ZERO_STEP else None
+            self._prepared[number] = self._create(number)
 
     def drop_oldest(self, count: int) -> int:
         """Takes the oldest segments out of the log; returns its new start. Their files are the caller's business."""
@@ -459,7 +446,7 @@ class CommitLog:
         number = offset // self.segment_size
         segment = self.segments.get(number)
         if segment is None:
-            # Under the lock: two threads that make the same file would write zeros over each other's records.
+            # Under the lock: the housekeeper may be making this very file.
             with self._creating:
                 segment = self._prepared.pop(number, None)
                 if segment is None:
@@ -468,16 +455,11 @@ class CommitLog:
                     except OSError as error:
                         raise self.fail(f"creating a commit-log file in {self.directory} failed: {error}") from error
                 self.segments[number] = segment
-        elif self._sync_flush:
-            segment.expect_zeros_from(offset - segment.base)
         self._active = segment
         self._limit = segment.end - BLANK_SIZE
 
     def _create(self, number: int) -> Segment:
-        segment = create_segment(self._disk, self.directory, number * self.segment_size, self.segment_size)
-        if self._sync_flush:
-            segment.expect_zeros_from(0)
-        return segment
+        return create_segment(self._disk, self.directory, number * self.segment_size, self.segment_size)
 
 
 def _host_bit(host: bytes, bit: int) -> int:

@@ -5,7 +5,7 @@ everybody who asked before it began. After an error it never tries again: the ke
 would report success the second time, for data that is gone.
 
 Housekeeper: does what may take a while and nobody waits for, in the order it was asked: preparing the next segment, writing
-zeros ahead, syncing derived files, the checkpoint, deleting expired files.
+and syncing derived files, the checkpoint, deleting expired files.
 
 Before `start`, and in tests that want no threads, the Housekeeper runs a job at once in the caller's thread, and the Flusher
 does nothing: the owner syncs by itself.

@@ -31,14 +31,13 @@ from firearrow.store.index import KeyIndex
 from firearrow.store.reader import GetResult, GetStatus, StoreReader
 from firearrow.store.recovery import RecoveryReport, recover
 from firearrow.store.retention import MovedMin, Retention
-from firearrow.store.segment import Segment
 from firearrow.store.settings import StoreSettings
 
 __all__ = ["AppendGroup", "GetResult", "GetStatus", "MessageStore", "MovedMin", "QueryResult", "RecoveryReport"]
 
 _CHECKPOINT_INTERVAL_MS = 1000
 _STOP_LIMIT_MS = 1200  # for writing queue entries at a clean stop; see Dispatcher.finish
-_HOUSEKEEPING_BYTES = 1024 * 1024  # of log between two looks at whether zeros or a segment should be prepared
+_HOUSEKEEPING_BYTES = 1024 * 1024  # of log between two looks at whether a segment should be prepared
 
 
 class QueryResult:
@@ -98,7 +97,6 @@ class MessageStore:
         self._confirmed_ms = 0
         self._next_housekeeping = 0
         self._preparing: int | None = None
-        self._zeroing = False
         self._next_checkpoint_ms = 0
         self._next_flush_ms = 0
         self._derived_failure: str | None = None
@@ -413,18 +411,13 @@ class MessageStore:
             queue.next_offset = end
 
     def _look_ahead(self) -> None:
-        """Asks the housekeeper for zeros and for the next segment in time."""
+        """Asks the housekeeper for the next segment in time."""
         log = self._log
         self._next_housekeeping = log.next_offset + _HOUSEKEEPING_BYTES
         number = log.wants_next_segment()
         if number is not None and self._preparing != number:
             self._preparing = number
             self._housekeeper.submit(lambda: self._prepare(number))
-        zeros = log.wants_zeros()
-        if zeros is not None and not self._zeroing:
-            self._zeroing = True
-            segment, upto = zeros
-            self._housekeeper.submit(lambda: self._write_zeros(segment, upto))
 
     def _prepare(self, number: int) -> None:
         """Housekeeper."""
@@ -433,15 +426,6 @@ class MessageStore:
         except OSError:
             self._preparing = None
             raise
-
-    def _write_zeros(self, segment: Segment, upto: int) -> None:
-        try:
-            segment.write_zeros(upto)
-        except OSError as error:
-            # The sync may have been told about a failed write of a record, and nobody will be told twice.
-            self._flush_failed(error)
-        finally:
-            self._zeroing = False
 
     def _sync_for_derived(self) -> None:
         """Housekeeper, or `close`: everything that derived files may speak of becomes durable before they do."""
