@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import random
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firearrow.broker.placing import PREPARED, Arrival
 from firearrow.broker.refused import Refused
@@ -25,6 +28,8 @@ from firearrow.wire.names import TIMER_TOPIC
 from tests.broker.timing import BORN, DAY, HOUR, SECOND, T0, Timing, names_of
 from tests.store import archives
 from tests.store.simdisk import SimulatedDisk
+
+NAMES = ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "DELAY"]
 
 
 @pytest.fixture
@@ -637,3 +642,45 @@ def test_markers_are_marked_in_the_log(timing: Timing) -> None:
     assert marker is not None
     assert marker.magic == 1 | DELETE
     assert timing.at(T0 + HOUR) == []
+
+
+# Large messages, and whatever else is asked.
+
+
+def test_large_messages_are_delivered_few_at_a_time(timing: Timing) -> None:
+    for number in range(30):
+        timing.put(b"%04d" % number + bytes(1_000_000), TIMER_DELIVER_MS=str(T0 + 5_000))
+    timing.go(T0)
+    ticks, most, before = 0, 0, 0
+    more = True
+    while more:
+        more = timing.timers.tick(T0 + 5_000)
+        timing.end_round()
+        now = timing.store.queue("Orders", 2).max_offset
+        most, before = max(most, now - before), now
+        ticks += 1
+    assert (before, most <= 10, ticks >= 3) == (30, True, True)
+
+
+values = st.one_of(
+    st.integers(-(2**70), 2**70).map(str), st.integers(0, 10**6).map(str), st.text("0123456789-+.eE x", min_size=1)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), values))
+def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        timing = Timing(root)
+        arrival = Arrival("Orders", 2, properties.encode(names), 0, 0, "U")
+        code, placement = 0, None
+        try:
+            placement = timing.timers.place(arrival, T0)
+        except Refused as refused:
+            code = refused.code
+        assert code in (0, 13)
+        if placement is not None:
+            known = properties.parse(placement.properties)
+            assert T0 - SECOND <= int(known["TIMER_OUT_MS"]) < T0 + 3 * DAY
+            assert known.keys() >= {"REAL_TOPIC", "REAL_QID"}
+        timing.store.close()

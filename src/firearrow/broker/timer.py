@@ -31,7 +31,7 @@ from firearrow.broker.inner import InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.timer_records import TimerRecord, parse_long, read_timer_records, recalled
+from firearrow.broker.timer_records import TimerRecord, effort, parse_long, portion, read_timer_records, recalled
 from firearrow.broker.timer_slot import OpenSlot
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.errors import StoreError
@@ -47,7 +47,7 @@ from firearrow.wire.names import RETRY_PREFIX, TIMER_TOPIC
 from firearrow.wire.properties import find
 from firearrow.wire.record import decode
 
-MAX_A_TICK = 500  # messages entered, and messages delivered, in one tick: the loop has others to serve
+MAX_A_TICK = 500  # small messages delivered in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _RETRY_MS = 1_000  # after the disk refused
 _EXPIRE_MS = 30_000
@@ -211,13 +211,15 @@ class TimerService:
         if self._slot is None:
             progress.read_time_ms = max(progress.read_time_ms, files.wheel.floor(now_ms))
             self._open_slot()
-        left = MAX_A_TICK
         progress.queue_offset = max(progress.queue_offset, queue.min_offset)
+        # Whatever the rate at which they come, the queue must not grow faster than it is entered.
+        left = MAX_A_TICK + min((queue.max_offset - progress.queue_offset) // 4, 6 * MAX_A_TICK)
         while left > 0 and progress.queue_offset < queue.max_offset:
             entries = [*ENTRY.iter_unpack(queue.entries(progress.queue_offset, min(_RUN, left)))]
             if not entries:  # a file of the queue is missing
                 progress.queue_offset = queue.max_offset
                 break
+            del entries[portion([size for _, size, _ in entries]) :]
             records = read_timer_records(self._store, [(offset, size) for offset, size, _ in entries])
             for (offset, size, _), record in zip(entries, records, strict=True):
                 out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
@@ -226,9 +228,9 @@ class TimerService:
                     left = 0
                     break
                 progress.queue_offset += 1
-                left -= 1
-        files.log.write_out()
+                left -= effort(size)
         self._changed = True
+        files.log.write_out()
 
     def _enter_one(self, record: TimerRecord, out_ms: int, offset: int, size: int, now_ms: int) -> bool:
         """Enters a message into timer log and wheel; False when its slot still belongs to the round of the wheel before."""
@@ -282,7 +284,7 @@ class TimerService:
             while budget > 0 and (taken := slot.take(now_ms)) is not None:
                 self._deliver(*taken, now_ms)
                 self._changed = True
-                budget -= 1
+                budget -= effort(len(taken[1].raw))
             if slot.empty:
                 if now_ms < slot.time_ms + self._files.wheel.precision_ms:
                     return False

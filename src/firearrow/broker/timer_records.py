@@ -30,6 +30,8 @@ _BACK = Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, BODYLEN
 _SHORT = Struct(">h")
 _MERGE_GAP = 8_192
 _MERGE_LIMIT = 262_144
+_PORTION_BYTES = 1_048_576
+_EFFORT_BYTES = 16_384
 
 
 class TimerRecord:
@@ -115,6 +117,21 @@ def parse_long(text: bytes | None) -> int | None:
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
+def portion(sizes: Sequence[int]) -> int:
+    """How many of these records, from the first on, may be read into memory together; at least one."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > _PORTION_BYTES:
+            return max(count, 1)
+    return len(sizes)
+
+
+def effort(size: int) -> int:
+    """What it takes to read or store a record: one for a small one, more for large ones."""
+    return 1 + size // _EFFORT_BYTES
+
+
 def read_timer_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[TimerRecord | None]:
     """The records at these (physical offset, size); None for one that is gone or is another one. Neighbours are read together."""
     segment_size = store.settings.mapped_file_size_commit_log
@@ -122,6 +139,10 @@ def read_timer_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -
     start = 0
     while start < len(wanted):
         window, size = wanted[start]
+        if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry that stands for no record
+            found.append(None)
+            start += 1
+            continue
         end, stop = window + size, start + 1
         limit = min(window - window % segment_size + segment_size, window + _MERGE_LIMIT)
         while stop < len(wanted):

@@ -13,13 +13,13 @@ from __future__ import annotations
 from array import array
 from heapq import heappop, heappush
 
-from firearrow.broker.timer_records import TimerRecord, read_timer_records
+from firearrow.broker.timer_records import TimerRecord, effort, portion, read_timer_records
 from firearrow.store.store import MessageStore
 from firearrow.store.timerlog import DELETE, NONE, ROLL, TimerEntry, TimerLog
 
 MAX_HELD = 16_384  # records
 MAX_HELD_BYTES = 16 * 1024 * 1024
-_PORTION = 256  # records read together
+_RUN = 256  # records looked at together
 _WALKED_FOR_ONE = 8  # entries of the chain that cost as much as reading one record
 
 
@@ -70,7 +70,7 @@ class OpenSlot:
         if self._markers:
             return self._read_markers(budget)
         while budget > 0 and self._read < len(self._positions):
-            room = min(budget, _PORTION, MAX_HELD - len(self._due))
+            room = min(budget, _RUN, MAX_HELD - len(self._due))
             if room <= 0 or self._held_bytes >= MAX_HELD_BYTES:
                 break
             budget -= self._read_messages(room)
@@ -116,11 +116,19 @@ class OpenSlot:
         return budget - len(portion)
 
     def _read_messages(self, count: int) -> int:
+        """Reads some of the next messages; returns what that took."""
         positions = self._positions[self._read : self._read + count]
-        entries = [entry for position in positions if (entry := self._log.entry(position)) is not None]
-        wanted = [entry for entry in entries if not _is_marker(entry)]
-        self._marker_positions += [entry.position for entry in entries if _is_marker(entry)]
+        entries = [self._log.entry(position) for position in positions]
+        count = portion([0 if entry is None else entry.record_size for entry in entries])
+        self._read += count
+        if self._read == len(self._positions):
+            self._positions = array("q")
+            self._read = 0
+        known = [entry for entry in entries[:count] if entry is not None]
+        self._marker_positions += [entry.position for entry in known if _is_marker(entry)]
+        wanted = [entry for entry in known if not _is_marker(entry)]
         records = read_timer_records(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
+        took = count
         for entry, record in zip(wanted, records, strict=True):
             out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
             if record is None or out_ms is None or (out_ms >= self._end_ms and not entry.magic & ROLL):
@@ -129,11 +137,8 @@ class OpenSlot:
             due_ms = self.time_ms if entry.magic & ROLL else record.due_ms(out_ms, self._precision_ms)
             heappush(self._due, (due_ms, entry.position, entry, record))
             self._held_bytes += len(record.raw)
-        self._read += len(positions)
-        if self._read == len(self._positions):
-            self._positions = array("q")
-            self._read = 0
-        return len(positions)
+            took += effort(len(record.raw)) - 1
+        return took
 
 
 def _is_marker(entry: TimerEntry) -> bool:
