@@ -181,7 +181,7 @@ def _plain_value(spec: FieldSpec, raw: Any) -> Any:
     limit = 2**31 if spec.kind == "int" else 2**63
     digits = text.strip(" \t\r\n")
     digits = digits[1:] if digits[:1] in ("+", "-") else digits
-    if not digits.isdecimal() or len(text) > 20 or not -limit <= int(text) < limit:
+    if not (digits.isdecimal() and digits.isascii()) or len(text) > 20 or not -limit <= int(text) < limit:
         return None
     return int(text)
 

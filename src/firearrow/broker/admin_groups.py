@@ -24,6 +24,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command
 from firearrow.wire.headers_admin import (
     DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
@@ -46,6 +47,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         return done(request)
 
     def get_all_groups(conn: Connection, request: Command, now_ms: int) -> bytes:
+        GetAllSubscriptionGroupRequestHeader.decode(request.ext)
         return json_answer(request, groups.to_json())
 
     def get_group_config(conn: Connection, request: Command, now_ms: int) -> bytes:

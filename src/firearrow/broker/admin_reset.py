@@ -40,8 +40,12 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
         if broker.settings.use_server_side_reset_offset:
             targets = _targets(broker, header, config)
+            online = broker.clients.consumer_group(header.group) is not None
             for queue_id, offset in targets.items():
-                broker.offsets.reset(header.group, header.topic, queue_id, offset)
+                if online:
+                    broker.offsets.reset(header.group, header.topic, queue_id, offset)
+                else:  # nobody who could overwrite it: the next consumer simply starts there
+                    broker.offsets.set(header.group, header.topic, queue_id, offset)
                 broker.wake_queue(header.topic, queue_id)
         else:
             targets = _tell_consumers(broker, header, config, c_list=request.language == "CPP")

@@ -9,6 +9,7 @@ from firearrow.broker.bodies_in import read_body
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
 from firearrow.broker.topic_attributes import parse_wish
+from firearrow.broker.topics import check_new_name
 from firearrow.wire.bodies import (
     CreateTopicListRequestBody,
     DataVersion,
@@ -26,6 +27,7 @@ from firearrow.wire.command import Command
 from firearrow.wire.headers_admin import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QuerySubscriptionByConsumerRequestHeader,
@@ -71,6 +73,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if topic in topics.system_topics() or is_system_topic(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic, and stays.")
+        check_new_name(topic)  # a name that no topic can have must not get near the files
         # POP consumers retry through a topic of their own for each topic; both spellings of its name.
         retries = {f"{RETRY_PREFIX}{group}{joint}{topic}" for group in broker.offsets.groups_of(topic) for joint in "_+"}
         for name in (topic, *(retry for retry in retries if topics.find(retry) is not None)):
@@ -78,6 +81,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         return done(request)
 
     def get_all_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        GetAllTopicConfigRequestHeader.decode(request.ext)
         mapping = DataVersion(timestamp=broker.boot_ms)
         return json_answer(request, TopicConfigSerializeWrapper(dict(topics.all()), topics.data_version, mapping))
 

@@ -100,6 +100,12 @@ class OffsetTable:
         self._pulled.get(key, {}).pop(queue_id, None)
         self.dirty = True
 
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group is not connected: it shall start at `offset`."""
+        self._resets.get(f"{topic}@{group}", {}).pop(queue_id, None)
+        self._pulled.get(f"{topic}@{group}", {}).pop(queue_id, None)
+        self.commit(group, topic, queue_id, offset)
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
 

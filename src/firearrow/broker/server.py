@@ -93,7 +93,7 @@ class Broker:
         settings = self.settings
         sockets = bind_pair(settings.bind_address, settings.listen_port)
         try:
-            self.listen_port = sockets[0].getsockname()[1]
+            self.listen_port = settings.listen_port = sockets[0].getsockname()[1]
             ip = settings.broker_ip1 or advertised_ip(settings.bind_address)
             self.advertised = f"{ip}:{self.listen_port}"
             store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=self._now_ms)

@@ -156,7 +156,7 @@ class TopicTable:
         config = self._table.get(topic)
         if config is not None:
             return config
-        _check_new_name(topic)
+        check_new_name(topic)
         if topic.startswith(RETRY_PREFIX) and not self.group_exists(topic.removeprefix(RETRY_PREFIX)):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -191,7 +191,7 @@ class TopicTable:
         """The topic as it is, or newly made with this many queues (retry, dead letter and such topics)."""
         config = self._table.get(topic)
         if config is None:
-            _check_new_name(topic)
+            check_new_name(topic)
             config = TopicConfig(
                 topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
             )
@@ -269,7 +269,7 @@ class TopicTable:
 
     def _check(self, wanted: TopicConfig) -> None:
         topic = wanted.topic_name
-        _check_new_name(topic)
+        check_new_name(topic)
         if topic in self._system or is_system_topic(topic):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic. Choose another name."
@@ -322,7 +322,7 @@ def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
     ]
 
 
-def _check_new_name(topic: str) -> None:
+def check_new_name(topic: str) -> None:
     """A topic's name becomes a directory's name: nothing is made under a name that is not one."""
     try:
         check_topic(topic)

@@ -8,8 +8,9 @@ Costs and limits
   through the connection each time and do not keep it.
 - Nothing is timed per read. A read sets one flag; a sweep (net/server.py) looks at the flags every few seconds.
 - When more than WRITE_HIGH bytes wait to be sent, nothing more is read until fewer than WRITE_LOW wait: a peer that asks but
-  does not read holds up only itself. The requests of one read are served SLICE at a time for the same reason: a read can hold
-  thousands of pulls. When more than WRITE_LIMIT wait all the same (answers to parked requests), the peer is cut off.
+  does not read holds up only itself. The requests of one read are served SLICE at a time, and other connections get their
+  turn in between: a read can hold thousands of pulls. When more than WRITE_LIMIT wait all the same (answers to parked
+  requests), the peer is cut off.
 
 Bytes that are not a frame end this connection and no other: what was complete before them is still served.
 """
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         "_received",
         "_service",
         "_transport",
+        "_turn_awaited",
         "active",
         "binary",
         "closed",
@@ -94,7 +96,8 @@ class Connection(asyncio.Protocol):
         self._feed = FrameDecoder().feed
         self._pending: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
         self._full = False  # the peer does not read: nothing is read from it, nothing more of what was read is served
-        self._held: list[Command] = []  # read, and to be served when the peer has caught up
+        self._held: list[Command] = []  # read, and to be served when the peer has caught up and the others had their turn
+        self._turn_awaited = False
         self._next_opaque = 1  # some clients take 0 for "unset"
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -177,7 +180,7 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             log.warning("closing connection to %s: %s", self.peer, error)
             if error.commands:
-                self._hand_over(error.commands)
+                self._hand_over(error.commands, at_once=True)
             self.close("broken frame")
             return
         if commands:
@@ -194,9 +197,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self.closed:
             self.write = self._transport.write
             self._full = False
-            self._serve_held()
-            if not self._full and not self.closed:
+            if not self._held:
                 self._transport.resume_reading()
+            elif not self._turn_awaited:
+                self._serve_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"connection to {self.peer} was lost" + (f": {exc}" if exc else ""))
@@ -208,7 +212,7 @@ class Connection(asyncio.Protocol):
 
     # Inside.
 
-    def _hand_over(self, commands: list[Command]) -> None:
+    def _hand_over(self, commands: list[Command], *, at_once: bool = False) -> None:
         self.binary = commands[-1].binary
         for command in commands:
             if command.flag & 1:
@@ -216,17 +220,32 @@ class Connection(asyncio.Protocol):
                 if not commands:
                     return
                 break
-        if len(commands) <= SLICE and not self._held:
+        if at_once or (len(commands) <= SLICE and not self._held):
             self._serve(commands)
-        else:
-            self._held += commands
-            self._serve_held()
+            return
+        if not self._held and self._transport is not None:
+            self._transport.pause_reading()
+        self._held += commands
+        self._serve_held()
 
     def _serve_held(self) -> None:
-        while self._held and not self._full and not self.closed:
-            commands = self._held[:SLICE]
-            del self._held[:SLICE]
-            self._serve(commands)
+        """Serves a slice of what was read; the others get their turn before the next. Reading goes on when nothing is left."""
+        if self._full or self.closed:
+            return
+        commands = self._held[:SLICE]
+        del self._held[:SLICE]
+        self._serve(commands)
+        if self._held:
+            if not self._turn_awaited:
+                self._turn_awaited = True
+                self._loop.call_soon(self._next_turn)
+        elif not self._full and not self.closed and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _next_turn(self) -> None:
+        self._turn_awaited = False
+        if self._held:
+            self._serve_held()
 
     def _serve(self, commands: list[Command]) -> None:
         try:

@@ -276,6 +276,7 @@ class MessageStore:
 
     def drop_topic(self, topic: str) -> None:
         """Forgets the queues of a topic; its records stay in the log until they expire."""
+        _check_path_name(topic, 0)
         for key in [key for key in self._queues if key[0] == topic]:
             self._dispatcher.drop(self._queues.pop(key))
         path = self._files.forget(topic)

@@ -237,7 +237,7 @@ def _classes(variables: list[str]) -> str:
 def _long_lines(variables: list[str], careful: str) -> list[str]:
     if len(variables) == 1:
         (var,) = variables
-        return [f"  if not {var}.isdecimal() or ({var} := int({var})) > {_I64_MAX}: return {careful}(ext)"]
+        return [f"  if not ({var}.isdecimal() and {var}.isascii()) or ({var} := int({var})) > {_I64_MAX}: return {careful}(ext)"]
     # Several numbers are parsed by one call as a JSON list. A text that is no number makes the list longer, or puts something
     # else than an integer into it, or makes it no JSON; a sign or too large a number shows in the bits of all of them together.
     numbers = ",".join("{" + var + "}" for var in variables)
@@ -260,7 +260,8 @@ def _alone_lines(spec: FieldSpec, var: str, careful: str) -> list[str]:
     elif spec.kind == "int":
         lines.append(f"  else: {var} = small[{var}]")
     else:
-        lines.append(f"  elif {var}.__class__ is str and {var}.isdecimal() and len({var}) < 19: {var} = int({var})")
+        digits = f"{var}.__class__ is str and {var}.isdecimal() and {var}.isascii() and len({var}) < 19"
+        lines.append(f"  elif {digits}: {var} = int({var})")
         lines.append(f"  else: return {careful}(ext)")
     return lines
 
@@ -328,7 +329,7 @@ def _integer(value: Any) -> int | None:
         return None
     value = value.strip(" \t\r\n")
     digits = value[1:] if value[:1] in ("-", "+") else value
-    return int(value) if digits.isdecimal() else None
+    return int(value) if digits.isdecimal() and digits.isascii() else None
 
 
 _SMALL: Final = _Small((str(number), number) for number in range(-1, 1025))
