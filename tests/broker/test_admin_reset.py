@@ -37,6 +37,8 @@ def offsets(kit: Kit) -> list[int | None]:
 def test_a_captured_reset_of_mqadmin(ready: Kit) -> None:
     (line,) = captures.requests("mqadmin-5.5.0-resetOffsetByTime", 222)
     recorded = captures.json_body(captures.answer("mqadmin-5.5.0-resetOffsetByTime", "INVOKE_BROKER_TO_RESET_OFFSET"))
+    ready.beat(FakeConnection(), "c", "WAdmG_55", "WAdm")
+    ready.told.clear()
     answer = ready.ask(222, **captures.ext(line))
     assert captures.shape(body_of(answer)) == captures.shape(recorded)
     assert offsets(ready) == [0, 0]
@@ -44,6 +46,13 @@ def test_a_captured_reset_of_mqadmin(ready: Kit) -> None:
     assert ready.told == [], "nobody is told: the pulls are"
     assert not ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 4), "from before the reset"
     assert ready.parts.offsets.take_reset("WAdmG_55", "WAdm", 0) == 0
+
+
+def test_a_group_that_is_not_connected_simply_starts_there(ready: Kit) -> None:
+    assert reset(ready) == {0: 0, 1: 0}
+    assert offsets(ready) == [0, 0]
+    assert ready.parts.offsets.take_reset("WAdmG_55", "WAdm", 0) is None, "there is nobody to be sent elsewhere"
+    assert ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 3)
 
 
 def test_to_a_time_to_the_end_to_an_offset_and_one_queue_only(ready: Kit) -> None:
