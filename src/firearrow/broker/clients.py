@@ -26,7 +26,6 @@ from firearrow.broker.answers import json_answer
 from firearrow.broker.bodies_in import read_body
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
-from firearrow.broker.sql92 import SqlError, compile_expression
 from firearrow.broker.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire.bodies import (
     CheckClientRequestBody,
@@ -339,8 +338,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         if (wanted.expression_type or sub.TAG) != sub.TAG:
             sub.check_expression_type(wanted.expression_type, enabled=broker.settings.enable_property_filter)
             try:
-                compile_expression(wanted.sub_string)
-            except SqlError as error:
+                sub.compile_sql(wanted.sub_string)
+            except ValueError as error:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return encode_response(request, ResponseCode.SUCCESS)
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from firearrow.broker import subscription
 from firearrow.broker.filtered_read import get_filtered
 from firearrow.broker.held_pulls import HeldPull, HeldPulls
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.refused import Refused
-from firearrow.broker.sql92 import Filter, SqlError, compile_expression
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.reader import GetResult, GetStatus
@@ -35,6 +35,9 @@ from firearrow.wire.bodies import SubscriptionData, TopicConfig
 from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.broker.sql92 import Filter
 
 PERM_READ = 4
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
@@ -198,8 +201,8 @@ class Pulls:
             return None
         subscription.check_expression_type(wanted.expression_type, enabled=self._parts.settings.enable_property_filter)
         try:
-            return compile_expression(wanted.sub_string)
-        except SqlError as error:
+            return subscription.compile_sql(wanted.sub_string)
+        except ValueError as error:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"the subscription to {wanted.topic} cannot be parsed: {error}; it reads {wanted.sub_string[:256]!r}",

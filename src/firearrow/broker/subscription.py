@@ -11,10 +11,15 @@ The broker compares hash codes only; two tags with one code both pass, and the c
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from firearrow.broker.refused import Refused
 from firearrow.wire.bodies import SubscriptionData
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.javahash import hash_code
+
+if TYPE_CHECKING:
+    from firearrow.broker.sql92 import Filter
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -73,3 +78,13 @@ def check_expression_type(expression_type: str | None, *, enabled: bool) -> None
         ResponseCode.SYSTEM_ERROR,
         f"The broker does not support consumer to filter message by {str(expression_type)[:64]}; {cure}, or subscribe with tags",
     )
+
+
+def compile_sql(expression: str) -> Filter:
+    """The filter of an SQL92 expression. Raises ValueError with the place that is wrong.
+
+    Imported at the first use: most brokers never see an SQL92 subscription, and every start would pay for it.
+    """
+    from firearrow.broker.sql92 import compile_expression
+
+    return compile_expression(expression)
