@@ -45,7 +45,7 @@ class NameServer:
             self.settings.listen_port,
             idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
         )
-        self.port = self._listener.port
+        self.port = self.settings.listen_port = self._listener.port
         self._tick_later()
         log.info("name server listens on %s", format_address(self.settings.bind_address, self.port))
 
