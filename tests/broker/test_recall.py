@@ -154,17 +154,18 @@ def test_a_recalled_message_does_not_come_and_the_others_do(timing: Timing, ente
     assert timing.at(T0 + HOUR) == [b"A", b"C"]
 
 
-def test_a_recall_in_the_last_moment_holds(timing: Timing) -> None:
-    """Accepted at the slot's own moment, when the slot is open and the message about to be delivered."""
+@pytest.mark.parametrize("recalled_at_ms", [OUT - 1, OUT])
+def test_a_recall_in_the_last_moment_holds(timing: Timing, recalled_at_ms: int) -> None:
+    """It is accepted, and its message due, while its marker is still on the way to the disk."""
     timing.put(b"A", TIMER_DELIVER_MS=str(OUT + 1), UNIQ_KEY="A")
     timing.put(b"B", TIMER_DELIVER_MS=str(OUT + 1), UNIQ_KEY="B")
-    timing.go(OUT)
-    timing.append(
-        b"0", at_ms=OUT, TIMER_DELIVER_MS=str(OUT + 1), TIMER_DEL_UNIQKEY="Orders+A", UNIQ_KEY="A"
-    )  # not visible in the queue yet
-    timing.timers.tick(OUT + 1)
+    timing.go(recalled_at_ms)
+    timing.append(b"0", TIMER_DELIVER_MS=str(OUT + 1), TIMER_DEL_UNIQKEY="A", UNIQ_KEY="A")
+    for now_ms in (OUT, OUT + 1, OUT + 2):
+        timing.timers.tick(now_ms)
     timing.end_round()
     assert timing.at(T0 + HOUR) == [b"B"]
+    assert timing.timers._markers_coming == {}
 
 
 def test_message_and_marker_taken_from_the_queue_late_end_each_other(timing: Timing) -> None:

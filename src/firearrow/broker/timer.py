@@ -18,8 +18,8 @@ Invariants
 - Nothing is delivered before the moment it was sent for.
 - The slot at `read_time_ms` is open, those before it are delivered. The checkpoint says so only when the log is durable as far
   as it ended then: after a crash a message may be delivered again, never left out, however long the broker was down.
-- Before a message is delivered, everything that had become visible in the queue a tick earlier is entered: a recall that was
-  acknowledged in time holds even if both are taken from the queue late.
+- Messages are delivered when everything is entered that was in the queue as a tick began: a recall that was acknowledged in time
+  holds even if both are taken from the queue late.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class TimerService:
         )
         self._slot: OpenSlot | None = None
         self._barrier = 0  # nothing is delivered until the queue is entered up to here
+        self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
         self._changed = False  # since the last note
         self._note: tuple[int, TimerCheckpoint] | None = None  # log offset that must be durable first, what is said then
         self._saving = False
@@ -92,7 +93,6 @@ class TimerService:
             progress = files.progress
             if queue is not None:
                 progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
-                self._barrier = queue.max_offset
             if files.begun:
                 self._open_slot()
 
@@ -129,9 +129,6 @@ class TimerService:
             )
         out_ms = self._files.wheel.floor(deliver_ms - 1)
         self._check_congestion(out_ms)
-        if key is not None and self._slot is not None and out_ms <= self._slot.time_ms:
-            # Its message may be delivered before the marker is entered.
-            self._slot.recall(recalled(arrival.topic, key.decode("utf-8", "replace")))
         stored = _with(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
         if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
             raise Refused(
@@ -139,7 +136,15 @@ class TimerService:
                 f"the message is illegal: its properties take {len(stored)} bytes, the limit for a timer message is "
                 f"{properties.MAX_BYTES - _STAMPS_BYTES}; send fewer or shorter ones",
             )
+        if key is not None:
+            self._recall_at_once(recalled(arrival.topic, key.decode("utf-8", "replace")), out_ms)
         return Placement(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
+
+    def _recall_at_once(self, identity: str, out_ms: int) -> None:
+        """The message may be due before its marker is durable and entered: it counts from now on."""
+        self._markers_coming[identity] = out_ms
+        if self._slot is not None and out_ms <= self._slot.time_ms:
+            self._slot.recall(identity)
 
     def _reply(self, arrival: Arrival, out_ms: int) -> dict[str, str]:
         if arrival.topic.startswith(RETRY_PREFIX) or not arrival.unique_key:
@@ -188,6 +193,8 @@ class TimerService:
         progress = self._files.progress
         if self._files.log.pending:
             self._files.log.write_out()
+        if progress.queue_offset >= self._barrier:
+            self._barrier = queue.max_offset
         if progress.queue_offset < queue.max_offset:
             self._enter(queue, now_ms)
         if self._slot is None:
@@ -195,7 +202,6 @@ class TimerService:
         more = False
         if progress.queue_offset >= self._barrier and self._store.writable:
             more = self._deliver_due(now_ms)
-            self._barrier = queue.max_offset
         self._save(now_ms)
         if now_ms >= self._next_expire_ms:
             self._next_expire_ms = now_ms + _EXPIRE_MS
@@ -253,6 +259,7 @@ class TimerService:
         recalls = record.recalls
         if recalls is not None:
             magic |= DELETE
+            self._markers_coming.pop(recalls, None)
         topic_hash = _topic_hash(record.text(b"REAL_TOPIC") or "")
         before = wheel.get(time_ms)
         previous = NONE if before is None else before.last
@@ -280,11 +287,13 @@ class TimerService:
             slot = self._slot
             assert slot is not None
             before = budget
-            budget = slot.prepare(budget)
             while budget > 0 and (taken := slot.take(now_ms)) is not None:
                 self._deliver(*taken, now_ms)
                 self._changed = True
                 budget -= effort(len(taken[1].raw))
+            if budget <= 0:
+                break
+            budget = slot.prepare(budget)
             if slot.empty:
                 if now_ms < slot.time_ms + self._files.wheel.precision_ms:
                     return False
@@ -309,7 +318,10 @@ class TimerService:
         files = self._files
         chain = files.wheel.get(files.progress.read_time_ms)
         last = NONE if chain is None else chain.last
-        self._slot = OpenSlot(files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms)
+        self._slot = slot = OpenSlot(files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms)
+        for identity, out_ms in self._markers_coming.items():
+            if out_ms <= slot.time_ms:
+                slot.recall(identity)
 
     def _deliver(self, entry: TimerEntry, record: TimerRecord, now_ms: int) -> None:
         stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}

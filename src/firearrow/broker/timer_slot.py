@@ -5,7 +5,7 @@
 All of it is done in portions: a slot may hold a million messages, and the loop has others to serve. The positions of a slot take
 8 bytes each; of the records only so many are held at once.
 
-Entries that recall a message are dealt with before any message: they may stand behind or before it in the chain.
+Entries that recall a message are dealt with before any message is read: they may stand behind or before it in the chain.
 """
 
 from __future__ import annotations
@@ -64,21 +64,17 @@ class OpenSlot:
         self._recalled.add(identity)
 
     def prepare(self, budget: int) -> int:
-        """Walks and reads; returns what of the budget is left. The same as before: nothing can be prepared now."""
+        """Walks or reads a run; returns what of the budget is left. The same as before: nothing can be prepared now."""
         if self._next != NONE:
             return self._walk(budget)
         if self._markers:
             return self._read_markers(budget)
-        while budget > 0 and self._read < len(self._positions):
-            room = min(budget, _RUN, MAX_HELD - len(self._due))
-            if room <= 0 or self._held_bytes >= MAX_HELD_BYTES:
-                break
-            budget -= self._read_messages(room)
-        return budget
+        run = min(budget, _RUN, MAX_HELD - len(self._due), len(self._positions) - self._read)
+        return budget - self._read_messages(run) if run > 0 and self._held_bytes < MAX_HELD_BYTES else budget
 
     def take(self, now_ms: int) -> tuple[TimerEntry, TimerRecord] | None:
         """The next message that is due, to be delivered or to be rolled on; None when none is due of those that were read."""
-        while self._due and self._due[0][0] <= now_ms and self._next == NONE and not self._markers:
+        while self._due and self._due[0][0] <= now_ms:
             _, _, entry, record = heappop(self._due)
             self._held_bytes -= len(record.raw)
             if not self._recalled or record.identity not in self._recalled:
