@@ -17,7 +17,7 @@ from firearrow.broker.timer_records import TimerRecord, effort, portion, read_ti
 from firearrow.store.store import MessageStore
 from firearrow.store.timerlog import DELETE, NONE, ROLL, TimerEntry, TimerLog
 
-MAX_HELD = 16_384  # records
+MAX_HELD = 32_768  # records
 MAX_HELD_BYTES = 16 * 1024 * 1024
 _RUN = 256  # records looked at together
 _WALKED_FOR_ONE = 8  # entries of the chain that cost as much as reading one record
