@@ -45,6 +45,8 @@ MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
 
 _MOST_FILTERED = 32  # messages of one pull through an SQL92 filter, as of one near the end of the log
 
+_BY_TAG = (None, "", subscription.TAG)
+
 _LENGTHS = struct.Struct(">II")
 _RESPONSE = (
     b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
@@ -163,9 +165,12 @@ class Pulls:
                 f"the consumer group {header.consumer_group} may not read topic {header.topic}: an operator has forbidden it",
                 {"forbiddenType": 5},
             )
-        wanted = self._subscription(header, group.consume_broadcast_enable)
-        sql = self._sql(wanted)
-        tag_codes = parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
+        tag_codes, sql = None, None
+        # The usual pull consumer names its filter, and it is "everything": nothing to look up or to build.
+        if not (header.sys_flag & SUBSCRIPTION and header.subscription == "*" and header.expression_type in _BY_TAG):
+            wanted = self._subscription(header, group.consume_broadcast_enable)
+            sql = self._sql(wanted)
+            tag_codes = parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
         queue = parts.store.queue(header.topic, header.queue_id)
         return Pull(conn, request, header, topic, group.group_sys_flag, queue, tag_codes, sql, header.queue_offset)
 
