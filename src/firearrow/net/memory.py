@@ -1,0 +1,368 @@
+"""Connections without sockets, between two ends in one process.
+
+`listen` puts a service under an address; `listener(address)` finds it, and `MemoryListener.connect` joins a protocol to it, as
+`create_connection` does. Nothing below the frames is left out: bytes arrive in order and in the next turn of the loop, `write`
+counts against the same limits and calls `pause_writing` and `resume_writing`, a peer that does not read holds up only itself.
+
+The two ends may live in different event loops, in different threads.
+
+Addresses made here are of 127.255.0.0/16. They are never dialled for real: when nobody listens any more, the connection is
+refused, and a process that knows nothing of this one is refused by its own system. Any other address can be listened on, too.
+
+For tests of what networks do, a listener has `delay_s` (everything comes later, in order), `tap` (sees and may change what is
+written) and `refusing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from firearrow.net.address import format_address, parse_address
+from firearrow.net.connection import Connection, Service
+
+NETWORK = "127.255."
+CHUNK = 256 * 1024  # bytes handed over in one turn at most, as from a socket
+_CLOSE_GRACE_S = 0.5
+_FIRST_CLIENT_PORT = 32_768
+_DEFAULT_HIGH = 64 * 1024
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+Tap = Callable[["MemoryTransport", bytes], None]
+
+_listeners: dict[str, MemoryListener] = {}
+_hosts_given = 0
+
+
+def listen(service: Service, address: str) -> MemoryListener:
+    """Serves at this address, from the running loop. OSError when somebody does already."""
+    host, port = parse_address(address)
+    if address in _listeners:
+        raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: a listener of this process is there already")
+    found = _listeners[address] = MemoryListener(service, host, port)
+    return found
+
+
+def listener(address: str) -> MemoryListener | Nobody | None:
+    """Who listens there. None: nobody in this process, and the address may be a real one."""
+    found = _listeners.get(address)
+    if found is None and address.startswith(NETWORK):
+        return Nobody(address)
+    return found
+
+
+def free_host() -> str:
+    """A host that no listener has and that was not given for long."""
+    global _hosts_given
+    taken = {address.rpartition(":")[0] for address in _listeners}
+    while True:
+        _hosts_given = _hosts_given % 65_534 + 1
+        host = f"{NETWORK}{_hosts_given >> 8}.{_hosts_given & 255}"
+        if host not in taken:
+            return host
+
+
+class Nobody:
+    """Stands where nobody listens."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def connect(self, protocol_factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        raise _refused(self.address)
+
+
+class MemoryListener:
+    """The face of net.server.Listener. Idle connections are not closed here: nothing is held up by them."""
+
+    def __init__(self, service: Service, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self.connections: set[Connection] = set()
+        self.transports: set[MemoryTransport] = set()  # both ends of every connection
+        self.tap: Tap | None = None  # called in place of `pass_on`, which it calls if it wants the bytes to arrive
+        self.delay_s = 0.0  # between write and arrival, for what is written from now on
+        self.refusing = False
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._next_client_port = _FIRST_CLIENT_PORT
+        self._drained = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        return format_address(self.host, self.port)
+
+    async def connect(self, protocol_factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
+        """Joins a protocol of the running loop to the service."""
+        loop = asyncio.get_running_loop()
+        protocol = protocol_factory()
+        near = MemoryTransport(self, protocol, loop, to_server=True)
+        if loop is self._loop:
+            self._accept(near)
+        else:
+            accepting = asyncio.run_coroutine_threadsafe(self._accept_from_elsewhere(near), self._loop)
+            await asyncio.wrap_future(accepting)
+        protocol.connection_made(near)
+        near.begin()
+        return near, protocol
+
+    async def close(self) -> None:
+        """Listens no more, hands over what was written, closes every connection."""
+        self._leave()
+        for conn in list(self.connections):
+            conn.close("the server is stopping")
+        try:
+            await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
+        except TimeoutError:
+            for conn in list(self.connections):
+                conn.abort()
+            await self._wait_drained()
+
+    async def abort(self) -> None:
+        """Ends as a process that is killed: what was written and has not arrived is lost."""
+        self._leave()
+        for conn in list(self.connections):
+            conn.abort()
+        await self._wait_drained()
+
+    def cut(self) -> int:
+        """Cuts every connection, as a broken network does; returns how many. New ones can be made."""
+        cut = list(self.connections)
+        for conn in cut:
+            conn.abort()
+        return len(cut)
+
+    def _leave(self) -> None:
+        if _listeners.get(self.address) is self:
+            del _listeners[self.address]
+
+    def _accept(self, near: MemoryTransport) -> None:
+        if self.refusing or _listeners.get(self.address) is not self:
+            raise _refused(self.address)
+        conn = Connection(self._service, self._lost)
+        far = MemoryTransport(self, conn, self._loop, to_server=False)
+        port = self._next_client_port
+        self._next_client_port = port + 1 if port < 65_535 else _FIRST_CLIENT_PORT
+        near.join(far, own=(self.host, port), other=(self.host, self.port))
+        far.join(near, own=(self.host, self.port), other=(self.host, port))
+        self.connections.add(conn)
+        self.transports |= {near, far}
+        conn.connection_made(far)
+        far.begin()
+
+    async def _accept_from_elsewhere(self, near: MemoryTransport) -> None:
+        self._accept(near)
+
+    def _lost(self, conn: Connection) -> None:
+        self.connections.discard(conn)
+        if not self.connections:
+            self._drained.set()
+
+    async def _wait_drained(self) -> None:
+        while self.connections:
+            self._drained.clear()
+            await self._drained.wait()
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end. What is written here lies in the other end's inbox until that end's loop hands it to its protocol.
+
+    Each counter is written by one side only, so that two threads need no lock: an inbox is a deque, the size of what waits is
+    what was written less what was taken; a turn is asked for after bytes were added, and marked as come before they are read.
+    """
+
+    def __init__(
+        self, owner: MemoryListener, protocol: asyncio.BaseProtocol, loop: asyncio.AbstractEventLoop, *, to_server: bool
+    ) -> None:
+        super().__init__()
+        self.listener = owner
+        self.to_server = to_server  # which way goes what is written here
+        self._protocol: Any = protocol
+        self._loop = loop
+        self._peer: MemoryTransport | None = None
+        self._names: dict[str, Any] = {}
+        self._inbox: deque[tuple[float, bytes | None]] = deque()  # when it may arrive, bytes; None is the end
+        self._written = 0  # by this end
+        self._taken = 0  # by this end's protocol
+        self._high, self._low = _DEFAULT_HIGH, _DEFAULT_HIGH // 4
+        self._begun = self._turn_awaited = self._reading_paused = self._writing_paused = False
+        self._closing = self._lost = False
+
+    # What the listener and taps call.
+
+    def join(self, peer: MemoryTransport, *, own: tuple[str, int], other: tuple[str, int]) -> None:
+        self._peer = peer
+        self._names = {"sockname": own, "peername": other}
+
+    def begin(self) -> None:
+        """The protocol knows of its connection: what came meanwhile may be handed to it."""
+        self._begun = True
+        if self._inbox:
+            self._ask_for_turn()
+
+    def pass_on(self, data: bytes) -> None:
+        """Puts bytes on their way, without the tap."""
+        peer = self._peer
+        if peer is None or self._lost or not data:
+            return
+        delay_s = self.listener.delay_s
+        self._written += len(data)
+        peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, bytes(data)))
+        peer._ask_for_turn()
+        if not self._writing_paused and self._written - peer._taken > self._high:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    # What protocols call.
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._closing:
+            return
+        if self.listener.tap is None:
+            self.pass_on(bytes(data))
+        else:
+            self.listener.tap(self, bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if self._closing or self._peer is None:
+            return
+        self._closing = True
+        delay_s = self.listener.delay_s
+        self._peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, None))
+        self._peer._ask_for_turn()
+        self._loop.call_soon(self._end, None)
+
+    def abort(self) -> None:
+        self._closing = True
+        peer = self._peer
+        self._loop.call_soon(self._end, None)
+        if peer is not None:
+            peer._inbox.clear()
+            peer._call(peer._end, ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._names.get(name, default)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = high if high is not None else _DEFAULT_HIGH if low is None else 4 * low
+        self._low = low if low is not None else self._high // 4
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def get_write_buffer_size(self) -> int:
+        return self._written - self._peer._taken if self._peer is not None else 0
+
+    def is_reading(self) -> bool:
+        return not self._reading_paused and not self._closing
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        if self._inbox:
+            self._ask_for_turn()
+
+    # Inside.
+
+    def _ask_for_turn(self) -> None:
+        """Any thread, after the inbox got something."""
+        if not self._turn_awaited:
+            self._turn_awaited = True
+            self._call(self._turn)
+
+    def _turn(self) -> None:
+        """Hands over what is in the inbox and may have arrived."""
+        self._turn_awaited = False
+        inbox = self._inbox
+        if not self._begun or self._lost or self._reading_paused or not inbox:
+            return
+        wait_s = inbox[0][0] - self._loop.time() if inbox[0][0] else 0.0
+        if wait_s > 0:
+            self._turn_awaited = True
+            self._loop.call_later(wait_s, self._turn)
+            return
+        data = self._take()
+        if data is None:
+            self._closing = True
+            self._end(None)
+            return
+        self._protocol.data_received(data)
+        peer = self._peer
+        if peer is not None and peer._writing_paused and peer.get_write_buffer_size() <= peer._low:
+            peer._call(peer._resume_writing)
+        if inbox:
+            self._ask_for_turn()
+
+    def _take(self) -> bytes | None:
+        """As much as a read would give; None at the end."""
+        inbox = self._inbox
+        due_s, first = inbox.popleft()
+        if first is None:
+            return None
+        pieces, size = [first], len(first)
+        while inbox and not due_s and not inbox[0][0] and inbox[0][1] is not None and size + len(inbox[0][1]) <= CHUNK:
+            pieces.append(inbox[0][1])
+            size += len(inbox[0][1])
+            inbox.popleft()
+        self._taken += size
+        return b"".join(pieces) if len(pieces) > 1 else first
+
+    def _resume_writing(self) -> None:
+        if self._writing_paused and not self._lost and self.get_write_buffer_size() <= self._low:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+
+    def _end(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._closing = self._lost = True
+        self._inbox.clear()
+        self.listener.transports.discard(self)
+        self._protocol.connection_lost(error)
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        """In this end's loop, soon. A loop that is closed has nobody left to be told."""
+        if self._loop is _running_loop():
+            self._loop.call_soon(function, *args)
+        else:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function, *args)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _refused(address: str) -> ConnectionRefusedError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {address} in this process")
+
+
+# The loops of these listeners run in threads, and those do not survive a fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_listeners.clear)
