@@ -11,9 +11,13 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on the fastest loop there is."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(main)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
     try:
         from uvloop import new_event_loop
     except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+        return asyncio.new_event_loop()
+    return new_event_loop()
