@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 from firearrow.wire import batch, properties, record
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, FrameDecoder, encode_request
 
 TIMEOUT_S = 20.0
@@ -73,6 +73,14 @@ def send(link: Link, topic: str, queue_id: int, body: bytes, key: str) -> asynci
 def send_batch(link: Link, topic: str, queue_id: int, messages: list[tuple[bytes, str]]) -> asyncio.Future[Command]:
     parts = [(0, body, properties.encode({"KEYS": key, "UNIQ_KEY": key})) for body, key in messages]
     return link.request(RequestCode.SEND_BATCH_MESSAGE, send_ext(topic, queue_id, "", batched=True), batch.join(parts))
+
+
+async def patiently(link: Link, code: int, ext: Mapping[str, str], body: bytes = b"") -> Command:
+    """A broker on a busy machine may refuse a send for a moment."""
+    while (answer := await link.call(code, ext, body)).code == ResponseCode.SYSTEM_BUSY:
+        await asyncio.sleep(0.05)
+    assert answer.code == ResponseCode.SUCCESS, answer
+    return answer
 
 
 async def pull_all(link: Link, topic: str, queue_id: int, begin: int) -> tuple[int, int, list[record.Record]]:

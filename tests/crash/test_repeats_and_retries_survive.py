@@ -13,26 +13,22 @@ import asyncio
 import contextlib
 import os
 import random
-import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from firearrow.wire import properties
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
-from firearrow.wire.record import Record
+from firearrow.wire.codes import RequestCode
 from tests.conformance import servers
-from tests.crash.rawclient import Link, make_topic, pull_all, send_ext
+from tests.crash.rawclient import Link, make_topic, patiently, pull_all, send_ext
+from tests.crash.sent_back import SentBack, until_everything_came
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))
-TOPIC, QUEUES, GROUP = "CrashRepeats", 2, "crash-group"
+TOPIC, QUEUES = "CrashRepeats", 2
 PRODUCERS = 3
 IN_FLIGHT = 8
-RETRY, DEAD = 1, -1
 SETTINGS = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000"}
 
 
@@ -68,7 +64,7 @@ class Producer:
         names = {"__PRODUCER_ID": self.name, "__PRODUCER_SEQ": str(number), "UNIQ_KEY": f"{self.name}-{number}"}
         ext = send_ext(TOPIC, self.open[number], properties.encode(names).decode(), batched=False)
         body = f"{self.name} {number} ".encode() + b"x" * self.rng.randrange(500)
-        answer = await _patiently(link, RequestCode.SEND_MESSAGE_V2, ext, body)
+        answer = await patiently(link, RequestCode.SEND_MESSAGE_V2, ext, body)
         self.answered[number] = (self.open.pop(number), int(answer.ext["queueOffset"]))
 
 
@@ -110,31 +106,6 @@ async def _repeats(directory: Path, settings: dict[str, str]) -> None:
     assert places == expected
 
 
-@dataclass
-class SentBack:
-    """How often a message was sent back with success, to be retried or to the dead letters."""
-
-    rng: random.Random
-    acknowledged: Counter[tuple[str, int]] = field(default_factory=Counter)
-    number: int = 0
-
-    async def work(self, address: str) -> None:
-        link = await Link.connect(address)
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(*(self._one_by_one(link) for _ in range(IN_FLIGHT)))
-        link.close()
-
-    async def _one_by_one(self, link: Link) -> None:
-        while True:
-            self.number += 1
-            key, level = f"m{self.number}", self.rng.choice([RETRY, RETRY, DEAD])
-            names = properties.encode({"UNIQ_KEY": key}).decode()
-            sent = await _patiently(link, RequestCode.SEND_MESSAGE_V2, send_ext(TOPIC, 0, names, batched=False), key.encode())
-            ext = {"offset": str(int(sent.ext["msgId"][16:], 16)), "group": GROUP, "delayLevel": str(level)}
-            await _patiently(link, RequestCode.CONSUMER_SEND_MSG_BACK, ext)
-            self.acknowledged[key, level] += 1
-
-
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 def test_what_was_sent_back_comes_again_or_is_a_dead_letter(tmp_path: Path) -> None:
     asyncio.run(_retries(tmp_path))
@@ -142,7 +113,7 @@ def test_what_was_sent_back_comes_again_or_is_a_dead_letter(tmp_path: Path) -> N
 
 async def _retries(directory: Path) -> None:
     print(f"FIREARROW_CRASH_SEED={SEED}")
-    book = SentBack(random.Random(SEED))
+    book = SentBack(random.Random(SEED), TOPIC)
     for number in range(ROUNDS):
         cluster = servers.start_firearrow(directory, SETTINGS)
         try:
@@ -156,40 +127,12 @@ async def _retries(directory: Path) -> None:
     cluster = servers.start_firearrow(directory, SETTINGS)
     try:
         link = await Link.connect(cluster.broker)
-        await _until_everything_came(link, book)
+        found = await until_everything_came(link, book)
         link.close()
     finally:
         cluster.stop()
+    print(f"{len(book.acknowledged)} sent back, {found} found, {ROUNDS} kills")
     assert len(book.acknowledged) > 10 * ROUNDS
-
-
-async def _until_everything_came(link: Link, book: SentBack) -> None:
-    """Retries are due a second after they were sent back; the dead letters are there at once."""
-    deadline = time.monotonic() + 20
-    while True:
-        found = {(record.body.decode(), level): record for level in (RETRY, DEAD) for record in await _sent_back(link, level)}
-        missing = [key for key in book.acknowledged if key not in found]
-        if not missing:
-            break
-        assert time.monotonic() < deadline, f"{len(missing)} of {len(book.acknowledged)} are lost, {missing[:5]}"
-        await asyncio.sleep(0.2)
-    for (key, _), record in found.items():
-        names = properties.parse(record.properties)
-        assert (record.reconsume_times, names["RETRY_TOPIC"], names["UNIQ_KEY"]) == (1, TOPIC, key)
-    print(f"{len(book.acknowledged)} sent back, {len(found)} found, {ROUNDS} kills")
-
-
-async def _sent_back(link: Link, level: int) -> list[Record]:
-    topic = f"%RETRY%{GROUP}" if level == RETRY else f"%DLQ%{GROUP}"
-    return (await pull_all(link, topic, 0, 0))[2]
-
-
-async def _patiently(link: Link, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
-    """A broker on a busy machine may refuse a send for a moment."""
-    while (answer := await link.call(code, ext, body)).code == ResponseCode.SYSTEM_BUSY:
-        await asyncio.sleep(0.05)
-    assert answer.code == ResponseCode.SUCCESS, answer
-    return answer
 
 
 async def _make_topic(address: str) -> None:

@@ -1,8 +1,7 @@
 """`kill -9` under transactions, round after round on one data directory.
 
-Every message is bound to be committed or rolled back from the moment it is sent. Its producer says so at once, later, twice, or
-only when it is asked. In the end every half message that was acknowledged has been delivered exactly once or not at all, as its
-producer wanted, and none is left over.
+In the end every half message that was acknowledged has been delivered exactly once or not at all, as its producer wanted, and
+none is left over.
 
 FIREARROW_CRASH_ROUNDS and FIREARROW_CRASH_SEED as in test_kill.py.
 """
@@ -10,27 +9,17 @@ FIREARROW_CRASH_ROUNDS and FIREARROW_CRASH_SEED as in test_kill.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
-import time
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from firearrow.net.channel import Channel
-from firearrow.wire import fastjson, properties
-from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command
-from firearrow.wire.record import decode, decode_all
 from tests.conformance import servers
+from tests.crash.transactions import Book, Producer, delivered_messages, until_nothing_is_open, verify
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))
-TOPIC, QUEUES, GROUP = "CrashTransactions", 2, "crash-producers"
-COMMIT, ROLLBACK = 8, 12
 PRODUCERS = 3
 IN_FLIGHT = 4
 SETTINGS = {
@@ -41,80 +30,6 @@ SETTINGS = {
     "transactionOpBatchInterval": "400",
     "flushConsumerOffsetInterval": "500",
 }
-
-
-@dataclass
-class Book:
-    rng: random.Random
-    fates: dict[str, int] = field(default_factory=dict)  # of every message that was sent
-    acknowledged: set[str] = field(default_factory=set)
-    asked: int = 0
-
-    def new_message(self) -> tuple[str, int]:
-        key = f"t{len(self.fates)}"
-        self.fates[key] = self.rng.choice([COMMIT, COMMIT, ROLLBACK])
-        return key, self.fates[key]
-
-
-class Producer:
-    """One connection of the producer group; `share` of the questions it is asked are answered."""
-
-    def __init__(self, book: Book, share: float) -> None:
-        self.book = book
-        self.share = share
-        self.late: set[asyncio.Task[None]] = set()
-
-    async def connect(self, address: str) -> None:
-        self.channel = await Channel.connect(address, on_request=self._asked)
-        heartbeat = {"clientID": f"client-{id(self)}", "producerDataSet": [{"groupName": GROUP}], "consumerDataSet": []}
-        await self.channel.call(RequestCode.HEART_BEAT, {}, fastjson.dumps(heartbeat))
-
-    async def work(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            while True:
-                await self._one_transaction()
-
-    async def _one_transaction(self) -> None:
-        rng = self.book.rng
-        key, fate = self.book.new_message()
-        names = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": key, "fate": str(fate)}
-        ext = {
-            "a": GROUP, "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(rng.randrange(QUEUES)), "f": "4",
-            "g": str(time.time_ns() // 1_000_000), "h": "0", "i": properties.encode(names).decode(), "j": "0", "k": "false",
-        }  # fmt: skip
-        body = key.encode() + b" " + b"x" * rng.randrange(1000)
-        answer = await self.channel.call(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_ms=10_000)
-        assert answer.code == 0, answer
-        self.book.acknowledged.add(key)
-        place = {"tranStateTableOffset": answer.ext["queueOffset"], "commitLogOffset": str(int(answer.ext["msgId"][16:], 16))}
-        how = rng.random()
-        if how < 0.6:
-            self._decide(key, fate, place)
-        elif how < 0.7:
-            self._decide(key, fate, place)
-            self._decide(key, fate, place)
-        elif how < 0.9:
-            task = asyncio.create_task(self._decide_later(key, fate, place, rng.uniform(0.1, 1.0)))
-            self.late.add(task)
-            task.add_done_callback(self.late.discard)
-
-    async def _decide_later(self, key: str, fate: int, place: dict[str, str], delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        with contextlib.suppress(ConnectionError):
-            self._decide(key, fate, place)
-
-    def _decide(self, key: str, fate: int, place: dict[str, str], *, check: bool = False) -> None:
-        ext = {"producerGroup": GROUP, "commitOrRollback": str(fate), "fromTransactionCheck": str(check).lower(), "msgId": key}
-        self.channel.oneway(RequestCode.END_TRANSACTION, ext | place)
-
-    def _asked(self, channel: Channel, request: Command) -> None:
-        if request.code != RequestCode.CHECK_TRANSACTION_STATE:
-            return
-        self.book.asked += 1
-        if self.book.rng.random() < self.share:
-            key = decode(request.body).body.split(b" ")[0].decode()
-            place = {name: str(request.ext[name]) for name in ("tranStateTableOffset", "commitLogOffset")}
-            self._decide(key, self.book.fates[key], place, check=True)
 
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
@@ -140,48 +55,11 @@ async def _rounds(directory: Path) -> None:
     try:
         last = Producer(book, 1.0)
         await last.connect(cluster.broker)
-        await _until_nothing_is_open(last.channel)
-        delivered = await _delivered(last.channel)
+        await until_nothing_is_open(last.channel)
+        delivered = await delivered_messages(last.channel)
     finally:
         cluster.stop()
     print(f"{len(book.fates)} sent, {len(book.acknowledged)} acknowledged, {book.asked} questions, {ROUNDS} kills")
-    _verify(book, delivered)
-
-
-async def _until_nothing_is_open(channel: Channel) -> None:
-    half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queueId": "0"}
-    deadline = time.monotonic() + 30
-    while True:
-        saved = await channel.call(RequestCode.QUERY_CONSUMER_OFFSET, half | {"consumerGroup": "CID_RMQ_SYS_TRANS"})
-        end = await channel.call(RequestCode.GET_MAX_OFFSET, half)
-        if saved.code == 0 and saved.ext["offset"] == end.ext["offset"]:
-            return
-        assert time.monotonic() < deadline, f"half messages are still open: {saved.ext} of {end.ext}"
-        await asyncio.sleep(0.1)
-
-
-async def _delivered(channel: Channel) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for queue_id in range(QUEUES):
-        offset, end = 0, 1
-        while offset < end:
-            ext = {
-                "consumerGroup": "reader", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset),
-                "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
-                "subVersion": "0",
-            }  # fmt: skip
-            answer = await channel.call(RequestCode.PULL_MESSAGE, ext)
-            assert answer.code == 0, answer
-            found.update(record.body.split(b" ")[0].decode() for record in decode_all(answer.body))
-            offset, end = int(answer.ext["nextBeginOffset"]), int(answer.ext["maxOffset"])
-    return found
-
-
-def _verify(book: Book, delivered: Counter[str]) -> None:
     assert len(book.acknowledged) > 20 * ROUNDS
     assert book.asked > ROUNDS
-    for key, count in delivered.items():
-        assert book.fates[key] == COMMIT, f"{key} was rolled back, and is delivered"
-        assert count == 1, f"{key} is delivered {count} times"
-    lost = [key for key in book.acknowledged if book.fates[key] == COMMIT and key not in delivered]
-    assert lost == [], f"{len(lost)} committed messages were not delivered"
+    verify(book, delivered)
