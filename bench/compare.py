@@ -12,7 +12,7 @@ from dataclasses import asdict
 from itertools import groupby
 
 from bench.load import LoadResult, run_load
-from bench.loads import QUEUES, Load, all_loads, select
+from bench.loads import KINDS, QUEUES, Load, all_loads, select
 from bench.process import BenchError
 from bench.report import Comparison, compare, comparison_table
 from bench.session import Session
@@ -58,7 +58,7 @@ def _key(session: Session, target: Target) -> str:
 
 def _run_loads(session: Session, target: Target, flush: str, loads: list[Load], results: Results) -> None:
     with session.store() as store, session.started(target, store, {"flushDiskType": flush}) as running:
-        _warm_up(session, running)
+        _warm_up(session, running, {load.mode for load in loads})
         for size in sorted({load.size for load in loads if load.mode == "pull"}):
             topic = next(load.topic for load in loads if load.mode == "pull" and load.size == size)
             count = BACKLOG_MESSAGES[size]
@@ -72,11 +72,14 @@ def _run_loads(session: Session, target: Target, flush: str, loads: list[Load], 
         running.kill()  # nobody will read this store again
 
 
-def _warm_up(session: Session, running: Running) -> None:
+def _warm_up(session: Session, running: Running, modes: set[str]) -> None:
     part_s = (WARM_UP_QUICK_S if session.quick else WARM_UP_S) / 4
     run_load(running, "send", topic="bench-warm-up", conns=16, depth=16, seconds=2 * part_s, warm=0)
     run_load(running, "batch", topic="bench-warm-up", conns=4, seconds=part_s, warm=0)
     run_load(running, "pull", topic="bench-warm-up", conns=16, seconds=part_s, warm=0)
+    for kind in KINDS:
+        if kind in modes:
+            run_load(running, kind, topic=f"bench-warm-up-{kind}", conns=16, depth=16, seconds=part_s, warm=0)
 
 
 def _measure(session: Session, target: Target, running: Running, load: Load, results: Results) -> LoadResult:

@@ -1,8 +1,10 @@
 /* load: drives a broker that speaks RocketMQ's remoting protocol and prints what it measured as one line of JSON.
  *
- *   load send   messages one by one (SEND_MESSAGE_V2, 310)
- *   load batch  --batch messages to a request (SEND_BATCH_MESSAGE, 320)
- *   load pull   reads queues from their first message to their last, over and over (PULL_MESSAGE, 11)
+ *   load send         messages one by one (SEND_MESSAGE_V2, 310)
+ *   load batch        --batch messages to a request (SEND_BATCH_MESSAGE, 320)
+ *   load pull         reads queues from their first message to their last, over and over (PULL_MESSAGE, 11)
+ *   load delay        messages one by one with delay level 1 (a second), until every one has come to its queue
+ *   load transaction  half messages, each committed when it is acknowledged (END_TRANSACTION, 37): 1 message = both requests
  *
  * Closed loop: every connection keeps --depth requests in flight. Open loop (--rate R): R requests a second are due at fixed
  * times whatever the broker does, and a request's latency counts from the time it was due, so a stall is seen by every request
@@ -13,7 +15,13 @@
  * Accounting: each request is answered exactly once, under its own opaque, or it is counted in `unanswered` or `stray`. The
  * queue offsets of the acknowledged messages of each queue must be dense (`gaps`), and so must those of the records that a
  * pull returns. Rates and CPU time are of the measured interval, which begins after --warm seconds; latencies are of the
- * requests that were due in it. Exit code: 0 all well, 1 something was refused, lost or out of order, 2 could not run.
+ * requests that were due in it.
+ *
+ * What became of delayed and committed messages is asked in the end (GET_MAX_OFFSET, 30): each queue must have grown by what was
+ * acknowledged for it. The measured interval of `delay` is the whole run, until that is so; its rate leaves out the one second
+ * that the last message has to wait at least, and its latencies are those of the sends.
+ *
+ * Exit code: 0 all well, 1 something was refused, lost or out of order, 2 could not run.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,169 +35,30 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "histogram.h"
+#include "measure.h"
+#include "requests.h"
 #include "text.h"
 
-enum { SEND, BATCH, PULL };
 enum { SLOT_BITS = 12, SLOTS_MAX = 1 << SLOT_BITS, PIDS_MAX = 16, READ_SIZE = 256 << 10 };
-enum { OPAQUE_DIGITS = 10, SERIAL_DIGITS = 12, TIME_DIGITS = 13 };
 enum { FOUND = 0, PULL_NOT_FOUND = 19, PULL_RETRY_IMMEDIATELY = 20, PULL_OFFSET_MOVED = 21 };
 static const uint32_t OPAQUE_BASE = 1000000000u;  /* ten digits from here to the largest signed 32-bit number */
-static const int64_t DRAIN_NS = 10000000000LL;    /* how long to wait for the last answers */
+static const int64_t DRAIN_NS = 10000000000LL;    /* how long to wait for the last answers, or for one more delivery */
+static const int64_t DELAY_NS = 1000000000LL;     /* of level 1 */
 
-static int mode;
-static const char *host = "127.0.0.1", *topic = "bench";
-static int port = 10911, connections = 16, depth = 1, size = 128, batch = 32, topics = 1, queues = 4, max_messages = 32, passes;
+static const char *host = "127.0.0.1";
+static int port = 10911, connections = 16, depth = 1, max_messages = 32, passes;
 static int pids[PIDS_MAX], pid_count;
-static double seconds = 10, warm_seconds = 1, rate;
+static double seconds = 10, warm_seconds = -1, rate;
 static int64_t message_limit;
-
-/* ---- time, bytes, CPU time ------------------------------------------------------------------------------------------- */
-
-static int64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-static int64_t now_ns(void) { return clock_ns(CLOCK_MONOTONIC); }
-
-static void put_u32(char *at, uint32_t value) {
-    value = htonl(value);
-    memcpy(at, &value, 4);
-}
-
-static uint32_t get_u32(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return ntohl(value);
-}
-
-static int64_t get_i64(const char *at) { return (int64_t)((uint64_t)get_u32(at) << 32 | get_u32(at + 4)); }
-
-static void put_digits(char *at, uint64_t value, int digits) {
-    while (digits--) {
-        at[digits] = '0' + value % 10;
-        value /= 10;
-    }
-}
-
-/* User and system time of all threads of the observed processes, those that have ended included. */
-static double cpu_seconds(void) {
-    double total = 0;
-    for (int i = 0; i < pid_count; i++) {
-        char path[64], text[1024];
-        unsigned long user, system;
-        snprintf(path, sizeof path, "/proc/%d/stat", pids[i]);
-        int file = open(path, O_RDONLY);
-        if (file < 0) fail("process %d is gone (cannot open %s)", pids[i], path);
-        ssize_t n = read(file, text, sizeof text - 1);
-        close(file);
-        text[n < 0 ? 0 : n] = 0;
-        char *after_name = strrchr(text, ')');
-        if (!after_name || sscanf(after_name + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-            fail("cannot read the CPU time in %s", path);
-        total += (user + system) / (double)sysconf(_SC_CLK_TCK);
-    }
-    return total;
-}
-
-/* ---- requests: texts made once, with holes for the numbers that change ------------------------------------------------ */
-
-typedef struct { int unique_key, key; } SerialHoles;
-typedef struct {
-    Text frame; /* length fields and header; the body follows */
-    int opaque, born_time;
-    SerialHoles serial;
-    int topic_number, queue;
-    int64_t acknowledged, first_offset, end_offset; /* of the messages sent by us */
-} Target; /* one queue of one topic */
-
-static Target *targets;
-static int target_count;
-static Text body;               /* the same for every request but for the serial numbers in a batch */
-static SerialHoles *body_holes; /* one for each message of a batch */
-static uint64_t serial;
-static char run_mark[21]; /* makes the keys of this run differ from those of every other */
-
-static SerialHoles text_add_properties(Text *t, const char *name_end, const char *value_end) {
-    SerialHoles holes;
-    text_add(t, "UNIQ_KEY%s%s", name_end, run_mark);
-    holes.unique_key = text_hole(t, SERIAL_DIGITS);
-    text_add(t, "%sWAIT%strue%sTAGS%sTagA%s", value_end, name_end, value_end, name_end, value_end);
-    text_add(t, "KEYS%skey-%.8s", name_end, run_mark + 12);
-    holes.key = text_hole(t, SERIAL_DIGITS);
-    text_add(t, "%s", value_end);
-    return holes;
-}
-
-static void text_set_serial(Text *t, SerialHoles holes, uint64_t value) {
-    put_digits(t->bytes + holes.unique_key, value, SERIAL_DIGITS);
-    put_digits(t->bytes + holes.key, value, SERIAL_DIGITS);
-}
-
-static void topic_name(char *to, size_t room, int number) {
-    if (topics == 1) snprintf(to, room, "%s", topic);
-    else snprintf(to, room, "%s-%05d", topic, number);
-}
-
-static Target make_target(int topic_number, int queue) {
-    Target t = {.topic_number = topic_number, .queue = queue, .first_offset = INT64_MAX, .end_offset = 0};
-    char name[160];
-    topic_name(name, sizeof name, topic_number);
-    text_add(&t.frame, "%8s", ""); /* the two length fields */
-    text_add(&t.frame, "{\"code\":%d,\"extFields\":{\"a\":\"bench-producer\",", mode == BATCH ? 320 : 310);
-    text_add(&t.frame, "\"b\":\"%s\",\"c\":\"TBW102\",", name);
-    text_add(&t.frame, "\"d\":\"%d\",\"e\":\"%d\",\"f\":\"0\",\"g\":\"", queues, queue);
-    t.born_time = text_hole(&t.frame, TIME_DIGITS);
-    text_add(&t.frame, "\",\"h\":\"0\",\"i\":\"");
-    if (mode == SEND) t.serial = text_add_properties(&t.frame, "\\u0001", "\\u0002");
-    text_add(&t.frame, "\",\"j\":\"0\",\"k\":\"false\",\"m\":\"%s\"},", mode == BATCH ? "true" : "false");
-    text_add(&t.frame, "\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
-    t.opaque = text_hole(&t.frame, OPAQUE_DIGITS);
-    text_add(&t.frame, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}");
-    put_u32(t.frame.bytes, 4 + t.frame.length - 8 + body.length);
-    put_u32(t.frame.bytes + 4, t.frame.length - 8);
-    return t;
-}
-
-static void make_body(void) {
-    if (mode == SEND) {
-        text_add(&body, "%*s", size, "");
-        memset(body.bytes, 'x', size);
-        return;
-    }
-    body_holes = grow(NULL, batch * sizeof *body_holes);
-    for (int i = 0; i < batch; i++) {
-        int start = body.length, properties;
-        text_add(&body, "%*s", 20 + size + 2, "");
-        memset(body.bytes + start, 0, 20);
-        put_u32(body.bytes + start + 16, size);
-        memset(body.bytes + start + 20, 'x', size);
-        properties = body.length;
-        body_holes[i] = text_add_properties(&body, "\x01", "\x02");
-        body.bytes[properties - 2] = (body.length - properties) >> 8;
-        body.bytes[properties - 1] = body.length - properties;
-        put_u32(body.bytes + start, body.length - start);
-    }
-}
-
-static void make_requests(void) {
-    snprintf(run_mark, sizeof run_mark, "7F000001%04X%08X", getpid() & 0xffff, (unsigned)(clock_ns(CLOCK_REALTIME) / 1000000));
-    if (mode != PULL) make_body();
-    target_count = topics * queues;
-    targets = grow(NULL, target_count * sizeof *targets);
-    for (int i = 0; i < target_count; i++) targets[i] = make_target(i / queues, i % queues);
-}
 
 /* ---- connections -------------------------------------------------------------------------------------------------------- */
 
-typedef struct { int64_t due_ns; uint32_t opaque; bool waiting; int target; } Slot;
+typedef struct { int64_t due_ns; uint32_t opaque; bool waiting, committing; int target; } Slot;
 typedef struct {
     int fd, in_flight, passes_done, pull_target;
     int64_t pull_offset;
@@ -218,18 +87,21 @@ static void watch(Connection *c, int operation, uint32_t events) {
     if (epoll_ctl(poll_fd, operation, c->fd, &event)) fail("epoll_ctl: %s", strerror(errno));
 }
 
-static void connect_all(void) {
+static int connect_one(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int yes = 1;
+    int yes = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail("--host %s is not an IPv4 address", host);
+    if (fd < 0 || connect(fd, (void *)&address, sizeof address)) fail("cannot connect to %s:%d: %s", host, port, strerror(errno));
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    return fd;
+}
+
+static void connect_all(void) {
     slot_count = rate > 0 ? SLOTS_MAX : mode == PULL ? 1 : depth;
     conns = calloc(connections, sizeof *conns);
     for (int i = 0; i < connections; i++) {
         Connection *c = &conns[i];
-        c->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (c->fd < 0 || connect(c->fd, (void *)&address, sizeof address))
-            fail("cannot connect to %s:%d: %s", host, port, strerror(errno));
-        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        c->fd = connect_one();
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         watch(c, EPOLL_CTL_ADD, EPOLLIN);
         c->pull_target = i % target_count;
@@ -264,9 +136,13 @@ static char *out_room(Connection *c, size_t bytes) {
     return c->out + end;
 }
 
+static uint32_t new_opaque(Connection *c, int slot) {
+    return OPAQUE_BASE + ((++c->generation << SLOT_BITS | slot) & ((1u << 30) - 1));
+}
+
 static uint32_t take_slot(Connection *c, int64_t due_ns, int target) {
     int slot = c->free_slots[slot_count - ++c->in_flight];
-    uint32_t opaque = OPAQUE_BASE + ((++c->generation << SLOT_BITS | slot) & ((1u << 30) - 1));
+    uint32_t opaque = new_opaque(c, slot);
     c->slots[slot] = (Slot){.due_ns = due_ns, .opaque = opaque, .waiting = true, .target = target};
     in_flight_total++;
     sent_requests++;
@@ -279,12 +155,19 @@ static void put_send(Connection *c, int64_t due_ns) {
     Text *frame = &target->frame;
     put_digits(frame->bytes + target->opaque, take_slot(c, due_ns, number), OPAQUE_DIGITS);
     put_digits(frame->bytes + target->born_time, clock_ns(CLOCK_REALTIME) / 1000000, TIME_DIGITS);
-    if (mode == SEND) text_set_serial(frame, target->serial, serial++);
+    if (one_by_one()) text_set_serial(frame, target->serial, serial++);
     else for (int i = 0; i < batch; i++) text_set_serial(&body, body_holes[i], serial++);
     char *to = out_room(c, frame->length + body.length);
     memcpy(to, frame->bytes, frame->length);
     memcpy(to + frame->length, body.bytes, body.length);
     sent_messages += mode == BATCH ? batch : 1;
+}
+
+/* A request without a body. */
+static void put_header(char *to, const char *header, int length) {
+    put_u32(to, 4 + length);
+    put_u32(to + 4, length);
+    memcpy(to + 8, header, length);
 }
 
 static void put_pull(Connection *c, int64_t due_ns) {
@@ -298,10 +181,22 @@ static void put_pull(Connection *c, int64_t due_ns) {
         "\"subscription\":\"*\",\"subVersion\":\"1\",\"expressionType\":\"TAG\"},\"flag\":0,\"language\":\"JAVA\","
         "\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}",
         name, target->queue, (long long)c->pull_offset, max_messages, opaque);
-    char *to = out_room(c, 8 + n);
-    put_u32(to, 4 + n);
-    put_u32(to + 4, n);
-    memcpy(to + 8, header, n);
+    put_header(out_room(c, 8 + n), header, n);
+}
+
+/* The second half of a transaction: it keeps its slot. The half message's place in the log ends its id. */
+static void put_commit(Connection *c, Slot *slot, int64_t half_offset, const char *id, int id_length) {
+    char header[1024], place[17] = {0}, name[160];
+    memcpy(place, id + id_length - 16, 16);
+    topic_name(name, sizeof name, targets[slot->target].topic_number);
+    slot->opaque = new_opaque(c, slot - c->slots);
+    slot->committing = true;
+    int n = snprintf(header, sizeof header,
+        "{\"code\":37,\"extFields\":{\"producerGroup\":\"" PRODUCER_GROUP "\",\"topic\":\"%s\",\"tranStateTableOffset\":\"%lld\","
+        "\"commitLogOffset\":\"%lld\",\"commitOrRollback\":\"8\",\"fromTransactionCheck\":\"false\",\"msgId\":\"%.*s\"},"
+        "\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}",
+        name, (long long)half_offset, strtoll(place, NULL, 16), id_length, id, slot->opaque);
+    put_header(out_room(c, 8 + n), header, n);
 }
 
 static void put_request(Connection *c, int64_t due_ns) {
@@ -312,13 +207,20 @@ static void put_request(Connection *c, int64_t due_ns) {
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
-/* The number behind "name": in a JSON header; -1 when the name is not there. */
-static int64_t number_field(const char *header, size_t length, const char *name) {
+/* Where the value behind "name": begins in a JSON header, its quote skipped; NULL when the name is not there. */
+static const char *field(const char *header, size_t length, const char *name) {
     const char *at = memmem(header, length, name, strlen(name)), *end = header + length;
-    if (!at) return -1;
+    if (!at) return NULL;
     at += strlen(name);
     while (at < end && (*at == ':' || *at == ' ' || *at == '"')) at++;
+    return at;
+}
+
+/* The number behind "name":; -1 when the name is not there. */
+static int64_t number_field(const char *header, size_t length, const char *name) {
+    const char *at = field(header, length, name), *end = header + length;
     int64_t value = 0;
+    if (!at) return -1;
     while (at < end && *at >= '0' && *at <= '9') value = value * 10 + (*at++ - '0');
     return value;
 }
@@ -330,13 +232,20 @@ static void refused(const char *header, size_t length) {
 static int take_send_answer(const Slot *slot, const char *header, size_t length) {
     Target *target = &targets[slot->target];
     int messages = mode == BATCH ? batch : 1;
+    target->acknowledged += messages;
+    acknowledged_messages += messages;
+    if (by_detour()) return messages;
     int64_t offset = number_field(header, length, "\"queueOffset\"");
     if (offset < 0) gaps++;
     if (offset < target->first_offset) target->first_offset = offset;
     if (offset + messages > target->end_offset) target->end_offset = offset + messages;
-    target->acknowledged += messages;
-    acknowledged_messages += messages;
     return messages;
+}
+
+static void take_half_answer(Connection *c, Slot *slot, const char *header, size_t length) {
+    const char *id = field(header, length, "\"msgId\""), *end = id ? memchr(id, '"', header + length - id) : NULL;
+    if (!end || end - id < 16 || end - id > 64) fail("the answer to a half message names no msgId: %.*s", (int)length, header);
+    put_commit(c, slot, number_field(header, length, "\"queueOffset\""), id, end - id);
 }
 
 /* Walks the records of a pull's body; their queue offsets must follow one another from the offset asked for. */
@@ -378,6 +287,10 @@ static void take_frame(Connection *c, const char *frame, size_t length, int64_t 
     Slot *slot = &c->slots[(opaque - OPAQUE_BASE) & (SLOTS_MAX - 1)];
     if (opaque < OPAQUE_BASE || slot >= c->slots + slot_count || !slot->waiting || slot->opaque != opaque) {
         stray++;
+        return;
+    }
+    if (mode == TRANSACTION && code == FOUND && !slot->committing) {
+        take_half_answer(c, slot, header, header_length);
         return;
     }
     slot->waiting = false;
@@ -455,13 +368,56 @@ static void wait_and_receive(int64_t until_ns) {
     }
 }
 
+/* ---- what became of messages that the broker stores elsewhere first --------------------------------------------------- */
+
+/* How many messages a queue has had; asked over a connection of its own, whose answer is waited for. */
+static int64_t max_offset(const Target *target) {
+    static int fd = -1;
+    static char answer[65536];
+    char header[512], frame[520], name[160];
+    size_t have = 0;
+    if (fd < 0) fd = connect_one();
+    topic_name(name, sizeof name, target->topic_number);
+    int n = snprintf(header, sizeof header,
+        "{\"code\":30,\"extFields\":{\"topic\":\"%s\",\"queueId\":\"%d\"},\"flag\":0,\"language\":\"JAVA\",\"opaque\":1,"
+        "\"serializeTypeCurrentRPC\":\"JSON\",\"version\":475}", name, target->queue);
+    put_header(frame, header, n);
+    if (write(fd, frame, 8 + n) != 8 + n) fail("write to the broker: %s", strerror(errno));
+    while (have < 8 || have < 4 + (size_t)get_u32(answer)) {
+        ssize_t got = read(fd, answer + have, sizeof answer - have);
+        if (got <= 0) fail("the broker did not say how many messages %s/%d has", name, target->queue);
+        have += got;
+    }
+    int64_t offset = number_field(answer + 8, have - 8, "\"offset\"");
+    if (number_field(answer + 8, have - 8, "\"code\"") != FOUND || offset < 0)
+        fail("the broker did not say how many messages %s/%d has: %.*s", name, target->queue, (int)have - 8, answer + 8);
+    return offset;
+}
+
+static void count_before(void) {
+    for (int i = 0; i < target_count; i++) targets[i].before = max_offset(&targets[i]);
+}
+
+/* Waits until everything acknowledged has come; a queue that has too many or, while DRAIN_NS, no more coming is a gap. */
+static void await_deliveries(void) {
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; i < target_count; i++) {
+        const Target *target = &targets[i];
+        int64_t come = -1, deadline = 0;
+        for (;;) {
+            int64_t now = now_ns(), now_come = max_offset(target) - target->before;
+            if (now_come > come) deadline = now + DRAIN_NS;
+            come = now_come;
+            if (come >= target->acknowledged || now > deadline) break;
+            nanosleep(&pause, NULL);
+        }
+        if (come != target->acknowledged) gaps++;
+    }
+}
+
 typedef struct { double seconds, cpu_seconds, own_cpu_seconds; } Used;
 
-static double own_cpu_seconds(void) {
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
+static Used used_until(int64_t now) { return (Used){now / 1e9, cpu_seconds(pids, pid_count), own_cpu_seconds()}; }
 
 static Used run(void) {
     int64_t began = now_ns(), requests_due = 0, measured_until = 0;
@@ -472,14 +428,14 @@ static Used run(void) {
         int64_t now = now_ns();
         if (!measuring && !measured_until && now >= measure_from) {
             measuring = true;
-            start = (Used){now / 1e9, cpu_seconds(), own_cpu_seconds()};
+            start = used_until(now);
         }
         bool all_done = passes ? open_connections == 0 : stopping && in_flight_total == 0;
         if (measuring && (now >= measure_until || all_done)) {
             measuring = false;
             stopping = true;
             measured_until = now;
-            end = (Used){now / 1e9, cpu_seconds(), own_cpu_seconds()};
+            end = used_until(now);
         }
         if (measured_until && (in_flight_total == 0 || now > measured_until + DRAIN_NS)) break;
         int64_t wake = measured_until ? measured_until + DRAIN_NS + 1000 : measuring ? measure_until : measure_from;
@@ -491,19 +447,26 @@ static Used run(void) {
         }
         wait_and_receive(wake);
     }
+    if (by_detour()) await_deliveries();
+    if (mode == DELAY) {
+        end = used_until(now_ns());
+        end.seconds -= DELAY_NS / 1e9;
+        answered_requests = answered_messages = acknowledged_messages;
+        answered_bytes = answered_messages * size;
+    }
     return (Used){end.seconds - start.seconds, end.cpu_seconds - start.cpu_seconds, end.own_cpu_seconds - start.own_cpu_seconds};
 }
 
 static void count_gaps(void) {
     for (int i = 0; i < target_count; i++) {
         const Target *t = &targets[i];
-        if (t->acknowledged && t->end_offset - t->first_offset != t->acknowledged) gaps++;
+        if (!by_detour() && t->acknowledged && t->end_offset - t->first_offset != t->acknowledged) gaps++;
     }
 }
 
 static void report(Used used) {
     double per_second = 1 / used.seconds;
-    printf("{\"mode\":\"%s\",\"seconds\":%.3f,", mode == SEND ? "send" : mode == BATCH ? "batch" : "pull", used.seconds);
+    printf("{\"mode\":\"%s\",\"seconds\":%.3f,", MODE_NAMES[mode], used.seconds);
     printf("\"msgs_per_s\":%.1f,\"requests_per_s\":%.1f,", answered_messages * per_second, answered_requests * per_second);
     printf("\"mb_per_s\":%.2f,", answered_bytes * per_second / 1e6);
     printf("\"msgs\":%lld,\"acknowledged\":%lld,", (long long)answered_messages, (long long)acknowledged_messages);
@@ -530,11 +493,9 @@ static void read_options(int count, char **words) {
         {"--size", &size, 1, 4 << 20},   {"--batch", &batch, 1, 4096},       {"--topics", &topics, 1, 99999},
         {"--queues", &queues, 1, 4096},  {"--max", &max_messages, 1, 4096},  {"--passes", &passes, 0, 1 << 30},
     };
-    if (count < 2) fail("usage: load send|batch|pull [--option value]...  (see the head of load.c)");
-    if (!strcmp(words[1], "send")) mode = SEND;
-    else if (!strcmp(words[1], "batch")) mode = BATCH;
-    else if (!strcmp(words[1], "pull")) mode = PULL;
-    else fail("%s is not one of send, batch, pull", words[1]);
+    if (count < 2) fail("usage: load send|batch|pull|delay|transaction [--option value]...  (see the head of load.c)");
+    while (mode < MODES && strcmp(words[1], MODE_NAMES[mode])) mode++;
+    if (mode == MODES) fail("%s is not one of send, batch, pull, delay, transaction", words[1]);
     for (int i = 2; i < count; i += 2) {
         const char *name = words[i], *value = i + 1 < count ? words[i + 1] : NULL;
         bool known = false;
@@ -557,7 +518,9 @@ static void read_options(int count, char **words) {
         else if (!strcmp(name, "--pid") && pid_count < PIDS_MAX) pids[pid_count++] = (int)number_option(name, value);
         else fail("unknown option %s", name);
     }
-    if (mode == PULL && rate > 0) fail("--rate is for send and batch");
+    if (mode != SEND && mode != BATCH && rate > 0) fail("--rate is for send and batch");
+    if (mode == DELAY && warm_seconds > 0) fail("--warm is not for delay, which measures the whole run");
+    if (warm_seconds < 0) warm_seconds = mode == DELAY ? 0 : 1;
     if (mode == PULL && passes && connections % (topics * queues))
         fail("--passes needs --conns to be a multiple of the %d queues", topics * queues);
     if (seconds <= 0 && !message_limit && !passes) fail("--seconds 0 needs --messages or --passes, or the run would not end");
@@ -571,6 +534,7 @@ int main(int count, char **words) {
     struct epoll_event timer_event = {.events = EPOLLIN, .data.ptr = NULL};
     epoll_ctl(poll_fd, EPOLL_CTL_ADD, timer_fd, &timer_event);
     make_requests();
+    if (by_detour()) count_before();
     connect_all();
     Used used = run();
     count_gaps();

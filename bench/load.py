@@ -11,7 +11,7 @@ from bench.process import BenchError
 from bench.targets import Running
 
 HERE = Path(__file__).parent
-SOURCES = (HERE / "load.c", HERE / "histogram.h", HERE / "text.h")
+SOURCES = (HERE / "load.c", *sorted(HERE.glob("*.h")))
 PROGRAM = HERE / "build" / "load"
 
 

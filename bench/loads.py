@@ -2,6 +2,13 @@
 
 Async loads run first, on a broker with ASYNC_FLUSH; sync loads on a fresh one with SYNC_FLUSH. `64x1` is 64 connections with one
 request in flight each.
+
+    send         single messages
+    batch        32 messages to a request
+    pull         a backlog read over and over, 32 messages to a request
+    open         single messages at a given rate, whatever the broker does
+    delay        messages of delay level 1; the rate is that of sending and delivering all of them, the latency that of the send
+    transaction  a half message and its commit: the rate and the latency are of both requests together
 """
 
 from __future__ import annotations
@@ -19,12 +26,14 @@ class Bars:
 
     rate_at_least: float | None
     cpu_at_most: float
-    p999_at_most: float = 1.0
+    p999_at_most: float | None = 1.0
 
 
 SEND_BARS = Bars(rate_at_least=1.3, cpu_at_most=0.6)
 BATCH_BARS = Bars(rate_at_least=1.0, cpu_at_most=0.9)
 OPEN_BARS = Bars(rate_at_least=None, cpu_at_most=0.6)  # the rate is given: the same for both
+KIND_BARS = Bars(rate_at_least=1.3, cpu_at_most=0.6, p999_at_most=None)
+KINDS = ("delay", "transaction")  # modes of messages that the broker itself brings to their queue
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ def all_loads() -> list[Load]:
                 loads.append(Load(f"pull 32x{text} {PULL_CONNECTIONS}x1", flush, "pull", size, PULL_CONNECTIONS, 1, SEND_BARS))
         maximum = f"{prefix}send 128B 16x16"
         loads.append(Load(f"{prefix}open 128B half rate", flush, "send", 128, 16, 16, OPEN_BARS, half_of=maximum))
+        loads += [Load(f"{prefix}{kind} 128B 16x16", flush, kind, 128, 16, 16, KIND_BARS) for kind in KINDS]
     return loads
 
 

@@ -36,7 +36,7 @@ class Comparison:
             missed.append(f"rate {rate:.2f} < {bars.rate_at_least}")
         if cpu is not None and cpu > bars.cpu_at_most:
             missed.append(f"CPU {cpu:.2f} > {bars.cpu_at_most}")
-        if tail is not None and tail > bars.p999_at_most:
+        if tail is not None and bars.p999_at_most is not None and tail > bars.p999_at_most:
             missed.append(f"p99.9 {tail:.2f} > {bars.p999_at_most}")
         return missed
 

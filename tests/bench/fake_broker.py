@@ -6,22 +6,31 @@ import json
 import socketserver
 import struct
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 RECORD_HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")
+HALF_STEP = 1_000  # bytes of log from one half message to the next
 Header = dict[str, Any]
+Queue = tuple[str, int]
 Misbehave = Callable[[Header, bytes, list[bytes]], list[bytes]]
 
 
 class FakeBroker:
-    """Answers 310, 320 and 11. `misbehave(header, body, answers)` returns what is sent in place of the right answers."""
+    """Answers 310, 320, 11, 30 and 37. `misbehave(header, body, answers)` returns what is sent in place of the right answers.
 
-    def __init__(self, misbehave: Misbehave | None = None) -> None:
+    A message with a delay is in its queue `delay_s` after it came, half a transaction when it is committed.
+    """
+
+    def __init__(self, misbehave: Misbehave | None = None, delay_s: float = 1.0) -> None:
         self.requests: list[tuple[Header, bytes]] = []
-        self.queue_lengths: dict[tuple[str, int], int] = defaultdict(int)
+        self.queue_lengths: dict[Queue, int] = defaultdict(int)
+        self.halves: list[Queue | None] = []  # by half offset: where it will go, None when it was committed
+        self._delayed: list[tuple[float, Queue]] = []
+        self._delay_s = delay_s
         self._misbehave = misbehave
         self._lock = threading.Lock()
         broker = self
@@ -53,15 +62,49 @@ class FakeBroker:
     def _answers(self, header: Header, body: bytes) -> list[bytes]:
         with self._lock:
             self.requests.append((header, body))
-            answers = [self._pull(header) if header["code"] == 11 else self._send(header, body)]
+            answers = [self._answer(header, body)]
         return self._misbehave(header, body, answers) if self._misbehave else answers
+
+    def _answer(self, header: Header, body: bytes) -> bytes:
+        match header["code"]:
+            case 11:
+                return self._pull(header)
+            case 30:
+                return self._max_offset(header)
+            case 37:
+                return self._commit(header)
+        return self._send(header, body)
 
     def _send(self, header: Header, body: bytes) -> bytes:
         fields = header["extFields"]
         queue = (fields["b"], int(fields["e"]))
+        if "DELAY\x011\x02" in fields["i"]:
+            self._delayed.append((time.monotonic() + self._delay_s, queue))
+            return encode(header, 0, {"queueId": fields["e"], "queueOffset": str(len(self._delayed) - 1), "msgId": "0"})
+        if "TRAN_MSG\x01true\x02" in fields["i"]:
+            self.halves.append(queue)
+            half = len(self.halves) - 1
+            msg_id = f"7F00000100002A9F{half * HALF_STEP:016X}"
+            return encode(header, 0, {"queueId": fields["e"], "queueOffset": str(half), "msgId": msg_id})
         offset = self.queue_lengths[queue]
         self.queue_lengths[queue] += len(sub_messages(body)) if header["code"] == 320 else 1
         return encode(header, 0, {"queueId": fields["e"], "queueOffset": str(offset), "msgId": "0"})
+
+    def _commit(self, header: Header) -> bytes:
+        fields = header["extFields"]
+        half = int(fields["tranStateTableOffset"])
+        queue = self.halves[half]
+        told = (fields["commitOrRollback"], fields["commitLogOffset"], fields["producerGroup"])
+        if queue is None or told != ("8", str(half * HALF_STEP), "bench-producer") or fields["topic"] != queue[0]:
+            return encode(header, 1, {})
+        self.halves[half] = None
+        self.queue_lengths[queue] += 1
+        return encode(header, 0, {})
+
+    def _max_offset(self, header: Header) -> bytes:
+        queue = (header["extFields"]["topic"], int(header["extFields"]["queueId"]))
+        come = sum(1 for due, other in self._delayed if other == queue and due <= time.monotonic())
+        return encode(header, 0, {"offset": str(self.queue_lengths[queue] + come)})
 
     def _pull(self, header: Header) -> bytes:
         fields = header["extFields"]

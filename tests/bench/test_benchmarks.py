@@ -22,6 +22,7 @@ def test_the_loads_are_those_that_were_promised() -> None:
         sends = {(load.size, load.connections, load.depth) for load in loads if load.flush == flush and load.mode == "send"}
         assert sends >= {(size, *shape) for size in (128, 1024) for shape in ((64, 1), (16, 16), (1, 1))}
         assert {load.size for load in loads if load.flush == flush and load.mode == "batch"} == {128, 1024}
+        assert {load.mode for load in loads if load.flush == flush} >= {"delay", "transaction"}
     assert {load.size for load in loads if load.mode == "pull"} == {128, 1024}
     assert all(load.half_of in names for load in loads if load.half_of)
     assert any(load.half_of for load in loads)

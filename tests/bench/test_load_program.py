@@ -84,6 +84,53 @@ def test_a_pull_reads_every_queue_once_in_each_pass(program: Path) -> None:
     assert (result.msgs, result.fault) == (2 * 103, None)
 
 
+def test_a_delayed_message_counts_when_it_has_come_to_its_queue(program: Path) -> None:
+    with FakeBroker(delay_s=1.3) as broker:
+        broker.queue_lengths[("t", 1)] = 7  # what was there before is not ours
+        result = drive(program, broker, "delay", "--topic", "t", "--conns", "2", *exactly(40))
+    assert (result.msgs, result.acknowledged, result.fault) == (40, 40, None)
+    assert 0.25 < result.seconds < 1  # all but the second of the delay level itself
+    assert result.p99_ms < 300  # of the sends
+    sent = [properties(header["extFields"]["i"]) for header, _ in broker.requests if header["code"] == 310]
+    assert [p["DELAY"] for p in sent] == ["1"] * 40
+
+
+def test_a_message_delivered_twice_is_a_gap(program: Path) -> None:
+    asked = count()
+
+    def one_too_many(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
+        if header["code"] != 30 or next(asked) < 4:  # each queue is asked once before anything is sent
+            return answers
+        return [encode(header, 0, {"offset": "11"})]
+
+    with FakeBroker(one_too_many) as broker:
+        result = drive(program, broker, "delay", *exactly(40))
+    assert result.gaps == 4
+
+
+def test_a_transaction_is_a_half_message_and_its_commit(program: Path) -> None:
+    with FakeBroker() as broker:
+        result = drive(program, broker, "transaction", "--topic", "t", "--conns", "3", "--depth", "4", *exactly(80))
+    assert (result.msgs, result.acknowledged, result.fault) == (80, 80, None)
+    assert broker.halves == [None] * 80
+    assert broker.queue_lengths == {("t", queue): 20 for queue in range(4)}
+    halves = [header["extFields"] for header, _ in broker.requests if header["code"] == 310]
+    assert {fields["f"] for fields in halves} == {"4"}
+    assert {properties(fields["i"])["PGROUP"] for fields in halves} == {halves[0]["a"]}
+
+
+def test_a_refused_commit_is_counted(program: Path) -> None:
+    commits = count()
+
+    def refuse_every_tenth(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
+        refused = header["code"] == 37 and next(commits) % 10 == 9
+        return [encode(header, 1, {})] if refused else answers
+
+    with FakeBroker(refuse_every_tenth) as broker:
+        result = drive(program, broker, "transaction", "--conns", "1", *exactly(100))
+    assert (result.acknowledged, result.failed) == (90, 10)
+
+
 def test_a_refused_request_is_counted_and_not_acknowledged(program: Path) -> None:
     numbers = count()
 
@@ -152,13 +199,15 @@ def test_the_cpu_time_of_a_process_is_told_per_message(program: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["push"], "not one of send, batch, pull"),
+        (["push"], "not one of send, batch, pull, delay, transaction"),
         (["send", "--depth", "0"], "expected 1 to 4096"),
         (["send", "--size", "many"], "a number of 0 or more is expected"),
         (["send", "--speed", "9"], "unknown option --speed"),
         (["send", "--depth"], "needs a value"),
         (["send", "--seconds", "0"], "would not end"),
         (["pull", "--rate", "9"], "for send and batch"),
+        (["transaction", "--rate", "9"], "for send and batch"),
+        (["delay", "--warm", "1"], "measures the whole run"),
         (["send", "--port", "1"], "cannot connect to 127.0.0.1:1"),
     ],
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.load import LoadResult, parse
-from bench.loads import ASYNC, BATCH_BARS, OPEN_BARS, SEND_BARS, Bars, Load
+from bench.loads import ASYNC, BATCH_BARS, KIND_BARS, OPEN_BARS, SEND_BARS, Bars, Load
 from bench.report import Check, check_table, compare, comparison_table, number
 
 GOOD = LoadResult(
@@ -49,6 +49,8 @@ def test_a_row_compares_the_medians_of_the_rounds() -> None:
         (SEND_BARS, replace(GOOD, msgs_per_s=51_000, cpu_us_per_msg=24), ["rate 1.27 < 1.3"]),
         (SEND_BARS, replace(GOOD, msgs_per_s=52_000, cpu_us_per_msg=25), ["CPU 0.62 > 0.6"]),
         (SEND_BARS, replace(GOOD, msgs_per_s=52_000, cpu_us_per_msg=24, p999_ms=10.2), ["p99.9 1.02 > 1.0"]),
+        (KIND_BARS, replace(GOOD, msgs_per_s=52_000, cpu_us_per_msg=24, p999_ms=99), []),
+        (KIND_BARS, replace(GOOD, msgs_per_s=51_000, cpu_us_per_msg=25), ["rate 1.27 < 1.3", "CPU 0.62 > 0.6"]),
         (BATCH_BARS, replace(GOOD, cpu_us_per_msg=36), []),
         (BATCH_BARS, replace(GOOD, msgs_per_s=39_000, cpu_us_per_msg=37), ["rate 0.97 < 1.0", "CPU 0.93 > 0.9"]),
         (OPEN_BARS, replace(GOOD, msgs_per_s=39_990, cpu_us_per_msg=24), []),
