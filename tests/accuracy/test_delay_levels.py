@@ -1,0 +1,37 @@
+"""Ten thousand messages over the delay levels 1 to 3 by the clock on the wall: none early, nearly all within 200 ms of due."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from firearrow.wire.names import SCHEDULE_TOPIC
+from tests.accuracy.lateness import Lateness, trial
+
+COUNT = 10_000
+SENDING_S = 8.0
+LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}
+LIMIT_MS = 200
+
+
+@pytest.mark.timeout(120)
+def test_a_delayed_message_comes_when_it_is_due(tmp_path: Path) -> None:
+    levels = {f"key-{number}": 1 + number // 4 % 3 for number in range(COUNT)}  # every level to every queue
+
+    async def story() -> Lateness:
+        async with trial(tmp_path) as running:
+            await running.send_over(SENDING_S, [{"UNIQ_KEY": key, "DELAY": str(level)} for key, level in levels.items()])
+            await running.all_arrived(COUNT, max(LEVELS_MS.values()) / 1000 + 10)
+            due_ms: dict[str, float] = {}
+            for level, delay_ms in LEVELS_MS.items():
+                stored_ms = await running.stored_ms(SCHEDULE_TOPIC, level - 1)
+                assert {levels[key] for key in stored_ms} == {level}
+                due_ms |= {key: stored + delay_ms for key, stored in stored_ms.items()}
+            return Lateness.of(due_ms, running.arrived_ms)
+
+    late = asyncio.run(story())
+    print(late)
+    assert late.values[0] >= 0, late
+    assert late.share_within(LIMIT_MS) >= 0.999, late

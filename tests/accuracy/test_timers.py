@@ -1,0 +1,36 @@
+"""Ten thousand timers over 30 s by the clock on the wall: none early, nearly all within one step of `timerPrecisionMs`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.accuracy.lateness import Lateness, now_ms, trial
+
+COUNT = 10_000
+SENDING_S = 4.0
+AHEAD_MS, OVER_MS = 5_000, 30_000
+PRECISION_MS = 1_000
+
+
+@pytest.mark.timeout(120)
+def test_a_timer_goes_off_when_it_is_due(tmp_path: Path) -> None:
+    chance = random.Random(11)
+
+    async def story() -> Lateness:
+        async with trial(tmp_path) as running:
+            first_ms = int(now_ms()) + AHEAD_MS
+            due_ms = {f"key-{number}": first_ms + chance.randrange(OVER_MS) for number in range(COUNT)}
+            messages = [{"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(due)} for key, due in due_ms.items()]
+            await running.send_over(SENDING_S, messages)
+            assert now_ms() < first_ms, "sending took too long: the first timers went off meanwhile"
+            await running.all_arrived(COUNT, OVER_MS / 1000 + 10)
+            return Lateness.of(due_ms, running.arrived_ms)
+
+    late = asyncio.run(story())
+    print(late)
+    assert late.values[0] >= 0, late
+    assert late.share_within(PRECISION_MS) >= 0.999, late
