@@ -1,1 +1,1 @@
-"""The client: producers and consumers of any broker that speaks Apache RocketMQ's protocol. asyncio; sync.py derives the sync face."""
+"""The client: producers and consumers for brokers that speak Apache RocketMQ's protocol. asyncio; sync.py has the sync face."""

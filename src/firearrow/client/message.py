@@ -32,8 +32,8 @@ _KEYS: Final = PROPERTY_KEYS.encode()
 class Message:
     """What is to be sent.
 
-    `tags` is what subscriptions select by, `keys` is what queries find it by (a text is one key). `properties` are the user's own;
-    names that the protocol uses itself are refused when the message is sent. With `wait_store=False` the broker answers
+    `tags` is what subscriptions select by, `keys` is what queries find it by (a text is one key). `properties` are the user's
+    own; names that the protocol uses itself are refused when the message is sent. With `wait_store=False` the broker answers
     before the message is as safe as its settings say.
     """
 
