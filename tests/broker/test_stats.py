@@ -63,8 +63,8 @@ def test_a_topic_that_is_new_counts_from_its_first_message() -> None:
 
 def test_pulls_count_by_topic_and_group() -> None:
     stats = BrokerStats("C", T0)
-    stats.got("G", "T", 32, 3200)
-    stats.got("G", "T", 8, 800)
+    stats.got(stats.group_get("G", "T"), 32, 3200)
+    stats.got(stats.group_get("G", "T"), 8, 800)
     stats.missed()
     run(stats, T0, 10)
     view = stats.view("GROUP_GET_NUMS", "T@G")
@@ -98,7 +98,7 @@ def test_deleting_a_topic_takes_its_statistics_but_not_the_brokers_total() -> No
     stats = BrokerStats("C", T0)
     stats.topic_put("T").add(5, 500)
     stats.topic_put("Other").add(1, 100)
-    stats.got("G", "T", 4, 400)
+    stats.got(stats.group_get("G", "T"), 4, 400)
     run(stats, T0, 10)
     stats.topic_deleted("T")
     assert stats.view("TOPIC_PUT_NUMS", "T") is None

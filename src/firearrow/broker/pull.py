@@ -1,8 +1,8 @@
 """Pulls (11, 361): what a consumer may read, what it gets, and when it has to wait.
 
-A pull passes three gates. *May it?* (group, topic, queue, subscription: `_check`.) *Is there something?* (`_read`: the store
-looks, the result becomes a code.) *If not, may it wait?* (held until a message arrives, see held_pulls.py.) A pull that was
-held goes through the second gate once more and is then answered whatever comes out.
+A pull passes three gates. *May it?* (group, topic and queue: `_judge`, remembered as a `Source`; then its subscription.) *Is
+there something?* (`_read`: the store looks, the result becomes a code.) *If not, may it wait?* (held until a message arrives, see
+held_pulls.py.) A pull that was held goes through the second gate once more and is then answered whatever comes out.
 
     store's status                                        code                      nextBeginOffset
     FOUND                                                 0   SUCCESS               after the last entry looked at
@@ -28,10 +28,11 @@ from firearrow.broker.filtered_read import get_filtered
 from firearrow.broker.held_pulls import HeldPull, HeldPulls
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.refused import Refused
+from firearrow.broker.stats import GroupGetStats
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.reader import GetResult, GetStatus
-from firearrow.wire.bodies import SubscriptionData, TopicConfig
+from firearrow.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
 from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import PullMessageRequestHeader
@@ -43,6 +44,7 @@ PERM_READ = 4
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
 MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
 
+_MOST_SOURCES = 100_000
 _MOST_FILTERED = 32  # messages of one pull through an SQL92 filter, as of one near the end of the log
 
 _BY_TAG = (None, "", subscription.TAG)
@@ -58,6 +60,20 @@ _NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
 _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
+class Source:
+    """A queue as one group may read it: judged once, good until a topic, a group or the broker's permission changes."""
+
+    __slots__ = ("got", "group", "group_sys_flag", "queue", "topic", "topic_sys_flag")
+
+    def __init__(self, topic: TopicConfig, group: SubscriptionGroupConfig, queue: ConsumeQueue, got: GroupGetStats) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue = queue
+        self.got = got
+        self.topic_sys_flag = topic.topic_sys_flag
+        self.group_sys_flag = group.group_sys_flag
+
+
 @dataclass(slots=True)
 class Pull:
     """A pull that may be served."""
@@ -65,9 +81,7 @@ class Pull:
     conn: Connection
     request: Command
     header: PullMessageRequestHeader
-    topic: TopicConfig
-    group_sys_flag: int
-    queue: ConsumeQueue
+    source: Source
     tag_codes: frozenset[int] | None
     sql: Filter | None
     offset: int  # where to read; moves on while a held pull passes over messages that its filter does not select
@@ -77,23 +91,33 @@ class Pulls:
     def __init__(self, parts: BrokerParts, held: HeldPulls) -> None:
         self._parts = parts
         self._held = held
+        self._store = parts.store
+        self._sources: dict[tuple[str, str, int], Source] = {}
+        self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         """The answer, or None when the pull is held."""
         header = PullMessageRequestHeader.decode(request.ext)
-        pull = self._check(conn, request, header, now_ms)
+        source = self._source(conn, header, now_ms)
+        sys_flag = header.sys_flag
+        tag_codes, sql = None, None
+        # The usual pull consumer names its filter, and it is "everything": nothing to look up or to build.
+        if not (sys_flag & SUBSCRIPTION and header.subscription == "*" and header.expression_type in _BY_TAG):
+            wanted = self._subscription(header, source.group.consume_broadcast_enable)
+            sql = self._sql(wanted)
+            tag_codes = self._parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
         offsets = self._parts.offsets
         reset = offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
-            return self._moved(pull, reset)
-        if header.sys_flag & COMMIT_OFFSET:
+            return self._moved(request, header, source, reset)
+        if sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
-        result = self._read(pull)
-        code = _code(result.status, pull.offset)
-        if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND and not request.flag & 2:
-            self._hold(pull, now_ms)
+        result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql)
+        code = _code(result.status, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
+            self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms)
             return None
-        return self._answer(pull, code, result)
+        return self._answer(request, header, source, code, result)
 
     def again(self, held: HeldPull) -> None:
         """Answers a pull that was held: messages have arrived, or its time is up."""
@@ -101,20 +125,20 @@ class Pulls:
         pull.conn.state.held -= 1
         if pull.conn.closed:
             return
-        header = pull.header
+        header, source = pull.header, pull.source
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
-            pull.conn.write(self._moved(pull, reset))
+            pull.conn.write(self._moved(pull.request, header, source, reset))
             return
-        result = self._read(pull)
+        result = self._read(source, pull.offset, header.max_msg_nums, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
         if code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
             # What arrived was not for this consumer: it goes on waiting, behind that.
             pull.offset = result.next_begin_offset
             pull.conn.state.held += 1
-            self._held.hold(HeldPull(pull.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
+            self._held.hold(HeldPull(source.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
             return
-        pull.conn.write(self._answer(pull, code, result))
+        pull.conn.write(self._answer(pull.request, header, source, code, result))
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
         settings = self._parts.settings
@@ -127,9 +151,33 @@ class Pulls:
         pull.conn.state.held += 1
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         deadline_ms = now_ms + min(max(wait_ms, 0), MAX_SUSPEND_MS)
-        self._held.hold(HeldPull(pull.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
+        self._held.hold(HeldPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
 
-    def _check(self, conn: Connection, request: Command, header: PullMessageRequestHeader, now_ms: int) -> Pull:
+    def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> Source:
+        parts = self._parts
+        topics, groups, permission = self._judged_under
+        if (
+            topics is parts.topics.data_version
+            and groups is parts.groups.data_version
+            and permission == parts.settings.broker_permission
+        ):
+            source = self._sources.get((header.consumer_group, header.topic, header.queue_id))
+            if source is not None:
+                return source
+        else:
+            self._sources.clear()
+        source = self._judge(conn, header, now_ms)
+        # Only now: judging may have created the group.
+        under = (parts.topics.data_version, parts.groups.data_version, parts.settings.broker_permission)
+        if under != self._judged_under:
+            self._sources.clear()
+            self._judged_under = under
+        if len(self._sources) >= _MOST_SOURCES:
+            self._sources.clear()
+        self._sources[header.consumer_group, header.topic, header.queue_id] = source
+        return source
+
+    def _judge(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> Source:
         parts = self._parts
         if not parts.settings.broker_permission & PERM_READ:
             raise Refused(
@@ -165,14 +213,8 @@ class Pulls:
                 f"the consumer group {header.consumer_group} may not read topic {header.topic}: an operator has forbidden it",
                 {"forbiddenType": 5},
             )
-        tag_codes, sql = None, None
-        # The usual pull consumer names its filter, and it is "everything": nothing to look up or to build.
-        if not (header.sys_flag & SUBSCRIPTION and header.subscription == "*" and header.expression_type in _BY_TAG):
-            wanted = self._subscription(header, group.consume_broadcast_enable)
-            sql = self._sql(wanted)
-            tag_codes = parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
         queue = parts.store.queue(header.topic, header.queue_id)
-        return Pull(conn, request, header, topic, group.group_sys_flag, queue, tag_codes, sql, header.queue_offset)
+        return Source(topic, group, queue, parts.stats.group_get(header.consumer_group, header.topic))
 
     def _subscription(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> SubscriptionData:
         clients = self._parts.clients
@@ -213,39 +255,45 @@ class Pulls:
                 f"the subscription to {wanted.topic} cannot be parsed: {error}; it reads {wanted.sub_string[:256]!r}",
             ) from None
 
-    def _read(self, pull: Pull) -> GetResult:
-        store, count = self._parts.store, pull.header.max_msg_nums
-        if pull.sql is not None:
-            return get_filtered(store, pull.queue, pull.offset, min(max(count, 1), _MOST_FILTERED), pull.sql.matches)
-        return store.get_messages(pull.queue, pull.offset, count, tag_codes=pull.tag_codes)
+    def _read(self, source: Source, offset: int, count: int, tag_codes: frozenset[int] | None, sql: Filter | None) -> GetResult:
+        if sql is not None:
+            return get_filtered(self._store, source.queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
+        return self._store.get_messages(source.queue, offset, count, tag_codes=tag_codes)
 
-    def _moved(self, pull: Pull, offset: int) -> bytes:
-        nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, pull.queue.min_offset, pull.queue.max_offset)
-        return self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
+    def _moved(self, request: Command, header: PullMessageRequestHeader, source: Source, offset: int) -> bytes:
+        nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, source.queue.min_offset, source.queue.max_offset)
+        return self._answer(request, header, source, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
 
-    def _answer(self, pull: Pull, code: int, result: GetResult, remark: str | None = None) -> bytes:
-        request = pull.request
+    def _answer(
+        self,
+        request: Command,
+        header: PullMessageRequestHeader,
+        source: Source,
+        code: int,
+        result: GetResult,
+        remark: str | None = None,
+    ) -> bytes:
         suggested = 1 if result.suggest_slave and self._parts.settings.slave_read_enable else 0
+        body = result.body
         if code == ResponseCode.SUCCESS:
-            header, body = pull.header, result.body
-            self._parts.stats.got(header.consumer_group, header.topic, result.count, len(body))
+            self._parts.stats.got(source.got, result.count, len(body))
             self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
         else:
             body = b""
             self._parts.stats.missed()
         if request.binary:
             ext = {"nextBeginOffset": result.next_begin_offset, "minOffset": result.min_offset, "maxOffset": result.max_offset}
-            ext |= {"topicSysFlag": pull.topic.topic_sys_flag, "groupSysFlag": pull.group_sys_flag}
+            ext |= {"topicSysFlag": source.topic_sys_flag, "groupSysFlag": source.group_sys_flag}
             ext |= {"suggestWhichBrokerId": suggested}
             return encode_response(request, code, remark or result.status.value, ext, body)
         head = _RESPONSE % (
             code,
             suggested,
-            pull.group_sys_flag,
+            source.group_sys_flag,
             result.next_begin_offset,
             result.max_offset,
             result.min_offset,
-            pull.topic.topic_sys_flag,
+            source.topic_sys_flag,
             request.opaque,
             (remark or result.status.value).encode(),
         )

@@ -117,12 +117,16 @@ class BrokerStats:
             stats = self._topic_put[topic] = TopicPutStats()
         return stats
 
-    def got(self, group: str, topic: str, nums: int, size: int) -> None:
-        """A pull returned `nums` messages of `size` bytes together."""
+    def group_get(self, group: str, topic: str) -> GroupGetStats:
+        """The counters of what a group reads of a topic, for `got`."""
         key = f"{topic}@{group}"
         stats = self._group_get.get(key)
         if stats is None:
             stats = self._group_get[key] = GroupGetStats()
+        return stats
+
+    def got(self, stats: GroupGetStats, nums: int, size: int) -> None:
+        """A pull returned `nums` messages of `size` bytes together."""
         stats.nums += nums
         stats.size += size
         stats.times += 1

@@ -41,6 +41,13 @@ _NOWHERE = 1 << 62  # no entry is affected
 _BLOCK = 4096  # holes of a sparse file begin at such boundaries
 _KEEP_IN_TAIL = 64  # entries kept in memory after they were written: consumers mostly read the newest
 _TOPIC_LIMIT_V1 = 127
+# A reader that works through a backlog comes back for the entries behind those it got: 10 KB at a time, for so many queues.
+_AHEAD = 512  # entries
+_AHEAD_WORTH = 8  # a read of fewer entries is a look-up, not a reader
+_AHEAD_QUEUES = 64
+
+
+_NOTHING = (0, b"")
 
 
 class ConsumeQueue:
@@ -180,6 +187,7 @@ class QueueFiles:
         self.unsynced_dirs: set[str] = set()
         self._open: dict[str, File] = {}  # in order of use
         self._open_limit = open_limit
+        self._ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # first entry and entries read ahead; in order of reading
 
     def directory(self, queue: ConsumeQueue) -> str:
         return os.path.join(self.root, queue.topic, str(queue.queue_id))
@@ -212,6 +220,22 @@ class QueueFiles:
 
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         """Entries from the files only; the caller knows that they were written."""
+        if count < _AHEAD_WORTH:
+            return self._read(queue, offset, count)
+        start, ahead = self._ahead.get(queue, _NOTHING)
+        at = (offset - start) * UNIT
+        size = count * UNIT
+        if at < 0 or at + size > len(ahead):
+            # Entries in the files do not change; what is cut off or deleted is forgotten here too.
+            start, at = offset, 0
+            ahead = self._read(queue, offset, max(count, min(_AHEAD, queue.written - offset)))
+            self._ahead.pop(queue, None)
+            self._ahead[queue] = (start, ahead)
+            if len(self._ahead) > _AHEAD_QUEUES:
+                del self._ahead[next(iter(self._ahead))]
+        return ahead[at : at + size]
+
+    def _read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         pieces = []
         while count > 0:
             base = offset - offset % self.per_file
@@ -317,6 +341,7 @@ class QueueFiles:
     def remove_below(self, queue: ConsumeQueue, offset: int) -> list[str]:
         """Takes the files that hold only entries below `offset` out of the queue, never the newest; returns their paths."""
         paths = []
+        self._ahead.pop(queue, None)
         while queue.first_file >= 0 and queue.first_file < queue.last_file and queue.first_file + self.per_file <= offset:
             paths.append(self._path(queue, queue.first_file))
             self._forget(paths[-1])
@@ -325,6 +350,7 @@ class QueueFiles:
 
     def remove_all(self, queue: ConsumeQueue) -> None:
         """Deletes every file of a queue."""
+        self._ahead.pop(queue, None)
         directory = self.directory(queue)
         for name in self.disk.listdir(directory):
             path = os.path.join(directory, name)
@@ -335,6 +361,7 @@ class QueueFiles:
 
     def clear_from(self, queue: ConsumeQueue, offset: int) -> None:
         """Leaves nothing behind entry `offset` - 1: later files are deleted, the rest of the last one is zeroed."""
+        self._ahead.pop(queue, None)
         while queue.last_file >= 0 and queue.last_file >= offset and queue.last_file > queue.first_file:
             path = self._path(queue, queue.last_file)
             self._forget(path)
@@ -366,6 +393,8 @@ class QueueFiles:
     def forget(self, topic: str) -> str:
         """Closes what is open of a topic; returns its directory, for the caller to delete."""
         path = os.path.join(self.root, topic)
+        for queue in [queue for queue in self._ahead if queue.topic == topic]:
+            del self._ahead[queue]
         for name in [name for name in self._open if name.startswith(path + os.sep)]:
             self._forget(name)
         return path

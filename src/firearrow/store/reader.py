@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from struct import Struct
 
 from firearrow.store.commitlog import CommitLog
@@ -24,6 +25,7 @@ _I32 = Struct(">i")
 _I64 = Struct(">q")
 _MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
 _MERGE_LIMIT = 1024 * 1024
+_SLACK = 32 * 1024  # records with no more than this between them are read at once
 _PROBE = 4096
 
 
@@ -89,6 +91,11 @@ class StoreReader:
             bytes_left = settings.max_transfer_bytes_on_message_in_disk
         if max_bytes is not None:
             bytes_left = min(bytes_left, max_bytes)
+        count = len(entries) // UNIT
+        if tag_codes is None and count <= count_left:
+            body, last = self._read_near(entries, count, bytes_left)
+            if body:
+                return GetResult(GetStatus.FOUND, offset + count, low, high, body, count, confirmed - last > memory)
         chosen, scanned, removed, last = self._choose(entries, count_left, bytes_left, tag_codes)
         next_offset = offset + scanned
         if not chosen:
@@ -99,6 +106,29 @@ class StoreReader:
             return GetResult(GetStatus.MESSAGE_WAS_REMOVING, next_offset, low, high)
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return GetResult(GetStatus.FOUND, next_offset, low, high, body, count, confirmed - last > memory)
+
+    def _read_near(self, entries: bytes, count: int, bytes_left: int) -> tuple[bytes, int]:
+        """The usual pull: all records asked for, none of them gone, near each other in the log; and where the last one begins.
+
+        Nothing if it is not like that. Entries are in log order, so the first and the last record speak for those between, and
+        the records are neighbours when their sizes add up to the distance.
+        """
+        fields = _entry_fields(count)(entries)
+        sizes = fields[1::3]
+        first, last = fields[0], fields[-3]
+        end, total = last + fields[-2], sum(sizes)
+        span = end - first
+        log = self._log
+        if first < log.min_offset or end > self.confirm_offset or total > bytes_left or min(sizes) <= 0:
+            return b"", last
+        if not total <= span <= total + _SLACK:
+            return b"", last
+        data = log.read(first, span)
+        if len(data) != span:  # over the end of a segment, or gone
+            return b"", last
+        if span == total:
+            return data, last
+        return b"".join([data[at - first : at - first + size] for at, size in zip(fields[0::3], sizes, strict=True)]), last
 
     def read(self, offset: int, size: int) -> bytes:
         """Confirmed bytes of the log, from one segment."""
@@ -163,14 +193,7 @@ class StoreReader:
     ) -> tuple[list[tuple[int, int]], int, int, int]:
         """(log offset, size) of the records to return; entries looked at; how many of them are gone; the last log offset seen."""
         log_min, log_end = self._log.min_offset, self.confirm_offset
-        if tag_codes is None and len(entries) <= count_left * UNIT:
-            # The usual pull takes all it looks at: entries are in log order, so the first and the last speak for those between.
-            chosen = [(offset, size) for offset, size, _ in ENTRY.iter_unpack(entries)]
-            sizes = [size for _, size in chosen]
-            last, last_size = chosen[-1]
-            if chosen[0][0] >= log_min and last + last_size <= log_end and min(sizes) > 0 and sum(sizes) <= bytes_left:
-                return chosen, len(chosen), 0, last
-        chosen = []
+        chosen: list[tuple[int, int]] = []
         scanned = removed = offset = 0
         for offset, size, tags_code in ENTRY.iter_unpack(entries):
             if offset < log_min or size == ABSENT_SIZE or size <= 0 or offset + size > log_end:
@@ -230,6 +253,12 @@ class StoreReader:
     def _next_file(self, queue: ConsumeQueue, offset: int) -> int:
         per_file = queue.files.per_file
         return min(offset - offset % per_file + per_file, queue.max_offset)
+
+
+@lru_cache(maxsize=256)
+def _entry_fields(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Takes `count` entries apart, with one call: log offset, size and tags code of the first, of the second ..."""
+    return Struct(">" + count * "qiq").unpack
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult:
