@@ -6,7 +6,8 @@ import tarfile
 
 import pytest
 
-from firearrow.store.checkpoint import FILE_SIZE, Checkpoint, load_checkpoint, save_checkpoint
+from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from firearrow.store.page import PAGE_SIZE
 from firearrow.store.queuetable import QueueTable, load_queue_table, save_queue_table
 from tests.store.archives import FIXTURES, manifest
 from tests.store.simdisk import SimulatedDisk
@@ -36,7 +37,7 @@ def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
     assert load_checkpoint(disk, "/store/checkpoint") == Checkpoint()
     checkpoint = Checkpoint(1, 2, 3, 4, 5, 6, 1 << 40, bytes(range(16)), 1 << 30, 6_000_000)
     save_checkpoint(disk, "/store/checkpoint", checkpoint)
-    assert disk.file_size("/store/checkpoint") == FILE_SIZE
+    assert disk.file_size("/store/checkpoint") == PAGE_SIZE
     assert load_checkpoint(disk, "/store/checkpoint") == checkpoint
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.store.timercheck import FILE_SIZE, TimerCheckpoint, load_timer_checkpoint, save_timer_checkpoint
+from firearrow.store.page import PAGE_SIZE
+from firearrow.store.timercheck import TimerCheckpoint, load_timer_checkpoint, save_timer_checkpoint
 from tests.store.archives import manifest, unpack
 from tests.store.simdisk import SimulatedDisk
 
@@ -25,7 +26,7 @@ def test_apaches_page_is_read_and_written(tmp_path_factory: pytest.TempPathFacto
     assert fields == tuple(told[name] for name in names)
     assert not check.is_ours
     assert check.encode()[:256] == page[:256]
-    assert len(check.encode()) == len(page) == FILE_SIZE
+    assert len(check.encode()) == len(page) == PAGE_SIZE
 
 
 def test_what_is_ours_no_longer_counts_once_apache_wrote_the_page() -> None:
@@ -49,3 +50,8 @@ def test_a_short_or_empty_page_says_nothing(data: bytes) -> None:
     check = TimerCheckpoint.decode(data)
     assert not check.is_ours
     assert not check.clean
+
+
+def test_brokers_send_each_other_apaches_fields_only() -> None:
+    fields = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, 1000, True).encode_fields()
+    assert fields == b"".join(number.to_bytes(8, "big") for number in range(1, 8))

@@ -1,6 +1,6 @@
 """The `checkpoint` file: up to where the store was known to be durable when it was last written.
 
-4096 bytes, big-endian, zeros elsewhere:
+A page (page.py), zeros elsewhere:
 
     0    8  physicMsgTimestamp    store time of the last message of the log that is durable
     8    8  logicsMsgTimestamp    the same for consume-queue entries
@@ -8,7 +8,7 @@
     24   8  masterFlushedOffset   0 (set by slaves)
     32   8  confirmPhyOffset      offset of the last valid record, after a recovery
     40   8  logicsPhysicalOffset  offset of the record that logicsMsgTimestamp belongs to
-    256  8  "FIREARRO"            ours, in the same sector as the rest; Apache keeps it as it is
+    256  8  "FIREARRO"            ours from here on
     264  8  flushed offset        the log below was durable
     272  16 boot id               of the machine when the store was last open
     288  4  size of a commit-log file
@@ -24,16 +24,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from zlib import crc32
 
 from firearrow.store.disk import Disk
+from firearrow.store.page import PageFormat, save_page
 
-FILE_SIZE = 4096
-_FIELDS = Struct(">qqqqqq")
-_OURS_AT = 256
-_OURS = Struct(">8sq16sii")
-_CRC = Struct(">I")
-_MARK = b"FIREARRO"
+_PAGE = PageFormat(Struct(">qqqqqq"), Struct(">q16sii"), checks_apache=False)
 
 
 @dataclass(slots=True)
@@ -55,10 +50,7 @@ class Checkpoint:
         return max(0, min(self.physic_msg_ms, self.logics_msg_ms) - 3000)
 
     def encode(self) -> bytes:
-        page = bytearray(FILE_SIZE)
-        _FIELDS.pack_into(
-            page,
-            0,
+        apache = (
             self.physic_msg_ms,
             self.logics_msg_ms,
             self.index_msg_ms,
@@ -66,22 +58,16 @@ class Checkpoint:
             self.confirm_phy_offset,
             self.logics_physical_offset,
         )
-        ours = _OURS.pack(_MARK, self.flushed_offset, self.boot_id, self.segment_size, self.queue_file_size)
-        page[_OURS_AT : _OURS_AT + len(ours) + 4] = ours + _CRC.pack(crc32(ours))
-        return bytes(page)
+        return _PAGE.encode(apache, (self.flushed_offset, self.boot_id, self.segment_size, self.queue_file_size))
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
         """What can be read; a short or foreign file gives zeros, which mean: nothing is known."""
-        page = data.ljust(FILE_SIZE, b"\0")
-        checkpoint = cls(*_FIELDS.unpack_from(page))
-        ours = page[_OURS_AT : _OURS_AT + _OURS.size]
-        mark, flushed_offset, boot_id, segment_size, queue_file_size = _OURS.unpack(ours)
-        if mark == _MARK and _CRC.unpack_from(page, _OURS_AT + _OURS.size)[0] == crc32(ours):
-            checkpoint.flushed_offset = flushed_offset
+        apache, ours = _PAGE.decode(data)
+        checkpoint = cls(*apache)
+        if ours is not None:
+            checkpoint.flushed_offset, boot_id, checkpoint.segment_size, checkpoint.queue_file_size = ours
             checkpoint.boot_id = boot_id if any(boot_id) else b""
-            checkpoint.segment_size = segment_size
-            checkpoint.queue_file_size = queue_file_size
         return checkpoint
 
 
@@ -90,10 +76,4 @@ def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
 
 
 def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
-    """Overwrites the page in place: all that matters is in its first sector, which a disk writes whole or not at all."""
-    file = disk.open(path, create=True, size=FILE_SIZE)
-    try:
-        file.pwrite(checkpoint.encode(), 0)
-        file.fdatasync()
-    finally:
-        file.close()
+    save_page(disk, path, checkpoint.encode())
