@@ -12,9 +12,10 @@ from enum import Enum
 from typing import Any, Final
 
 from firearrow.client.compression import inflated
+from firearrow.client.namespace import without_namespace
 from firearrow.wire import properties as wire_properties
 from firearrow.wire.ids import host_text, offset_msg_id
-from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX
+from firearrow.wire.names import RETRY_PREFIX
 from firearrow.wire.properties import (
     PROPERTY_KEYS,
     PROPERTY_RETRY_TOPIC,
@@ -32,9 +33,9 @@ _KEYS: Final = PROPERTY_KEYS.encode()
 class Message:
     """What is to be sent.
 
-    `tags` is what subscriptions select by, `keys` is what queries find it by (a text is one key). `properties` are the user's
-    own; names that the protocol uses itself are refused when the message is sent. With `wait_store=False` the broker answers
-    before the message is as safe as its settings say.
+    `tags` is what subscriptions select by, `keys` is what queries find it by (in one text, keys have spaces between them).
+    `properties` are the user's own; names that the protocol uses itself are refused when the message is sent. With
+    `wait_store=False` the broker answers before the message is as safe as its settings say.
     """
 
     topic: str
@@ -205,15 +206,6 @@ def received(record: Record, broker_name: str, namespace: str = "", *, restore_t
     if namespace:
         topic = without_namespace(topic, namespace)
     return ReceivedMessage(record, queue, topic)
-
-
-def without_namespace(name: str, namespace: str) -> str:
-    """`ns%topic` as `topic`, `%RETRY%ns%group` as `%RETRY%group`; names of no or another namespace as they are."""
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX, ""):
-        start = f"{prefix}{namespace}%"
-        if namespace and name.startswith(start):
-            return prefix + name[len(start) :]
-    return name
 
 
 def as_message(value: Any) -> Message:

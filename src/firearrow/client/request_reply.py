@@ -12,7 +12,8 @@ import time
 from typing import Final
 
 from firearrow.client.errors import InvalidMessageError
-from firearrow.client.message import Message, MessageQueue, ReceivedMessage, without_namespace
+from firearrow.client.message import Message, MessageQueue, ReceivedMessage
+from firearrow.client.namespace import without_namespace
 from firearrow.net.address import parse_address
 from firearrow.wire import properties
 from firearrow.wire.command import Command
