@@ -340,6 +340,6 @@ def test_sends_of_many_connections_in_flight_at_once_are_all_answered_and_dense(
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as a, client(running) as b:
             answers = await asyncio.gather(*(c.send("Orders", b"%d" % n) for n in range(200) for c in (a, b)))
             assert sorted(int(answer.ext["queueOffset"]) for answer in answers) == list(range(400))
-            assert all(conn.state.in_flight == 0 for listener in running._listeners for conn in listener.connections)
+            assert all(conn.state.in_flight == 0 for conn in running.ports.connections)
 
     run(story())

@@ -68,6 +68,12 @@ class QueueLocks:
         """Whether somebody in the group consumes in order just now."""
         return any(not self._expired(lock, now_ms) for lock in self._locks.get(group, {}).values())
 
+    def renew_all(self, now_ms: int) -> None:
+        """For whoever moves the clock: the holders would have renewed their locks meanwhile."""
+        for locks in self._locks.values():
+            for lock in locks.values():
+                lock.renewed_ms = now_ms
+
     def tick(self, now_ms: int) -> None:
         """Drops what has run out, so that groups that went away cost nothing."""
         for group, locks in list(self._locks.items()):

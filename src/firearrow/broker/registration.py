@@ -94,6 +94,11 @@ class Registration:
         """Unregisters where the broker is known; a name server that does not answer is left to notice by itself."""
         await asyncio.gather(*(seat.stop() for seat in self._seats))
 
+    def abandon(self) -> None:
+        """Goes without a word: the name servers see connections that end."""
+        for seat in self._seats:
+            seat.abandon()
+
     def register_all(self) -> None:
         """Says everything again, soon."""
         for seat in self._seats:
@@ -157,6 +162,12 @@ class _Seat:
         except OSError as error:
             log.info("name server %s was not told goodbye: %s", self._address, error)
         await channel.close()
+
+    def abandon(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._channel is not None:
+            self._channel.abandon("its owner is gone")
 
     async def _run(self) -> None:
         retry_ms = FIRST_RETRY_MS

@@ -6,6 +6,10 @@
     stop    unregister -> no more connections -> everything appended is written, flushed and answered -> tables, store closed
 
 One event loop does all of it. The ordinary port and the fast port (two below it) serve the same requests.
+
+Somebody else's process (firearrow.testing) can have a broker, too: without sockets (`bind`), on another disk, with a clock that
+is moved by hand, and without threads or settings of the process (`own_process`). `work`, `busy` and `next_due_ms` are for whoever
+moves the clock.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from firearrow.broker.pull import Pulls
 from firearrow.broker.registration import Identity, Registration
 from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.rounds import Rounds
+from firearrow.broker.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import BrokerStats
@@ -44,8 +49,9 @@ from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
 from firearrow.broker.transaction import Transactions
 from firearrow.net.address import advertised_ip
-from firearrow.net.server import Listener, bind_pair, serve
+from firearrow.net.server import Ports, SocketPair
 from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.disk import Disk
 from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
 from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
@@ -56,6 +62,7 @@ TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
+_NEVER_MS = 1 << 62
 
 log = logging.getLogger("firearrow.broker")
 
@@ -67,6 +74,7 @@ def wall_clock_ms() -> int:
 class Broker:
     """`settings.listen_port` 0 picks a free pair of ports. After `start`: `listen_port`, `advertised`."""
 
+    ports: Ports
     listen_port: int
     advertised: str  # ip:port, what clients are told
 
@@ -77,56 +85,59 @@ class Broker:
         *,
         namesrv_addrs: list[str],
         now_ms: Callable[[], int] = wall_clock_ms,
+        bind: Callable[[str, int], Ports] = SocketPair,
+        disk: Disk | None = None,
+        own_process: bool = True,
     ) -> None:
         self.settings = settings
         self._now_ms = now_ms
         self.store_settings = store_settings
         self.namesrv_addrs = namesrv_addrs
-        self._listeners: list[Listener] = []
+        self._bind = bind
+        self._disk = disk
+        self._own_process = own_process
         self._timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
+        self._armed_ms = 0  # when it was set
         self._transaction_timer: asyncio.TimerHandle | None = None
         self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
         settings = self.settings
-        sockets = bind_pair(settings.bind_address, settings.listen_port)
+        self.ports = ports = self._bind(settings.bind_address, settings.listen_port)
         try:
-            self.listen_port = settings.listen_port = sockets[0].getsockname()[1]
+            self.listen_port = settings.listen_port = ports.port
             ip = settings.broker_ip1 or advertised_ip(settings.bind_address)
             self.advertised = f"{ip}:{self.listen_port}"
-            store = MessageStore(self.store_settings, store_host=host_bytes(ip, self.listen_port), now_ms=self._now_ms)
+            host = host_bytes(ip, self.listen_port)
+            store = MessageStore(self.store_settings, disk=self._disk, store_host=host, now_ms=self._now_ms)
             report = store.open()
             _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
                 self._assemble(store, clean=report.clean)
-                for sock in sockets:
-                    self._listeners.append(await serve(self._dispatch, sock=sock, idle_timeout_ms=self._idle_timeout_ms))
+                await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms)
             except BaseException:
                 store.close()
                 raise
         except BaseException:
-            for sock in sockets:
-                sock.close()
+            await ports.close()
             raise
         await self._registration.start()
         self._tick()
-        # What exists now lives as long as the broker: the collector need not look at it again and again.
-        gc.collect()
-        gc.freeze()
-        # A round makes thousands of short-lived objects and no cycles: looking for cycles every 700 of them is work for nothing.
-        gc.set_threshold(50_000, 20, 50)
+        if self._own_process:
+            # What exists now lives as long as the broker: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
+            # A round makes thousands of short-lived objects and no cycles: looking for cycles every 700 of them is for nothing.
+            gc.set_threshold(50_000, 20, 50)
 
     async def stop(self) -> None:
-        for timer in (self._timer, self._due_timer, self._transaction_timer):
-            if timer is not None:
-                timer.cancel()
+        self._cancel_timers()
         self._transactions.stop(self._now_ms())
         await self._registration.stop()
         await self._answer_what_waits()
-        for listener in self._listeners:
-            await listener.close()
+        await self.ports.close()
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
         self._transactions.close(self._now_ms())
@@ -137,6 +148,61 @@ class Broker:
         self._dedup_file.save()
         self._timers.close(self._now_ms())
         self.parts.store.close()
+
+    async def abandon(self) -> None:
+        """Ends as if the process were killed: nobody is told, nothing is saved. Not for one with threads."""
+        assert not self._own_process, "its threads would go on"
+        self._cancel_timers()
+        self._registration.abandon()
+        await self.ports.close(abruptly=True)
+
+    # For whoever moves the clock.
+
+    def work(self) -> None:
+        """Does what is due now; by itself the broker calls it every 100 ms."""
+        now = self._now_ms()
+        parts = self.parts
+        for held in self._held.expired(now):
+            self._pulls.again(held)
+        self._rounds.expire(now)
+        self._deliver_due()
+        self._work_on_transactions()
+        parts.store.tick(now)
+        while parts.store.problems:
+            log.error("store: %s", parts.store.problems.pop(0))
+        if now >= self._next_stats_ms:
+            self._next_stats_ms = now + STATS_MS
+            parts.stats.tick(now)
+        if now >= self._next_offsets_ms:
+            self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
+            self._save_offsets_later()
+        if now >= self._next_delay_ms:
+            self._next_delay_ms = now + DELAY_SAVE_MS
+            self._note_delay_offsets(now)
+        self._save_delay_offsets()
+        self._dedup_file.tick(now)
+        if now >= self._next_scan_ms:
+            self._next_scan_ms = now + CLIENT_SCAN_MS
+            clients.expire(parts, now)
+            parts.locks.tick(now)
+
+    @property
+    def busy(self) -> bool:
+        """Something is being stored, or is due already."""
+        store, now = self.parts.store, self._now_ms()
+        due_ms = self.next_due_ms(now)
+        return store.appended_offset > store.confirm_offset or (due_ms is not None and due_ms <= now)
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """When a message will be delivered, or a transaction asked about, until then; None: not before."""
+        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
+        due_ms = min((moment for moment in due if moment is not None), default=None)
+        return due_ms if due_ms is not None and due_ms <= until_ms else None
+
+    def answer_held_pulls(self) -> None:
+        """All pulls that are held are answered as if their time were up: their clients' clock goes on when ours stands."""
+        for held in self._held.expired(_NEVER_MS):
+            self._pulls.again(held)
 
     @property
     def _idle_timeout_ms(self) -> int:
@@ -192,7 +258,8 @@ class Broker:
         sends = Sends(parts)
         self._dedup_file = DedupFile(sends.dedup, store, config)
         self._dedup_file.load(now)
-        self._rounds = Rounds(
+        rounds = Rounds if self._own_process else RoundsInOneThread
+        self._rounds = rounds(
             store,
             sends,
             self._arrived,
@@ -215,10 +282,11 @@ class Broker:
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
         store.on_min_moved = self._min_moved
-        store.start(
-            lambda offset: _from_thread(loop, self._rounds.flushed, offset),
-            lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
-        )
+        if self._own_process:
+            store.start(
+                lambda offset: _from_thread(loop, self._rounds.flushed, offset),
+                lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
+            )
 
     # Events.
 
@@ -243,31 +311,12 @@ class Broker:
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        now = self._now_ms()
-        parts = self.parts
-        for held in self._held.expired(now):
-            self._pulls.again(held)
-        self._rounds.expire(now)
-        self._deliver_due()
-        self._work_on_transactions()
-        parts.store.tick(now)
-        while parts.store.problems:
-            log.error("store: %s", parts.store.problems.pop(0))
-        if now >= self._next_stats_ms:
-            self._next_stats_ms = now + STATS_MS
-            parts.stats.tick(now)
-        if now >= self._next_offsets_ms:
-            self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
-            self._save_offsets_later()
-        if now >= self._next_delay_ms:
-            self._next_delay_ms = now + DELAY_SAVE_MS
-            self._note_delay_offsets(now)
-        self._save_delay_offsets()
-        self._dedup_file.tick(now)
-        if now >= self._next_scan_ms:
-            self._next_scan_ms = now + CLIENT_SCAN_MS
-            clients.expire(parts, now)
-            parts.locks.tick(now)
+        self.work()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._due_timer, self._transaction_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _deliver_due(self) -> None:
         """Delayed and timer messages go out. What is due before the next tick gets a timer of its own."""
@@ -280,7 +329,8 @@ class Broker:
             return
         waiting = [due_ms for due_ms in (self._delay.next_due_ms(), self._timers.next_due_ms()) if due_ms is not None]
         due_ms = min(waiting, default=None)
-        if due_ms is not None and due_ms - now < TICK_S * 1000:
+        if due_ms is not None and due_ms - now < TICK_S * 1000 and now != self._armed_ms:  # the same: the clock stands still
+            self._armed_ms = now
             self._due_timer = loop.call_later(max(due_ms - now, 1) / 1000, self._deliver_due)
 
     def _work_on_transactions(self) -> None:

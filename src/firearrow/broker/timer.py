@@ -186,6 +186,22 @@ class TimerService:
             return slot.next_due_ms
         return next_slot_ms if wheel.get(next_slot_ms) is not None else None
 
+    def first_due_ms(self, until_ms: int) -> int | None:
+        """When a tick will have something to do, as far ahead as `until_ms`. Looks through the wheel: not for every tick."""
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        if queue is None or not self._settings.timer_wheel_enable:
+            return None
+        if self._files.progress.queue_offset < queue.max_offset and self._store.writable:
+            return 0
+        slot, wheel = self._slot, self._files.wheel
+        if slot is None:
+            return None
+        if slot.next_due_ms is not None:
+            return slot.next_due_ms
+        if not slot.empty:
+            return slot.time_ms
+        return wheel.next_used(slot.time_ms + wheel.precision_ms, until_ms + 1)
+
     def _tick(self, now_ms: int) -> bool:
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         if queue is None or not self._settings.timer_wheel_enable:

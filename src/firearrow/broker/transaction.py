@@ -216,6 +216,10 @@ class Transactions:
         self._save_progress(now_ms)
         return more
 
+    def next_due_ms(self) -> int | None:
+        """When producers will be asked; None: nothing waits for a decision."""
+        return self._checks.next_due_ms()
+
     def stop(self, now_ms: int) -> None:
         """What was decided and is not in the op topic yet goes there."""
         if self._store.writable:

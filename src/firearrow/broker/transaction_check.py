@@ -89,6 +89,12 @@ class TransactionChecks:
             return False
         return True
 
+    def next_due_ms(self) -> int | None:
+        """When a tick will have something to do; None: there are no open half messages."""
+        if self._questions or self._round_began_ms is not None:
+            return 0
+        return self._next_round_ms if self._halves.first_open < self._queue.max_offset else None
+
     def _is_due(self, now_ms: int) -> bool:
         interval_ms = self._settings.transaction_check_interval
         assert self._next_round_ms is not None

@@ -6,26 +6,37 @@ import asyncio
 import logging
 import os
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from firearrow.namesrv.kvconfig import KvConfig
 from firearrow.namesrv.service import NamesrvService
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
-from firearrow.net.server import Listener, serve
+from firearrow.net.server import serve
 from firearrow.store import tables
 from firearrow.store.disk import RealDisk
 
 log = logging.getLogger("firearrow.namesrv")
 
 
-class NameServer:
-    """`start` opens the port, `stop` closes it. `port` is the real one, also when the settings say 0."""
+class Served(Protocol):
+    port: int
 
-    def __init__(self, settings: NamesrvSettings) -> None:
+    async def close(self) -> None: ...
+
+
+class NameServer:
+    """`start` opens the port, `stop` closes it. `port` is the real one, also when the settings say 0.
+
+    `listen` opens it: on a socket, unless the owner has something else.
+    """
+
+    def __init__(self, settings: NamesrvSettings, *, listen: Callable[..., Awaitable[Served]] = serve) -> None:
         self.settings = settings
         self.port = settings.listen_port
-        self._listener: Listener | None = None
+        self._listen = listen
+        self._listener: Served | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._service: NamesrvService | None = None
 
@@ -39,7 +50,7 @@ class NameServer:
         self._service = NamesrvService(
             self.settings, now_ms=_now_ms, kv_config=self._load_kv_config(), save_kv_config=self._save_kv_config
         )
-        self._listener = await serve(
+        self._listener = await self._listen(
             self._service,
             self.settings.bind_address,
             self.settings.listen_port,

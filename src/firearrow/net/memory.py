@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from firearrow.net.address import format_address, parse_address
+from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.net.connection import Connection, Service
 
 NETWORK = "127.255."
@@ -56,6 +56,11 @@ def listener(address: str) -> MemoryListener | Nobody | None:
     return found
 
 
+async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int = 0) -> MemoryListener:
+    """As net.server.serve; nobody is idle for too long here."""
+    return listen(service, format_address(host, port))
+
+
 def free_host() -> str:
     """A host that no listener has and that was not given for long."""
     global _hosts_given
@@ -75,6 +80,27 @@ class Nobody:
 
     async def connect(self, protocol_factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
         raise _refused(self.address)
+
+
+class MemoryPair:
+    """A broker's two ports; see net.server.Ports."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = port
+        self.listeners: list[MemoryListener] = []
+        self._host = host
+
+    @property
+    def connections(self) -> set[Connection]:
+        return {conn for listener in self.listeners for conn in listener.connections}
+
+    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None:
+        for port in (self.port, self.port - FAST_PORT_GAP):
+            self.listeners.append(listen(service, format_address(self._host, port)))
+
+    async def close(self, *, abruptly: bool = False) -> None:
+        for listener in self.listeners:
+            await listener.close(abruptly=abruptly)
 
 
 class MemoryListener:
@@ -111,11 +137,15 @@ class MemoryListener:
         near.begin()
         return near, protocol
 
-    async def close(self) -> None:
-        """Listens no more, hands over what was written, closes every connection."""
-        self._leave()
+    async def close(self, *, abruptly: bool = False) -> None:
+        """Listens no more, hands over what was written, closes every connection. `abruptly`: all are cut at once."""
+        if _listeners.get(self.address) is self:
+            del _listeners[self.address]
         for conn in list(self.connections):
-            conn.close("the server is stopping")
+            if abruptly:
+                conn.abort()
+            else:
+                conn.close("the server is stopping")
         try:
             await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
         except TimeoutError:
@@ -123,23 +153,12 @@ class MemoryListener:
                 conn.abort()
             await self._wait_drained()
 
-    async def abort(self) -> None:
-        """Ends as a process that is killed: what was written and has not arrived is lost."""
-        self._leave()
-        for conn in list(self.connections):
-            conn.abort()
-        await self._wait_drained()
-
     def cut(self) -> int:
         """Cuts every connection, as a broken network does; returns how many. New ones can be made."""
         cut = list(self.connections)
         for conn in cut:
             conn.abort()
         return len(cut)
-
-    def _leave(self) -> None:
-        if _listeners.get(self.address) is self:
-            del _listeners[self.address]
 
     def _accept(self, near: MemoryTransport) -> None:
         if self.refusing or _listeners.get(self.address) is not self:

@@ -3,6 +3,8 @@
 `serve` gives a Listener; `Listener.close` ends it and its connections. One sweep over the connections every few seconds closes
 those on which nothing was read or written for the idle time, and cuts those whose peer does not take the last bytes of a closed
 connection: no timer per connection, no work per read.
+
+A broker listens on two ports at once, a `Ports`: sockets here, without sockets in memory.py.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
+from typing import Protocol
 
 from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
 
-__all__ = ["Connection", "Listener", "Service", "bind", "bind_pair", "serve"]
+__all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 
 IDLE_TIMEOUT_MS = 120_000
 LINGER_MS = 10_000  # how long a closed connection may take to send what was written before
@@ -37,6 +41,44 @@ async def serve(
     return listener
 
 
+class Ports(Protocol):
+    """A broker's listen port and its fast port, taken but not served yet."""
+
+    port: int  # the listen port
+
+    @property
+    def connections(self) -> set[Connection]: ...
+
+    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None: ...
+
+    async def close(self, *, abruptly: bool = False) -> None:
+        """Gives the ports back, served or not. `abruptly`: connections are cut, whatever was on its way."""
+        ...
+
+
+class SocketPair:
+    """Ports of this machine; port 0 finds a free pair."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._sockets: Sequence[socket.socket] = bind_pair(host, port)
+        self._listeners: list[Listener] = []
+        self.port: int = self._sockets[0].getsockname()[1]
+
+    @property
+    def connections(self) -> set[Connection]:
+        return {conn for listener in self._listeners for conn in listener.connections}
+
+    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None:
+        for sock in self._sockets:
+            self._listeners.append(await serve(service, sock=sock, idle_timeout_ms=idle_timeout_ms))
+
+    async def close(self, *, abruptly: bool = False) -> None:
+        for listener in self._listeners:
+            await listener.close(abruptly=abruptly)
+        for sock in self._sockets:
+            sock.close()
+
+
 class Listener:
     host: str
     port: int
@@ -56,8 +98,11 @@ class Listener:
         self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
         self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
 
-    async def close(self) -> None:
-        """Stops accepting, sends what was written, closes every connection; what hangs is cut after half a second."""
+    async def close(self, *, abruptly: bool = False) -> None:
+        """Stops accepting, sends what was written, closes every connection; what hangs is cut after half a second.
+
+        `abruptly`: all are cut at once.
+        """
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -65,7 +110,10 @@ class Listener:
         if self._sweeper is not None:
             self._sweeper.cancel()
         for conn in list(self.connections):
-            conn.close("the server is stopping")
+            if abruptly:
+                conn.abort()
+            else:
+                conn.close("the server is stopping")
         try:
             await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
         except TimeoutError:
