@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from firearrow.client import trace_text
-from firearrow.client.trace_text import MessageType, Outcome
+from firearrow.client.hooks import MessageKind
+from firearrow.client.trace_text import Outcome
 
 
 def test_a_message_that_was_sent() -> None:
     told = trace_text.pub(
         time_ms=1700000000123, region="DefaultRegion", group="g", topic="T", msg_id="ID", tags="new", keys="a b",
-        address="127.0.0.1:10911", body_length=5, cost_ms=3, kind=MessageType.DELAY, offset_msg_id="OFF", success=True,
+        address="127.0.0.1:10911", body_length=5, cost_ms=3, kind=MessageKind.DELAY, offset_msg_id="OFF", success=True,
     )  # fmt: skip
 
     assert told.text == (
@@ -19,7 +20,7 @@ def test_a_message_that_was_sent() -> None:
 def test_what_is_not_there_is_null_and_nothing_breaks_the_fields() -> None:
     told = trace_text.pub(
         time_ms=1, region=None, group="g", topic="T", msg_id="ID", tags=None, keys=None, address=None,
-        body_length=0, cost_ms=0, kind=MessageType.NORMAL, offset_msg_id=None, success=False,
+        body_length=0, cost_ms=0, kind=MessageKind.NORMAL, offset_msg_id=None, success=False,
     )  # fmt: skip
     assert told.text == "Pub\x011\x01null\x01g\x01T\x01ID\x01null\x01null\x01null\x010\x010\x010\x01null\x01false\x02"
     assert told.keys == ("ID",)

@@ -20,17 +20,11 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from firearrow.client.hooks import MessageKind
+
 FIELD: Final = "\x01"
 CONTEXT: Final = "\x02"
 DEFAULT_REGION: Final = "DefaultRegion"
-
-
-class MessageType(IntEnum):
-    NORMAL = 0
-    TRANSACTION_HALF = 1
-    TRANSACTION_COMMIT = 2
-    DELAY = 3
-    ORDER = 4
 
 
 class Outcome(IntEnum):
@@ -60,7 +54,7 @@ def pub(
     address: str | None,
     body_length: int,
     cost_ms: int,
-    kind: MessageType,
+    kind: MessageKind,
     offset_msg_id: str | None,
     success: bool,
 ) -> Context:
@@ -99,7 +93,7 @@ def end_transaction(
 ) -> Context:
     """A transaction was decided; `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
     fields = ("EndTransaction", time_ms, region or DEFAULT_REGION, group, topic, msg_id, tags, keys, address)
-    kind = int(MessageType.TRANSACTION_COMMIT)
+    kind = int(MessageKind.TRANSACTION_COMMIT)
     return _context((*fields, kind, transaction_id, state, from_check), msg_id, keys)
 
 

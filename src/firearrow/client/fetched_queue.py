@@ -1,0 +1,97 @@
+"""What a pull consumer holds of one queue: messages fetched and not handed out, and how far its user has come.
+
+    consumed <= handed <= next_offset
+
+    consumed      everything below is done with: what may be committed
+    handed        everything below was handed out
+    next_offset   where the next fetch begins; between `handed` and here is what is held, and what was filtered out
+
+A plain object without clock or network. Filtered messages count as handed out once everything before them was, and as consumed
+once that was: a queue in which nothing is wanted gets committed, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from firearrow.client.errors import FirearrowError
+from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.client.pulling import PullResult, PullStatus
+from firearrow.client.subscription import Subscription
+
+MAX_MESSAGES: Final = 1_000
+MAX_BYTES: Final = 100 * 1024 * 1024
+
+
+class FetchedQueue:
+    __slots__ = ("_bytes", "_held", "consumed", "handed", "next_offset", "paused", "queue", "refusal", "saved", "subscription")
+
+    def __init__(self, queue: MessageQueue, subscription: Subscription, offset: int) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.consumed = self.handed = self.next_offset = offset
+        self.saved: int | None = None  # what was committed last
+        self.paused = False
+        self.refusal: FirearrowError | None = None  # why the broker gives nothing, until it does again
+        self._held: deque[ReceivedMessage] = deque()
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<FetchedQueue {self.queue} at {self.handed}, {len(self._held)} held>"
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def took(self, result: PullResult) -> None:
+        """A fetch at `next_offset` brought this."""
+        self.refusal = None
+        if result.status is PullStatus.OFFSET_MOVED:
+            self.seek(result.next_offset)
+            return
+        self._held.extend(result.messages)
+        for message in result.messages:
+            self._bytes += message.store_size
+        self.next_offset = result.next_offset
+        self._skip_filtered()
+
+    def hand_out(self, limit: int) -> list[ReceivedMessage]:
+        """The next messages, at most so many."""
+        held = self._held
+        if limit >= len(held):
+            messages = list(held)
+            held.clear()
+            self._bytes = 0
+        else:
+            messages = [held.popleft() for _ in range(limit)]
+            self._bytes -= sum(message.store_size for message in messages)
+        if messages:
+            self.handed = messages[-1].queue_offset + 1
+            if not held:
+                self.handed = self.next_offset
+        return messages
+
+    def all_consumed(self) -> None:
+        """What was handed out is done with."""
+        self.consumed = self.handed
+
+    def seek(self, offset: int) -> None:
+        """Goes on at another place; what is held is dropped."""
+        self._held.clear()
+        self._bytes = 0
+        self.consumed = self.handed = self.next_offset = offset
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._held) and not self.paused
+
+    @property
+    def full(self) -> bool:
+        return len(self._held) >= MAX_MESSAGES or self._bytes >= MAX_BYTES
+
+    def _skip_filtered(self) -> None:
+        if not self._held:
+            in_hand = self.handed > self.consumed
+            self.handed = self.next_offset
+            if not in_hand:
+                self.consumed = self.handed
