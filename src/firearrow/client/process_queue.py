@@ -32,20 +32,20 @@ NO_OFFSET: Final = -1
 class ProcessQueue:
     __slots__ = (
         "_bytes", "_end", "_order", "_unfinished", "dropped", "dropped_ms", "last_consume_ms", "last_lock_ms", "last_pull_ms",
-        "locked", "max_offset", "paused", "queue", "room_awaited", "running", "waiting",
+        "locked", "max_offset", "queue", "resting", "room_awaited", "running", "waiting",
     )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
         self.queue = queue
         self.dropped = False  # not ours any more: what is still held is not handed out, and nothing is committed for it
         self.dropped_ms = 0  # since when an orderly queue waits to be given back
-        self.paused = False
         self.locked = False  # at the broker, for orderly consumption
         self.last_lock_ms = 0
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.max_offset = 0  # of the queue at the broker, as last heard
-        self.running = False  # orderly: one turn at a time
+        self.running = False  # orderly: in a worker's hands, one turn at a time
+        self.resting = False  # orderly: after a failure, or while the lock is lost
         self.waiting: deque[ReceivedMessage] = deque()  # orderly: held and not handed out
         self.room_awaited = False  # the pull loop waits until something is finished
         self._unfinished: dict[int, ReceivedMessage] = {}
@@ -120,9 +120,7 @@ class ProcessQueue:
     def newest_offset(self) -> int:
         return self._end - 1 if self._order else 0
 
-    def full(
-        self, *, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES, max_span: int | None = MAX_SPAN
-    ) -> str | None:
+    def full(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES, max_span: int | None = MAX_SPAN) -> str | None:
         """Why nothing more should be pulled; None if there is room. `max_span` None is for orderly consumption."""
         if len(self._unfinished) >= max_messages:
             return f"{len(self._unfinished)} messages are held, the limit is {max_messages}"
