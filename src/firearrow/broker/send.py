@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
@@ -31,7 +32,6 @@ from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stor
 from firearrow.broker.refused import Refused
 from firearrow.broker.retry import redirect
 from firearrow.net.server import Connection
-from firearrow.store.commitlog import BatchMessage
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.wire import batch, properties
 from firearrow.wire.bodies import TopicConfig
@@ -116,7 +116,8 @@ class Sends:
         )
         ip, _, port = parts.address.rpartition(":")
         self._unique_keys = UniqueKeys(ip, os.getpid())
-        self._msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
+        self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
+        self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
 
     def forget(self, topic: str, *, deleted: bool = False) -> None:
         """The topic was changed or deleted: judge it anew at the next send."""
@@ -231,44 +232,31 @@ class Sends:
         raw = header.properties.encode()
         if header.sys_flag & _NOT_PLAIN:
             header.sys_flag = stored_flags(header.sys_flag)
-        messages = [(flag, body, raw, tags_code_of(raw)) for flag, body, raw in batch.split(request.body)]
-        if not messages:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         queue_id, queue_offset = queue.queue_id, queue.next_offset
         if self._watch_keys or b"__PRODUCER_" in request.body:
-            results = self._append_once(conn, header, target, queue, messages, now_ms)
+            results = self._append_once(conn, header, target, queue, request.body, now_ms)
             queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
             offsets = [result.physical_offset for result in results]
-        else:
-            offsets = self._append_batch(conn, header, target, queue, messages, now_ms)
+        elif request.body:
+            offsets = self._store.append_batch_body(
+                queue,
+                request.body,
+                sys_flag=header.sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=conn.peer_host,
+                store_ms=now_ms,
+                reconsume_times=header.reconsume_times,
+            )
+            target.put.nums += len(offsets)
             target.put.size += len(request.body)
+        else:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         if request.flag & 2:
             return
         unique_key = properties.find(raw, b"UNIQ_KEY") or b""
-        msg_ids = b",".join([self._msg_id % offset for offset in offsets])
+        msg_ids = self._msg_ids(len(offsets)) % tuple(offsets)
         reply = Reply(conn, request, self._success(request, queue_id, queue_offset, msg_ids, unique_key))
         (self.replies if _waits(raw) else self.early_replies).append(reply)
-
-    def _append_batch(
-        self,
-        conn: Connection,
-        header: SendMessageRequestHeader,
-        target: SendTarget,
-        queue: ConsumeQueue,
-        messages: list[BatchMessage],
-        now_ms: int,
-    ) -> list[int]:
-        offsets = self._store.append_batch(
-            queue,
-            messages,
-            sys_flag=header.sys_flag,
-            born_ms=header.born_timestamp,
-            born_host=conn.peer_host,
-            store_ms=now_ms,
-            reconsume_times=header.reconsume_times,
-        )
-        target.put.nums += len(messages)
-        return offsets
 
     def _append_once(
         self,
@@ -276,10 +264,11 @@ class Sends:
         header: SendMessageRequestHeader,
         target: SendTarget,
         queue: ConsumeQueue,
-        messages: list[BatchMessage],
+        body: bytes,
         now_ms: int,
     ) -> list[First]:
         """The results of all messages of a batch; those that were stored before are not stored again."""
+        messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
         keys = [properties.find(raw, b"UNIQ_KEY") or b"" for _, _, raw, _ in messages]
         sequences = [check(raw) for _, _, raw, _ in messages]
         numbered = [sequence for sequence in sequences if sequence is not None]
@@ -288,8 +277,19 @@ class Sends:
         claims = [self.dedup.claim(queue, sequence, key, now_ms) for sequence, key in zip(sequences, keys, strict=True)]
         new = [message for message, claim in zip(messages, claims, strict=True) if claim is None or claim.first is None]
         queue_offset = queue.next_offset
-        offsets = iter(self._append_batch(conn, header, target, queue, new, now_ms))
-        target.put.size += sum(len(body) for _, body, _, _ in new)
+        offsets = iter(
+            self._store.append_batch(
+                queue,
+                new,
+                sys_flag=header.sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=conn.peer_host,
+                store_ms=now_ms,
+                reconsume_times=header.reconsume_times,
+            )
+        )
+        target.put.nums += len(new)
+        target.put.size += sum(len(text) for _, text, _, _ in new)
         results = []
         for claim, key in zip(claims, keys, strict=True):
             if claim is not None and claim.first is not None:

@@ -20,9 +20,11 @@ The append methods are the hottest code of the broker: attributes bound once, no
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from struct import Struct
 from zlib import crc32
 
@@ -31,6 +33,8 @@ from firearrow.store.disk import Disk
 from firearrow.store.errors import NotWritableError, StoreError
 from firearrow.store.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.settings import StoreSettings
+from firearrow.wire import batch
+from firearrow.wire.javahash import TAGS_CODES, remember_tags_code, tags_code_of
 from firearrow.wire.record import (
     BORN_HOST_V6,
     HEAD,
@@ -53,10 +57,16 @@ _pack_head = HEAD.pack
 _pack_entry = ENTRY.pack
 _HEAD_START = Struct(">iiiiiqqiq")
 _MIDDLE = Struct(">iqi")
+# The head once more, with what the messages of a batch have in common as one piece: sysFlag to PREPAREDTRANSACTIONOFFSET.
+_SAME_IN_BATCH = Struct(">iq8sq8siq")
+_pack_head_of_batch = Struct(f">iiiiiqq{_SAME_IN_BATCH.size}si").pack
 _Q = Struct(">q")
 
-# (physical offset, store time, queue, properties): what the key index wants to know of a message
-IndexInput = tuple[int, int, ConsumeQueue, bytes]
+_batch_head_at = Struct(">i8xii").unpack_from  # total, flag, body length
+_batch_length_at = Struct(">h").unpack_from
+
+# (physical offset, store time, topic, properties): what the key index wants to know of a message
+IndexInput = tuple[int, int, str, bytes]
 # (flag, body, properties, tags code)
 BatchMessage = tuple[int, bytes, bytes, int]
 
@@ -149,7 +159,7 @@ class CommitLog:
         tail = queue.tail
         tail += entry
         self._touched[queue] = queue.next_offset = queue_offset + 1
-        self._add_index_input((offset, store_ms, queue, properties))
+        self._add_index_input((offset, store_ms, queue.topic, properties))
         self.next_offset = offset + size
         return offset
 
@@ -187,28 +197,92 @@ class CommitLog:
         add = pieces.extend
         entries: list[bytes] = []
         add_entry = entries.append
-        index_input: list[IndexInput] = []
-        add_index_input = index_input.append
         offsets = []
-        pack, pack_entry = _pack_head, _pack_entry
-        queue_id, topic_piece, store_host, lengths = queue.queue_id, queue.topic_piece, self._store_host, _PROPERTY_LENGTH
+        pack, pack_entry = _pack_head_of_batch, _pack_entry
+        same = _SAME_IN_BATCH.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
+        queue_id, topic_piece, lengths = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH
         for (flag, body, properties, tags_code), size in zip(messages, sizes, strict=True):
-            add((
-                pack(
-                    size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset, sys_flag, born_ms, born_host,
-                    store_ms, store_host, reconsume_times, 0, len(body),
-                ),
-                body, topic_piece, lengths[len(properties)], properties,
-            ))  # fmt: skip
+            crc = crc32(body) & 0x7FFFFFFF
+            head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, same, len(body))
+            add((head, body, topic_piece, lengths[len(properties)], properties))
             add_entry(pack_entry(offset, size, tags_code))
-            add_index_input((offset, store_ms, queue, properties))
             offsets.append(offset)
             offset += size
             queue_offset += 1
         self._add(pieces)
         queue.tail += b"".join(entries)
         self._touched[queue] = queue.next_offset = queue_offset
-        self._index_input += index_input
+        self._index_input += zip(offsets, repeat(store_ms), repeat(queue.topic), [message[2] for message in messages])
+        self.next_offset = offset
+        return offsets
+
+    def append_batch_body(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        *,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        store_ms: int,
+        reconsume_times: int = 0,
+    ) -> list[int]:
+        """`append_batch` of the body of a batch send, taken apart on the way. ProtocolError if it is none; nothing is added then.
+
+        The layout is that of wire/batch.py. Messages are cut, hashed and packed in one pass: three passes over the same few
+        hundred bytes, each with its own tuples, took half as long again.
+        """
+        end = len(body)
+        most = end + end // batch.FIXED_BYTES * queue.base_size
+        if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not queue.plain or self.next_offset + most > self._limit:
+            messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
+            return self.append_batch(
+                queue, messages, sys_flag=sys_flag, born_ms=born_ms, born_host=born_host, store_ms=store_ms,
+                reconsume_times=reconsume_times,
+            )  # fmt: skip
+        offset = self.next_offset
+        queue_offset = queue.next_offset
+        pieces: list[bytes] = []
+        add = pieces.extend
+        entries: list[bytes] = []
+        add_entry = entries.append
+        raws: list[bytes] = []
+        offsets: list[int] = []
+        head_at, length_at, pack, pack_entry = _batch_head_at, _batch_length_at, _pack_head_of_batch, _pack_entry
+        same = _SAME_IN_BATCH.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
+        queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, TAGS_CODES.get
+        more = queue.base_size - batch.FIXED_BYTES
+        pos = 0
+        try:
+            while pos < end:
+                total, flag, length = head_at(body, pos)
+                text_at = pos + 20
+                raw_at = text_at + length
+                (raw_length,) = length_at(body, raw_at)
+                pos += total
+                if total != batch.FIXED_BYTES + length + raw_length or length < 0 or raw_length < 0 or pos > end:
+                    raise batch.broken(body)
+                text = body[text_at:raw_at]
+                raw = body[raw_at + 2 : pos]
+                at = raw.rfind(b"\x02TAGS\x01")
+                code = tags_code(raw[at:])
+                if code is None:
+                    code = remember_tags_code(raw, at)
+                size = total + more
+                crc = crc32(text) & 0x7FFFFFFF
+                head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, same, length)
+                add((head, text, topic_piece, lengths[raw_length], raw))
+                add_entry(pack_entry(offset, size, code))
+                raws.append(raw)
+                offsets.append(offset)
+                offset += size
+                queue_offset += 1
+        except struct.error:
+            raise batch.broken(body) from None
+        self._add(pieces)
+        queue.tail += b"".join(entries)
+        self._touched[queue] = queue.next_offset = queue_offset
+        self._index_input += zip(offsets, repeat(store_ms), repeat(queue.topic), raws)
         self.next_offset = offset
         return offsets
 
@@ -311,7 +385,7 @@ class CommitLog:
             queue.next_offset = queue_offset + 1
         self._touched[queue] = queue.next_offset
         if sys_flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK:
-            self._index_input.append((offset, store_ms, queue, properties))
+            self._index_input.append((offset, store_ms, queue.topic, properties))
         self._store_ms = store_ms
         self.next_offset = offset + size
         return offset

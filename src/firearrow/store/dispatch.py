@@ -152,8 +152,8 @@ class Dispatcher:
     def _index_some(self, now_ms: int) -> None:
         assert self._index is not None
         run = self._backlog[: 2 * _INDEX_RUN]
-        offsets, times_ms, queues, properties = zip(*run, strict=True)
-        self._index.add_run(offsets, times_ms, [queue.topic for queue in queues], properties, now_ms)
+        offsets, times_ms, topics, properties = zip(*run, strict=True)
+        self._index.add_run(offsets, times_ms, topics, properties, now_ms)
         del self._backlog[: len(run)]
 
     def _begin_batch(self, due_ms: int) -> None:

@@ -35,8 +35,9 @@ import numpy.typing as npt
 from firearrow.store.columns import ScanResult
 from firearrow.store.disk import Disk
 from firearrow.store.index_file import IndexFile
-from firearrow.store.javahash_np import MASK_32, IntArray, hash_key, hash_spans
+from firearrow.store.javahash_np import MASK_32, HashArray, IntArray, hash_key, hash_spans
 from firearrow.store.property_spans import PropertySpans, find_spans
+from firearrow.store.same_shape import hash_alike
 from firearrow.wire.javahash import hash_code
 from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 
@@ -246,12 +247,8 @@ class KeyIndex:
             if len(offsets) <= _SHORT_RUN:
                 self._add_few(offsets, store_ms, topics, properties, now_ms)
             else:
-                self._add_many(
-                    np.asarray(offsets, np.int64),
-                    np.asarray(store_ms, np.int64),
-                    np.array(list(map(_prefixes.__getitem__, topics)), np.uint64),
-                    find_spans(properties),
-                    now_ms,
+                self._add_alike_or_many(
+                    np.array(offsets, np.int64), np.array(store_ms, np.int64), _prefixes_of(topics), properties, now_ms
                 )
             self._next_offset = offsets[-1] + 1
 
@@ -269,6 +266,25 @@ class KeyIndex:
                 self._add_many(scan.offset[group], scan.store_ms[group], prefixes[group], spans.only(wanted[group]), now_ms)
             self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
 
+    def _add_alike_or_many(
+        self,
+        offsets: IntArray,
+        store_ms: IntArray,
+        prefixes: npt.NDArray[np.uint64],
+        properties: Sequence[bytes],
+        now_ms: int,
+    ) -> None:
+        alike = hash_alike(properties)
+        if alike is None:
+            self._add_many(offsets, store_ms, np.broadcast_to(prefixes, offsets.shape), find_spans(properties), now_ms)
+            return
+        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
+        for column, tagged in enumerate(alike.tagged):
+            prefix = (prefixes if tagged else prefixes >> np.uint64(32)).astype(np.uint32)
+            alike.hashes[:, column] += prefix * alike.factors[:, column]
+        kinds = len(alike.tagged)
+        self._put(_key_hashes(alike.hashes.ravel()), np.repeat(offsets, kinds), np.repeat(store_ms, kinds), now_ms)
+
     def _add_many(
         self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
     ) -> None:
@@ -279,9 +295,7 @@ class KeyIndex:
         hashes, factors = hash_spans(spans.data, start, length)
         both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
         hashes += both[message + tagged * len(offsets)] * factors
-        key_hashes = np.abs(hashes.view(np.int32))
-        key_hashes[key_hashes < 0] = 0
-        self._put(key_hashes.astype(np.int64), offsets[message], store_ms[message], now_ms)
+        self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
 
     def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
         done, total = self._skip_added(offsets), len(hashes)
@@ -461,6 +475,20 @@ def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDAr
     start = np.concatenate([kind.start for kind in kinds])
     length = np.concatenate([kind.length for kind in kinds])
     return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
+
+
+def _prefixes_of(topics: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Of one message each; one for all when they are of one topic."""
+    if topics.count(topics[0]) == len(topics):
+        return np.full(1, _prefixes[topics[0]], np.uint64)
+    return np.array(list(map(_prefixes.__getitem__, topics)), np.uint64)
+
+
+def _key_hashes(hashes: HashArray) -> IntArray:
+    """keyHash of each: the absolute value of Java's hash, 0 for -2**31."""
+    key_hashes = np.abs(hashes.view(np.int32))
+    key_hashes[key_hashes < 0] = 0
+    return key_hashes.astype(np.int64)
 
 
 def _name(file: IndexFile) -> str:

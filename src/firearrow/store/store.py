@@ -104,6 +104,7 @@ class MessageStore:
         # The hot methods are the log's and the reader's own: no second call per message.
         self.append = self._log.append
         self.append_batch = self._log.append_batch
+        self.append_batch_body = self._log.append_batch_body
         self.get_messages = self._reader.get_messages
         self.read = self._reader.read
         self.read_record = self._reader.read_record

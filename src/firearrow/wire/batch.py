@@ -17,7 +17,7 @@ from firearrow.wire.errors import ProtocolError
 _HEAD: Final = struct.Struct(">iiiii")
 _head_at = _HEAD.unpack_from
 _length_at = struct.Struct(">h").unpack_from
-_FIXED_BYTES: Final = 22
+FIXED_BYTES: Final = 22
 
 
 def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
@@ -29,12 +29,12 @@ def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
     try:
         while pos < end:
             total, _, _, flag, body_length = _head_at(body, pos)
-            if body_length < 0 or body_length > end - pos - _FIXED_BYTES:
+            if body_length < 0 or body_length > end - pos - FIXED_BYTES:
                 break
             body_at = pos + 20
             properties_at = body_at + body_length
             (properties_length,) = _length_at(body, properties_at)
-            if properties_length < 0 or total != _FIXED_BYTES + body_length + properties_length or total > end - pos:
+            if properties_length < 0 or total != FIXED_BYTES + body_length + properties_length or total > end - pos:
                 break
             append((flag, body[body_at:properties_at], body[properties_at + 2 : pos + total]))
             pos += total
@@ -42,7 +42,20 @@ def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
             return messages
     except struct.error:
         pass
-    raise ProtocolError(f"a batch of {end} bytes whose message {len(messages)} at byte {pos} has lengths that do not fit")
+    raise _misfit(body, len(messages), pos)
+
+
+def broken(body: bytes) -> ProtocolError:
+    """What `split` raises for this body, for whoever takes a batch apart by himself."""
+    try:
+        split(body)
+    except ProtocolError as error:
+        return error
+    raise AssertionError("a batch that can be split")
+
+
+def _misfit(body: bytes, number: int, pos: int) -> ProtocolError:
+    return ProtocolError(f"a batch of {len(body)} bytes whose message {number} at byte {pos} has lengths that do not fit")
 
 
 def join(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
@@ -51,6 +64,6 @@ def join(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     for flag, body, properties in messages:
         if len(properties) > 32767:
             raise ValueError(f"properties of {len(properties)} bytes, a message takes at most 32767")
-        total = _FIXED_BYTES + len(body) + len(properties)
+        total = FIXED_BYTES + len(body) + len(properties)
         parts += (_HEAD.pack(total, 0, 0, flag, len(body)), body, struct.pack(">h", len(properties)), properties)
     return b"".join(parts)

@@ -44,6 +44,18 @@ def tags_code_of(raw: bytes) -> int:
     return code
 
 
+def remember_tags_code(raw: bytes, at: int) -> int:
+    """`tags_code_of`, for a loop that looked into `TAGS_CODES` before: under raw[at:], `at` = raw.rfind(b"\\x02TAGS\\x01").
+
+    What stands there is mostly the same for many messages; what stands before it does not matter unless the value is empty.
+    """
+    code = tags_code_of(raw)
+    rest = raw[at:]
+    if at >= 0 and rest[6:7] not in (b"", b"\x02") and len(rest) <= _LONGEST_CACHED and len(TAGS_CODES) < _CACHED:
+        TAGS_CODES[rest] = code
+    return code
+
+
 def tags_code(tags: str) -> int:
     """The code of a tag. Tags are few and come back all the time, so they are remembered."""
     return _cached(tags) if len(tags) <= _LONGEST_CACHED else hash_code(tags)
@@ -52,3 +64,4 @@ def tags_code(tags: str) -> int:
 _CACHED: Final = 4096
 _cached = lru_cache(maxsize=_CACHED)(hash_code)
 _codes: dict[bytes, int] = {}
+TAGS_CODES: Final[dict[bytes, int]] = {}
