@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +21,7 @@ from typing import Final, Literal
 from firearrow.client import queue_offsets
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
 from firearrow.client.fetched_queue import FetchedQueue
+from firearrow.client.hooks import ConsumeContext, ConsumeHook, call_hooks
 from firearrow.client.instance import ClientInstance
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.offset_store import BrokerOffsets
@@ -59,6 +61,7 @@ class Fetching:
         start_from: StartFrom,
         auto_commit: bool,
         batch: int,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
         self._instance = instance
         self._group = group
@@ -69,6 +72,9 @@ class Fetching:
         self._fetched: dict[MessageQueue, _Fetched] = {}
         self._turn: list[_Fetched] = []  # whose turn it is to be handed out is first
         self._in_hand: list[FetchedQueue] = []
+        self._befores = [hook.before_consume for hook in hooks]
+        self._afters = [hook.after_consume for hook in hooks]
+        self._contexts: list[ConsumeContext] = []  # of what is in hand
         self._ready = asyncio.Event()
         self.stopped = False
 
@@ -140,6 +146,8 @@ class Fetching:
                 got = fetched.held.hand_out(limit - len(messages))
                 messages += got
                 self._in_hand.append(fetched.held)
+                if self._befores:
+                    self._begin_context(fetched.held.queue, got)
                 self._look(fetched)
                 if len(messages) >= limit:
                     self._next_turn()
@@ -158,6 +166,7 @@ class Fetching:
         for held in self._in_hand:
             held.all_consumed()
         self._in_hand.clear()
+        self._end_contexts(succeeded=True)
 
     async def wait_ready(self) -> None:
         await self._ready.wait()
@@ -212,6 +221,7 @@ class Fetching:
         self._ready.set()
         if consumed:
             self.finish_in_hand()
+        self._end_contexts(succeeded=False)
         tasks = [fetched.task for fetched in self._fetched.values() if fetched.task is not None]
         await self.drop(self.queues())
         if tasks:
@@ -289,6 +299,19 @@ class Fetching:
     async def _look_for_route(self, queue: MessageQueue) -> None:
         with contextlib.suppress(FirearrowError):
             await self._instance.route(queue.topic, refresh=True)
+
+    def _begin_context(self, queue: MessageQueue, messages: list[ReceivedMessage]) -> None:
+        context = ConsumeContext(self._group, queue, messages, time.time_ns() // 1_000_000)
+        self._contexts.append(context)
+        call_hooks(self._befores, context)
+
+    def _end_contexts(self, *, succeeded: bool) -> None:
+        contexts, self._contexts = self._contexts, []
+        for context in contexts:
+            context.elapsed_ms = time.time_ns() / 1_000_000 - context.began_ms
+            context.succeeded = succeeded
+            context.status = "CONSUME_SUCCESS" if succeeded else "RECONSUME_LATER"
+            call_hooks(self._afters, context)
 
     def _next_turn(self) -> None:
         self._turn.append(self._turn.pop(0))

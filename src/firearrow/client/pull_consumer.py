@@ -27,6 +27,7 @@ from typing import Final, Self, Unpack
 from firearrow.client.allocation import AllocationStrategy, Averagely
 from firearrow.client.errors import ClientError, ClosedError
 from firearrow.client.fetching import Fetching, Place, StartFrom
+from firearrow.client.hooks import ConsumeHook
 from firearrow.client.instance import ClientInstance, acquire
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespace import with_namespace
@@ -35,6 +36,7 @@ from firearrow.client.options import ClientKeywords, NameServers, client_options
 from firearrow.client.pulling import PULL_BATCH
 from firearrow.client.rebalance import Rebalance
 from firearrow.client.subscription import Expression, Subscription, subscription
+from firearrow.client.trace import Trace, trace_consumer
 from firearrow.wire import bodies_client
 from firearrow.wire.bodies_client import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo, SubscriptionData
 from firearrow.wire.headers_client import CheckTransactionStateRequestHeader
@@ -51,7 +53,8 @@ class PullConsumer:
     """Fetches messages when asked to.
 
     `topics` are consumed whole; `subscribe` maps topics to what is wanted of them (`"new || paid"`, `Sql("amount > 100")`).
-    `start_from` says where a group begins that has no offset in a queue yet: `"last"`, `"first"` or a moment.
+    `start_from` says where a group begins that has no offset in a queue yet: `"last"`, `"first"` or a moment. `pull_batch` is
+    how many messages one request asks for; `hooks` are called when messages are handed out and when they are consumed.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class PullConsumer:
         auto_commit: bool = True,
         pull_batch: int = PULL_BATCH,
         allocation: AllocationStrategy | None = None,
+        hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[ClientKeywords],
     ) -> None:
         check_group(group)
@@ -78,6 +82,7 @@ class PullConsumer:
         self._pull_batch = pull_batch
         self._auto_commit = auto_commit
         self._allocation = allocation or Averagely()
+        self._hooks = tuple(hooks)
         wanted: dict[str, Expression] = dict.fromkeys([topics] if isinstance(topics, str) else topics, "*")
         wanted.update(subscribe or {})
         named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
@@ -308,14 +313,16 @@ class PullConsumer:
 
     def _run_with(self, instance: ClientInstance) -> _Running:
         offsets = BrokerOffsets(instance, self._group)
+        trace = trace_consumer(self._options, self._group) if self._options.trace else None
         fetching = Fetching(
             instance, self._group, offsets,
             start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch,
+            hooks=self._hooks if trace is None else (*self._hooks, trace),
         )  # fmt: skip
         rebalance = Rebalance(
             instance, self._group, self._allocation, topics=lambda: list(self._subscriptions), apply=self._take_share
         )
-        return _Running(instance, offsets, fetching, rebalance)
+        return _Running(instance, offsets, fetching, rebalance, trace)
 
     async def _join(self, running: _Running) -> None:
         await running.instance.register_consumer(self._group, self)
@@ -352,6 +359,8 @@ class PullConsumer:
         await running.rebalance.stop()
         try:
             await running.fetching.stop(consumed=consumed)
+            if running.trace is not None:
+                await running.trace.close()
             await running.instance.unregister_consumer(self._group)
             if running.apart:
                 await running.instance.unregister_producer(CLIENT_INNER_PRODUCER_GROUP)
@@ -367,6 +376,7 @@ class _Running:
     offsets: BrokerOffsets
     fetching: Fetching
     rebalance: Rebalance
+    trace: Trace | None
     saving: asyncio.Task[None] | None = None
     apart: bool = False  # not a member of the group when it started
     assigned: bool = False
