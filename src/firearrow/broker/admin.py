@@ -7,7 +7,7 @@
 | admin_progress | how far groups are, and what is in a queue      | 43 45 208 303 308 314 317 321                    |
 | admin_reset    | moving a group to other offsets                 | 222                                              |
 | admin_forward  | questions that only a consumer can answer       | 223 307 309                                      |
-| admin_broker   | the broker itself: settings, state, statistics  | 25 26 28 315 907                                 |
+| admin_broker   | the broker itself: settings, state, statistics  | 25 26 28 60 61 315 907                           |
 """
 
 from __future__ import annotations

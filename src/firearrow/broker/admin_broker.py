@@ -1,4 +1,4 @@
-"""The broker itself: its settings (25, 26), its state (28), statistics (315), replication (907).
+"""The broker itself: its settings (25, 26), its state (28), its timers (60, 61), statistics (315), replication (907).
 
 Settings are changed by an allow-list with types: only those declared as changeable while running, only to values in their
 range, all of a request or none. Everything else is refused with the key, the value and what would be allowed. A change holds
@@ -71,6 +71,17 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     def get_broker_runtime_info(conn: Connection, request: Command, now_ms: int) -> bytes:
         return json_answer(request, KVTable(runtime_info(broker, now_ms)))
 
+    def get_timer_check_point(conn: Connection, request: Command, now_ms: int) -> bytes:
+        body = None if broker.timers is None else broker.timers.checkpoint()
+        if body is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null: timerWheelEnable is false")
+        return encode_response(request, ResponseCode.SUCCESS, body=body)
+
+    def get_timer_metrics(conn: Connection, request: Command, now_ms: int) -> bytes:
+        if broker.timers is None or not broker.settings.timer_wheel_enable:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false")
+        return json_answer(request, broker.timers.metrics.to_json())
+
     def view_broker_stats_data(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = ViewBrokerStatsDataRequestHeader.decode(request.ext)
         windows = broker.stats.view(header.stats_name, header.stats_key)
@@ -86,6 +97,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         RequestCode.UPDATE_BROKER_CONFIG: update_broker_config,
         RequestCode.GET_BROKER_CONFIG: get_broker_config,
         RequestCode.GET_BROKER_RUNTIME_INFO: get_broker_runtime_info,
+        RequestCode.GET_TIMER_CHECK_POINT: get_timer_check_point,
+        RequestCode.GET_TIMER_METRICS: get_timer_metrics,
         RequestCode.VIEW_BROKER_STATS_DATA: view_broker_stats_data,
         RequestCode.GET_BROKER_HA_STATUS: get_broker_ha_status,
     }
@@ -124,8 +137,7 @@ def runtime_info(broker: BrokerParts, now_ms: int) -> dict[str, str]:
     info |= {name: " ".join(str(rate) for rate in rates) for name, rates in stats.rates().items()}
     info |= _disk_info(broker)
     info |= _pool_info(broker)
-    info |= dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
-    info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
+    info |= _waiting_info(broker, now_ms)
     return {key: str(value) for key, value in sorted(info.items())}
 
 
@@ -155,6 +167,16 @@ def _disk_info(broker: BrokerParts) -> dict[str, object]:
         info["commitLogDirCapacity"] = "Total : 0 B, Free : 0 B."
     for key in ("commitLogDiskRatio", f"commitLogDiskRatio_{directory}", "consumeQueueDiskRatio"):
         info[key] = round(ratio, 2)
+    return info
+
+
+def _waiting_info(broker: BrokerParts, now_ms: int) -> dict[str, object]:
+    info: dict[str, object] = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
+    info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
+    if broker.timers is not None and broker.settings.timer_wheel_enable:
+        info |= broker.timers.figures(now_ms)
+    if broker.delay is not None:
+        info |= broker.delay.figures()
     return info
 
 

@@ -25,7 +25,7 @@ from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placem
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.bodies import DataVersion
+from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import decode
@@ -134,6 +134,21 @@ class DelayService:
             return
         self._inner.deliver(InnerMessage.of(record, topic, int(queue_id)), now_ms)
 
+    # What operators and replicas ask for.
+
+    def table(self) -> DelayOffsetSerializeWrapper:
+        """How far each level is delivered, of those that were ever used."""
+        return DelayOffsetSerializeWrapper(self._used(), self.data_version)
+
+    def figures(self) -> dict[str, str]:
+        """For the state of the broker, under Apache's names: offset to be delivered next, end of the queue."""
+        queues = {number: self._store.find_queue(SCHEDULE_TOPIC, number) for number in range(len(self._offsets))}
+        return {
+            f"scheduleMessageOffset_{number + 1}": f"{self._offsets[number]},{queue.max_offset}"
+            for number, queue in queues.items()
+            if queue is not None
+        }
+
     # On the disk.
 
     def load(self, table: Mapping[str, Any]) -> None:
@@ -154,5 +169,7 @@ class DelayService:
         self._saved = list(self._offsets)
         version = self.data_version
         self.data_version = DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms)
-        offsets = {number + 1: offset for number, offset in enumerate(self._offsets) if offset}
-        return {"dataVersion": self.data_version.to_json(), "offsetTable": offsets}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": self._used()}
+
+    def _used(self) -> dict[int, int]:
+        return {number + 1: offset for number, offset in enumerate(self._offsets) if offset}

@@ -18,6 +18,7 @@ from firearrow.wire.command import Command
 
 if TYPE_CHECKING:  # these modules import this one for their handlers
     from firearrow.broker.clients import ClientTable
+    from firearrow.broker.delay import DelayService
     from firearrow.broker.groups import GroupTable
     from firearrow.broker.inner import InnerMessages
     from firearrow.broker.locks import QueueLocks
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # these modules import this one for their handlers
     from firearrow.broker.request_modes import RequestModes
     from firearrow.broker.settings import BrokerSettings
     from firearrow.broker.stats import BrokerStats
+    from firearrow.broker.timer import TimerService
     from firearrow.broker.topics import TopicTable
     from firearrow.net.server import Connection
     from firearrow.store.settings import StoreSettings
@@ -72,6 +74,8 @@ class BrokerParts:
     inner: InnerMessages  # what the broker itself stores
     address: str  # the advertised ip:port
     boot_ms: int = 0
+    delay: DelayService | None = None  # set when the store is open
+    timers: TimerService | None = None
     notify: Notify = _no_notify
     call_client: CallClient = _no_call
     answer_when_stored: AnswerWhenStored = _answer_at_once

@@ -251,6 +251,7 @@ class Broker:
         placing.places.append(self._delay.place)
         self._timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
         placing.places.append(self._timers.place)
+        parts.delay, parts.timers = self._delay, self._timers
         self._transactions = Transactions(parts, now)
         placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
         self._held = HeldPulls()
@@ -266,8 +267,8 @@ class Broker:
             sync_flush=self.store_settings.sync_flush,
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
-        handlers = _all_handlers(parts) | self._transactions.handlers()
-        self._dispatch = Dispatch(parts, handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
+        self.handlers = _all_handlers(parts) | self._transactions.handlers()
+        self._dispatch = Dispatch(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored
         self._registration = Registration(
             self.namesrv_addrs,

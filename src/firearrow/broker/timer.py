@@ -31,6 +31,7 @@ from firearrow.broker.inner import InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.timer_metrics import TimerMetrics
 from firearrow.broker.timer_records import TimerRecord, effort, parse_long, portion, read_timer_records, recalled
 from firearrow.broker.timer_slot import OpenSlot
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
@@ -77,6 +78,7 @@ class TimerService:
             precision_ms=settings.timer_precision_ms,
             segment_size=settings.mapped_file_size_timer_log,
         )
+        self.metrics = TimerMetrics(store.disk, store.settings.store_path_root_dir, now_ms)
         self._slot: OpenSlot | None = None
         self._barrier = 0  # nothing is delivered until the queue is entered up to here
         self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
@@ -93,6 +95,8 @@ class TimerService:
             progress = files.progress
             if queue is not None:
                 progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
+            if not self.metrics.load() or not files.as_left:
+                self.metrics.recount(files.count_waiting(), self._real_topic_of)
             if files.begun:
                 self._open_slot()
 
@@ -165,6 +169,7 @@ class TimerService:
 
     def tick(self, now_ms: int) -> bool:
         """Enters what has come and delivers what is due. True when there is more than one tick may do."""
+        self.metrics.tick(now_ms)
         if now_ms < self._retry_at_ms:
             return False
         try:
@@ -276,12 +281,14 @@ class TimerService:
         if recalls is not None:
             magic |= DELETE
             self._markers_coming.pop(recalls, None)
-        topic_hash = _topic_hash(record.text(b"REAL_TOPIC") or "")
+        topic = record.text(b"REAL_TOPIC") or ""
+        topic_hash = _topic_hash(topic)
         before = wheel.get(time_ms)
         previous = NONE if before is None else before.last
         delayed_ms = _delayed_ms(time_ms, written_ms)
         position = log.append(previous, magic, time_ms - delayed_ms, delayed_ms, offset, size, topic_hash)
         wheel.add(time_ms, position, count=1 if recalls is None else -1)
+        self.metrics.entered(topic, topic_hash, magic)
         if time_ms == slot.time_ms:
             if recalls is not None and not magic & ROLL:
                 slot.recall(recalls)
@@ -334,7 +341,9 @@ class TimerService:
         files = self._files
         chain = files.wheel.get(files.progress.read_time_ms)
         last = NONE if chain is None else chain.last
-        self._slot = slot = OpenSlot(files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms)
+        self._slot = slot = OpenSlot(
+            files.progress.read_time_ms, last, files.log, self._store, files.wheel.precision_ms, self.metrics.left
+        )
         for identity, out_ms in self._markers_coming.items():
             if out_ms <= slot.time_ms:
                 slot.recall(identity)
@@ -358,6 +367,25 @@ class TimerService:
         except ValueError as error:
             self._store.problems.append(f"timers: the message at {record.physical_offset} cannot be delivered: {error}")
 
+    # What operators and replicas ask for.
+
+    def checkpoint(self) -> bytes | None:
+        """How far the timers are on the disk, as Apache's brokers tell each other; None when they are switched off."""
+        return self._files.saved.encode_fields() if self._settings.timer_wheel_enable else None
+
+    def figures(self, now_ms: int) -> dict[str, int | float]:
+        """For the state of the broker, under Apache's names."""
+        progress = self._files.progress
+        queue = self._store.find_queue(TIMER_TOPIC, 0)
+        entering, leaving = self.metrics.rates()
+        return {
+            "timerReadBehind": 0 if self._slot is None else max(now_ms - progress.read_time_ms, 0) // 1000,
+            "timerOffsetBehind": 0 if queue is None else max(queue.max_offset - progress.queue_offset, 0),
+            "timerCongestNum": self.metrics.waiting,
+            "timerEnqueueTps": entering,
+            "timerDequeueTps": leaving,
+        }
+
     # On the disk.
 
     def close(self, now_ms: int) -> None:
@@ -374,8 +402,11 @@ class TimerService:
             return
         durable = self._store.flushed_offset >= self._store.appended_offset and not self._sync_failed
         save = files.saver(check, clean=True) if durable else None
+        save_metrics = self.metrics.saver(always=True)
 
         def finish() -> None:
+            if save_metrics is not None:
+                save_metrics()  # before the other, which says that this one can be trusted
             if save is not None:
                 save()
             files.close()
@@ -392,6 +423,7 @@ class TimerService:
             return
         previous, waiting = NONE, 0
         positions: list[int] = []
+        done = {*slot.markers_done}
         for entry in rest:
             delayed_ms = _delayed_ms(slot.time_ms, entry.written_ms)
             previous = files.log.append(
@@ -405,6 +437,8 @@ class TimerService:
             )
             positions.append(previous)
             waiting += -1 if entry.magic & DELETE else 1
+            if entry.position in done:
+                self.metrics.entered("", entry.topic_hash, entry.magic)
         files.log.write_out()
         files.wheel.put(slot.time_ms, positions[0], positions[-1], waiting)
 
@@ -418,6 +452,7 @@ class TimerService:
         if self._note is not None and self._store.flushed_offset >= self._note[0]:
             (_, check), self._note = self._note, None
             save = self._files.saver(check)
+            save_metrics = self.metrics.saver()
             self._saving = True
 
             def job() -> None:
@@ -428,6 +463,8 @@ class TimerService:
                     raise
                 finally:
                     self._saving = False
+                if save_metrics is not None:
+                    save_metrics()
 
             self._store.submit(job)
 
@@ -444,6 +481,15 @@ class TimerService:
         except ProtocolError:
             return None
         return record.queue_offset if record is not None and record.topic == TIMER_TOPIC else None
+
+    def _real_topic_of(self, physical_offset: int) -> str | None:
+        raw = self._store.read_record(physical_offset)
+        try:
+            record = None if raw is None else decode(raw, check_crc=False)
+        except ProtocolError:
+            return None
+        name = None if record is None else find(record.properties, b"REAL_TOPIC")
+        return None if name is None else name.decode("utf-8", "replace")
 
     def _fail(self, text: str) -> None:
         if text != self._problem:

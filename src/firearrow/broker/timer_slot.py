@@ -11,6 +11,7 @@ Entries that recall a message are dealt with before any message is read: they ma
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from firearrow.broker.timer_records import TimerRecord, effort, portion, read_timer_records
@@ -24,14 +25,23 @@ _WALKED_FOR_ONE = 8  # entries of the chain that cost as much as reading one rec
 
 
 class OpenSlot:
-    """`time_ms` is the slot's moment, `last` the end of its chain in the timer log."""
+    """`time_ms` is the slot's moment, `last` the end of its chain in the timer log; `left` hears of every entry that is done."""
 
-    def __init__(self, time_ms: int, last: int, log: TimerLog, store: MessageStore, precision_ms: int) -> None:
+    def __init__(
+        self,
+        time_ms: int,
+        last: int,
+        log: TimerLog,
+        store: MessageStore,
+        precision_ms: int,
+        left: Callable[[TimerEntry], None],
+    ) -> None:
         self.time_ms = time_ms
         self.used = last != NONE  # whether there was anything in it
         self.lost = 0  # messages whose records are gone
         self._log = log
         self._store = store
+        self._left = left
         self._precision_ms = precision_ms
         self._end_ms = time_ms + precision_ms
         self._next = last  # of the chain, to walk from
@@ -53,6 +63,11 @@ class OpenSlot:
     def next_due_ms(self) -> int | None:
         """When the first message that was read is due; None when nothing was read."""
         return self._due[0][0] if self._due else None
+
+    @property
+    def markers_done(self) -> list[int]:
+        """Positions of the entries that recall a message and were dealt with."""
+        return self._marker_positions
 
     def add(self, position: int) -> None:
         """A message has come for this slot while it is open; its entry is in the timer log."""
@@ -77,6 +92,7 @@ class OpenSlot:
         while self._due and self._due[0][0] <= now_ms:
             _, _, entry, record = heappop(self._due)
             self._held_bytes -= len(record.raw)
+            self._left(entry)
             if not self._recalled or record.identity not in self._recalled:
                 return entry, record
         return None
@@ -121,7 +137,9 @@ class OpenSlot:
             self._positions = array("q")
             self._read = 0
         known = [entry for entry in entries[:count] if entry is not None]
-        self._marker_positions += [entry.position for entry in known if _is_marker(entry)]
+        for marker in filter(_is_marker, known):
+            self._marker_positions.append(marker.position)
+            self._left(marker)
         wanted = [entry for entry in known if not _is_marker(entry)]
         records = read_timer_records(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
         took = count
@@ -129,6 +147,7 @@ class OpenSlot:
             out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
             if record is None or out_ms is None or (out_ms >= self._end_ms and not entry.magic & ROLL):
                 self.lost += 1  # deleted with its file, or lost with the log's tail and another one is there now
+                self._left(entry)
                 continue
             due_ms = self.time_ms if entry.magic & ROLL else record.due_ms(out_ms, self._precision_ms)
             heappush(self._due, (due_ms, entry.position, entry, record))

@@ -11,21 +11,34 @@ A store that never had a timer message has none of these files: `begin` makes th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from firearrow.store.disk import Disk
 from firearrow.store.timercheck import TimerCheckpoint, load_timer_checkpoint, save_timer_checkpoint
-from firearrow.store.timerlog import DELETE, UNIT, TimerLog
+from firearrow.store.timerlog import DELETE, NONE, UNIT, TimerLog
 from firearrow.store.timerwheel import TimerWheel
 
 # An entry of the timer log, for many at once; its table is in timerlog.py.
 _ENTRY = np.dtype(
-    [("size", ">i4"), ("previous", ">i8"), ("magic", ">i4"), ("written", ">i8"), ("delayed", ">i4"), ("rest", "V24")]
+    [
+        ("size", ">i4"),
+        ("previous", ">i8"),
+        ("magic", ">i4"),
+        ("written", ">i8"),
+        ("delayed", ">i4"),
+        ("physical_offset", ">i8"),
+        ("record_size", ">i4"),
+        ("topic_hash", ">i4"),
+        ("rest", "V8"),
+    ]
 )
 assert _ENTRY.itemsize == UNIT
+_Numbers = npt.NDArray[np.int64]
 _USUAL_PRECISIONS_MS = (1000, 100, 200, 250, 500, 2000, 5000, 10_000, 30_000, 60_000)
 
 
@@ -39,8 +52,15 @@ class TimerProgress:
     replay_from_ms: int = 0  # those due before this moment were delivered already
 
 
+class TopicCount(NamedTuple):
+    """Entries of a topic that wait, less those that recall another one, and where in the commit log one of the messages is."""
+
+    waiting: int
+    physical_offset: int
+
+
 class TimerFiles:
-    """After `open`: `progress` and `problems`, which the owner reports and clears."""
+    """After `open`: `progress` and `problems`, which the owner reports and clears. `as_left`: a clean stop of ours wrote them."""
 
     def __init__(self, disk: Disk, root: str, *, precision_ms: int, segment_size: int) -> None:
         self.log = TimerLog(disk, os.path.join(root, "timerlog"), segment_size)
@@ -48,6 +68,9 @@ class TimerFiles:
         self.progress = TimerProgress(0, 0)
         self.problems = self.log.problems
         self.begun = False  # whether there are files
+        self.as_left = False
+        self.saved = TimerCheckpoint()  # what the file says
+        self._counted: dict[int, TopicCount] | None = None
         self._disk = disk
         self._root = root
         self._check_path = os.path.join(root, "config", "timercheck")
@@ -63,6 +86,7 @@ class TimerFiles:
         check = load_timer_checkpoint(self._disk, self._check_path)
         if check is None:
             self.progress.read_time_ms = self.wheel.floor(now_ms)
+            self.saved = TimerCheckpoint(self.progress.read_time_ms, timestamp_ms=now_ms)
             self.log.reset()
             if self._disk.exists(self.wheel.path):
                 self.wheel.reset()
@@ -76,6 +100,8 @@ class TimerFiles:
         self.progress = TimerProgress(read_time_ms, max(check.queue_offset, 0))
         if not self._as_it_was_left(check, clean):
             self._recover(check, queue_offset_of)
+        else:
+            self.as_left = check.is_ours
         self._choose_precision(wanted_ms, now_ms)
         self._save(self.snapshot(now_ms), clean=False)
 
@@ -114,6 +140,7 @@ class TimerFiles:
             )
             self.log.reset()
             self.wheel.reset()
+            self._counted = {}
             progress.replay_to, progress.replay_from_ms = progress.queue_offset, progress.read_time_ms
             progress.queue_offset = 0
             return
@@ -129,21 +156,60 @@ class TimerFiles:
 
     def _link_slots(self, from_ms: int) -> None:
         """Makes the wheel from the timer log, for the moments that are not over."""
+        self._counted = {}
+        for positions, entries, times in self._waiting_runs(from_ms):
+            self._count(entries)
+            counts = np.where(entries["magic"] & DELETE, -1, 1)
+            slots, first, inverse = np.unique(times, return_index=True, return_inverse=True)
+            last = np.zeros(len(slots), np.int64)
+            np.maximum.at(last, inverse, positions)
+            sums = np.bincount(inverse, counts, len(slots)).astype(np.int64)
+            rows = zip(slots.tolist(), positions[first].tolist(), last.tolist(), sums.tolist(), strict=True)
+            for time_ms, first_position, last_position, count in rows:
+                slot = self.wheel.get(time_ms)
+                known = (first_position, 0) if slot is None else (slot.first, slot.waiting)
+                self.wheel.put(time_ms, known[0], last_position, known[1] + count)
+
+    def count_waiting(self) -> dict[int, TopicCount]:
+        """What waits, by the hash code of its topic. After `open`, before anything is entered."""
+        if self._counted is None:
+            self._counted = {}
+            for _, entries, _ in self._waiting_runs(self.progress.read_time_ms):
+                self._count(entries)
+        return self._counted
+
+    def _waiting_runs(self, from_ms: int) -> Iterator[tuple[_Numbers, npt.NDArray[Any], _Numbers]]:
+        """What waits in the timer log, many at once: positions, entries, the times of their slots.
+
+        A clean stop may have begun the chain of the first slot anew (an entry without one before it): only what is in the newest
+        chain waits.
+        """
+        first_slot: list[tuple[_Numbers, npt.NDArray[Any]]] = []
         for position, data in self.log.runs():
             entries = np.frombuffer(data, _ENTRY)
             times = entries["written"].astype(np.int64) + entries["delayed"]
             times -= times % self.wheel.precision_ms
-            chosen = np.flatnonzero((entries["size"] == UNIT) & (times >= from_ms))
-            counts = np.where(entries["magic"][chosen] & DELETE, -1, 1)
-            slots, first, inverse = np.unique(times[chosen], return_index=True, return_inverse=True)
-            last = np.zeros(len(slots), np.int64)
-            np.maximum.at(last, inverse, chosen)
-            sums = np.bincount(inverse, counts, len(slots)).astype(np.int64)
-            rows = zip(slots.tolist(), chosen[first].tolist(), last.tolist(), sums.tolist(), strict=True)
-            for time_ms, first_unit, last_unit, count in rows:
-                slot = self.wheel.get(time_ms)
-                known = (position + first_unit * UNIT, 0) if slot is None else (slot.first, slot.waiting)
-                self.wheel.put(time_ms, known[0], position + last_unit * UNIT, known[1] + count)
+            whole = entries["size"] == UNIT
+            later = np.flatnonzero(whole & (times > from_ms))
+            if len(later):
+                yield position + later * UNIT, entries[later], times[later]
+            chosen = np.flatnonzero(whole & (times == from_ms))
+            begins = np.flatnonzero(entries["previous"][chosen] == NONE)
+            if len(begins):
+                first_slot.clear()
+                chosen = chosen[begins[-1] :]
+            if len(chosen):
+                first_slot.append((position + chosen * UNIT, entries[chosen]))
+        for positions, entries in first_slot:
+            yield positions, entries, np.full(len(positions), from_ms)
+
+    def _count(self, entries: npt.NDArray[Any]) -> None:
+        assert self._counted is not None
+        hashes, first, inverse = np.unique(entries["topic_hash"], return_index=True, return_inverse=True)
+        sums = np.bincount(inverse, np.where(entries["magic"] & DELETE, -1, 1), len(hashes)).astype(np.int64)
+        for topic_hash, at, count in zip(hashes.tolist(), first.tolist(), sums.tolist(), strict=True):
+            known = self._counted.get(topic_hash, TopicCount(0, int(entries["physical_offset"][at])))
+            self._counted[topic_hash] = TopicCount(known.waiting + count, known.physical_offset)
 
     def _choose_precision(self, wanted_ms: int, now_ms: int) -> None:
         """Another precision can only begin with an empty wheel: the moments of waiting messages are multiples of the old one."""
@@ -209,3 +275,4 @@ class TimerFiles:
         check.clean = clean
         check.precision_ms = self.wheel.precision_ms
         save_timer_checkpoint(self._disk, self._check_path, check)
+        self.saved = check
