@@ -103,12 +103,12 @@ def hooked(
     def begin(messages: list[ReceivedMessage]) -> tuple[ConsumeContext, float]:
         return ConsumeContext(group, messages[0].queue, messages, time.time_ns() // 1_000_000), time.monotonic()
 
-    def ended(context: ConsumeContext, began: float, error: BaseException | None) -> ConsumeContext:
-        context.elapsed_ms = (time.monotonic() - began) * 1000
+    def end(context: ConsumeContext, elapsed_s: float, error: BaseException | None) -> None:
+        context.elapsed_ms = elapsed_s * 1000
         context.succeeded = error is None
         context.status = _STATUS[orderly][error is None]
         context.error = error
-        return context
+        call_hooks(afters, context)
 
     async def consume_in_task(messages: list[ReceivedMessage]) -> None:
         context, began = begin(messages)
@@ -120,7 +120,7 @@ def hooked(
             error = problem
             raise
         finally:
-            call_hooks(afters, ended(context, began, error))
+            end(context, time.monotonic() - began, error)
 
     def consume_in_thread(messages: list[ReceivedMessage]) -> None:
         context, began = begin(messages)
@@ -132,7 +132,7 @@ def hooked(
             error = problem
             raise
         finally:
-            loop.call_soon_threadsafe(call_hooks, afters, ended(context, began, error))
+            loop.call_soon_threadsafe(end, context, time.monotonic() - began, error)
 
     return consume_in_task if coroutine else consume_in_thread
 
