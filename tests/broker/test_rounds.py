@@ -7,6 +7,7 @@ from typing import Any
 
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import Reply
+from firearrow.broker.stats import BrokerStats
 from firearrow.store.errors import NotWritableError
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command, FrameDecoder, encode_response
@@ -49,10 +50,14 @@ class Story:
         self.store = Store()
         self.sends = SimpleNamespace(replies=[], early_replies=[])
         self.arrived: list[int] = []
+        self.stats = BrokerStats("C", 0)
+        self.now = 0
         self.rounds = Rounds(
             self.store,  # type: ignore[arg-type]  # a stand-in
             self.sends,  # type: ignore[arg-type]  # a stand-in
             lambda queue, first, end: self.arrived.append(end),
+            self.stats,
+            lambda: self.now,
             sync_flush=sync_flush,
             flush_timeout_ms=5_000,
         )
@@ -169,3 +174,33 @@ def test_a_round_without_sends_writes_nothing() -> None:
     story = Story(sync_flush=True)
     story.rounds.end_round(1_000)
     assert story.rounds.flushing_since_ms is None
+
+
+def test_put_times_are_from_the_write_to_the_answer() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    story.send(peer, 1)
+    story.send(peer, 2)
+    story.rounds.end_round(1_000)
+    assert sum(story.stats.put_time_counts) == 0
+    story.now = 1_030
+    story.rounds.flushed(2)
+    assert (story.stats.put_time_counts[2], story.stats.put_time_max_ms) == (2, 30)  # 10 to 50 ms
+
+    story = Story(sync_flush=False)
+    story.send(peer, 1)
+    story.send(peer, 2, wait=False)
+    story.now = 1_005
+    story.rounds.end_round(1_000)
+    assert (story.stats.put_time_counts[1], story.stats.put_time_max_ms) == (2, 5)
+
+
+def test_what_the_disk_refused_is_counted() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    story.send(peer, 1)
+    story.rounds.end_round(1_000)
+    story.rounds.flush_failed("the disk is gone")
+    story.store.broken = "the disk is gone"
+    story.send(peer, 2)
+    story.send(peer, 3)
+    story.rounds.end_round(1_001)
+    assert (story.stats.put_failed, sum(story.stats.put_time_counts)) == (3, 0)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firearrow.broker.send import Reply, Sends
+from firearrow.broker.stats import BrokerStats
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.store import MessageStore
@@ -46,6 +47,8 @@ class Rounds:
         store: MessageStore,
         sends: Sends,
         arrived: Callable[[ConsumeQueue, int, int], None],
+        stats: BrokerStats,
+        now_ms: Callable[[], int],
         *,
         sync_flush: bool,
         flush_timeout_ms: int,
@@ -53,6 +56,8 @@ class Rounds:
         self._store = store
         self._sends = sends
         self._arrived = arrived
+        self._stats = stats
+        self._now_ms = now_ms
         self._sync_flush = sync_flush
         self._flush_timeout_ms = flush_timeout_ms
         self._waiting: deque[WaitingGroup] = deque()
@@ -70,7 +75,7 @@ class Rounds:
         try:
             group = self._store.write_out()
         except StoreError as error:
-            _fail(replies + early, str(error))
+            self._fail(replies + early, str(error))
             return
         if group is None:
             self._answer_for_earlier(replies, early)
@@ -80,6 +85,7 @@ class Rounds:
         else:
             self._confirm(group.end_offset)
             answer(replies)
+            self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early))
         if early:
             answer(early)
 
@@ -88,13 +94,16 @@ class Rounds:
         waiting = self._waiting
         if waiting and waiting[0].end_offset <= offset:
             self._confirm(offset)
+        now_ms = self._now_ms()
         while waiting and waiting[0].end_offset <= offset:
-            answer(waiting.popleft().replies)
+            group = waiting.popleft()
+            answer(group.replies)
+            self._stats.put_took(now_ms - group.written_ms, len(group.replies))
 
     def flush_failed(self, reason: str) -> None:
         """The disk refused: nobody who still waits may hear success, now or later."""
         while self._waiting:
-            _fail(self._waiting.popleft().replies, reason)
+            self._fail(self._waiting.popleft().replies, reason)
 
     def expire(self, now_ms: int) -> None:
         """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""
@@ -117,6 +126,11 @@ class Rounds:
             if queue.waiters is not None:
                 self._arrived(queue, first, end)
 
+    def _fail(self, replies: list[Reply], reason: str) -> None:
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+        self._stats.put_failed += len(replies)
+        answer([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])
+
 
 def answer(replies: Sequence[Reply]) -> None:
     """Writes replies, those of one connection that follow each other joined into one write."""
@@ -138,8 +152,3 @@ def answer(replies: Sequence[Reply]) -> None:
     if last is not None:
         last.state.in_flight -= len(parts)
         last.write(b"".join(parts))
-
-
-def _fail(replies: list[Reply], reason: str) -> None:
-    code = ResponseCode.SERVICE_NOT_AVAILABLE
-    answer([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])

@@ -176,12 +176,13 @@ class Sends:
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
                 return
-        stored_in, more = queue, None
+        stored_in, put, more = queue, target.put, None
         if b"DEL" in sent or b"TRAN_MSG\x01" in sent:  # as placing.may_be_placed, without the call
             arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
             placement = self._parts.placing.place(arrival, now_ms)
             if placement is not None:
                 stored_in = self._store.queue(placement.topic, placement.queue_id)
+                put = self._parts.stats.topic_put(placement.topic)  # its own topic counts it when it is delivered there
                 _, _, raw, code, sys_flag, more = placement
                 if len(raw) > MAX_PROPERTIES:
                     raise _too_long(raw)
@@ -198,8 +199,8 @@ class Sends:
             store_ms=now_ms,
             reconsume_times=header.reconsume_times,
         )
-        target.put.nums += 1
-        target.put.size += len(body)
+        put.nums += 1
+        put.size += len(body)
         if claim is not None:
             self.dedup.stored(claim, First(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
         if request.flag & 2:

@@ -264,6 +264,8 @@ class Broker:
             store,
             sends,
             self._arrived,
+            parts.stats,
+            self._now_ms,
             sync_flush=self.store_settings.sync_flush,
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
