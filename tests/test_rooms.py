@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "broker": {"wire", "store", "net", "settings"},
     "ha": {"wire", "store", "net", "broker", "settings"},
     "client": {"wire", "net", "settings"},
+    "aio": {"client"},
     "admin": {"wire", "net", "client", "settings"},
     "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "settings"},
     "console": {"wire", "net", "client", "admin", "settings"},

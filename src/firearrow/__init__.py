@@ -1,3 +1,95 @@
-"""A message broker and name server compatible with Apache RocketMQ, its Python client and its Spark tables."""
+"""A message broker and name server compatible with Apache RocketMQ, its Python client and its Spark tables.
+
+    import firearrow as fa
+
+    with fa.Producer("127.0.0.1:9876", group="orders") as producer:
+        producer.send(fa.Message("Orders", b"hello", tags="new"))
+
+The clients here wait for their results; those in `firearrow.aio` are the same for asyncio. A name is loaded at its first use: to
+import the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from firearrow.client.allocation import AllocationStrategy as AllocationStrategy
+    from firearrow.client.allocation import Averagely as Averagely
+    from firearrow.client.allocation import AveragelyByCircle as AveragelyByCircle
+    from firearrow.client.allocation import Configured as Configured
+    from firearrow.client.allocation import ConsistentHash as ConsistentHash
+    from firearrow.client.allocation import MachineRoom as MachineRoom
+    from firearrow.client.allocation import MachineRoomNearby as MachineRoomNearby
+    from firearrow.client.batching import PartialBatchError as PartialBatchError
+    from firearrow.client.errors import BrokerError as BrokerError
+    from firearrow.client.errors import ClientError as ClientError
+    from firearrow.client.errors import ClosedError as ClosedError
+    from firearrow.client.errors import ConnectionLost as ConnectionLost
+    from firearrow.client.errors import DecompressionError as DecompressionError
+    from firearrow.client.errors import FirearrowError as FirearrowError
+    from firearrow.client.errors import InvalidMessageError as InvalidMessageError
+    from firearrow.client.errors import NoRouteError as NoRouteError
+    from firearrow.client.errors import RequestTimeout as RequestTimeout
+    from firearrow.client.hooks import ConsumeContext as ConsumeContext
+    from firearrow.client.hooks import ConsumeHook as ConsumeHook
+    from firearrow.client.hooks import EndTransactionContext as EndTransactionContext
+    from firearrow.client.hooks import EndTransactionHook as EndTransactionHook
+    from firearrow.client.hooks import MessageKind as MessageKind
+    from firearrow.client.hooks import SendContext as SendContext
+    from firearrow.client.hooks import SendHook as SendHook
+    from firearrow.client.listening import RetryLater as RetryLater
+    from firearrow.client.message import Message as Message
+    from firearrow.client.message import MessageQueue as MessageQueue
+    from firearrow.client.message import ReceivedMessage as ReceivedMessage
+    from firearrow.client.message import SendResult as SendResult
+    from firearrow.client.message import SendStatus as SendStatus
+    from firearrow.client.options import Credentials as Credentials
+    from firearrow.client.subscription import Sql as Sql
+    from firearrow.client.sync import Producer as Producer
+    from firearrow.client.sync import PullConsumer as PullConsumer
+    from firearrow.client.sync import PushConsumer as PushConsumer
+    from firearrow.client.sync import TransactionProducer as TransactionProducer
+    from firearrow.client.transaction import LocalTransactionState as LocalTransactionState
+    from firearrow.client.transaction import TransactionSendResult as TransactionSendResult
+
+_WHERE = {
+    "allocation": (
+        "AllocationStrategy", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash", "MachineRoom",
+        "MachineRoomNearby",
+    ),
+    "batching": ("PartialBatchError",),
+    "errors": (
+        "BrokerError", "ClientError", "ClosedError", "ConnectionLost", "DecompressionError", "FirearrowError",
+        "InvalidMessageError", "NoRouteError", "RequestTimeout",
+    ),
+    "hooks": (
+        "ConsumeContext", "ConsumeHook", "EndTransactionContext", "EndTransactionHook", "MessageKind", "SendContext", "SendHook",
+    ),
+    "listening": ("RetryLater",),
+    "message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
+    "options": ("Credentials",),
+    "subscription": ("Sql",),
+    "sync": ("Producer", "PullConsumer", "PushConsumer", "TransactionProducer"),
+    "transaction": ("LocalTransactionState", "TransactionSendResult"),
+}  # fmt: skip
+_MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _WHERE.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'firearrow' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULE_OF])

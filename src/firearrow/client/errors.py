@@ -27,14 +27,13 @@ class ClientError(FirearrowError):
 
 
 class NoRouteError(ClientError):
-    """No broker is known for a topic."""
+    """No broker is known for a topic. `asked` is False if no name server could be asked."""
 
-    def __init__(self, topic: str, why: str = "") -> None:
+    def __init__(self, topic: str, why: str = "", *, asked: bool = True) -> None:
         self.topic = topic
-        reason = f": {why}" if why else ""
-        super().__init__(
-            f"no route to the topic {topic!r}{reason}; create the topic, or let brokers create topics (autoCreateTopicEnable)"
-        )
+        self.asked = asked
+        help_ = "create the topic, or let brokers create topics (autoCreateTopicEnable)" if asked else "are the addresses right?"
+        super().__init__(f"no route to the topic {topic!r}{': ' if why else ''}{why}; {help_}")
 
 
 class RequestTimeout(ClientError, TimeoutError):  # noqa: N818 (the name that users know from elsewhere)

@@ -243,6 +243,11 @@ class ClientInstance:
         if self._producers or self._consumers:
             await asyncio.gather(*(self._heartbeat(address) for address in self._heartbeat_addresses()))
 
+    async def ensure_known_to_brokers(self) -> None:
+        """Returns when every broker in the routes has heard of this client on a connection that is open."""
+        missing = [a for a in self._heartbeat_addresses() if a not in self.connections.open or a not in self._versions]
+        await asyncio.gather(*(self._heartbeat(address) for address in missing))
+
     def broker_version(self, address: str) -> int:
         """What the broker at this address said in its last answer to a heartbeat; 0 if it has not answered any."""
         return self._versions.get(address, 0)

@@ -18,20 +18,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from firearrow.client.errors import BrokerError, ClientError, ClosedError, ConnectionLost, RequestTimeout
 from firearrow.client.faults import FaultTable
 from firearrow.client.hooks import SendContext, SendHook, call_hooks
 from firearrow.client.message import MessageQueue, SendResult, SendStatus
-from firearrow.client.targets import RequestForm, Target, TopicTargets
+from firearrow.client.targets import SINGLE, RequestForm, Target, TopicTargets
 from firearrow.net.errors import ConnectionLostError
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command
 
 if TYPE_CHECKING:
     from firearrow.client.connections import Connections
+    from firearrow.client.destinations import Destinations
     from firearrow.net.channel import Channel
 
 log = logging.getLogger("firearrow.client")
@@ -41,7 +41,8 @@ RETRIED: Final = frozenset((
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 ))  # fmt: skip
 _ROUTE_IS_WRONG: Final = frozenset((
-    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NOT_LEADER_FOR_QUEUE,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.NOT_LEADER_FOR_QUEUE,
 ))  # fmt: skip
 _STATUS: Final = {
     ResponseCode.SUCCESS: SendStatus.OK,
@@ -101,7 +102,7 @@ class Send:
         self.context: SendContext | None = None
 
     def form(self) -> RequestForm:
-        return self.target.single if not self.is_batch else self.target.form(self.code, batch=True)
+        return self.target.single if self.code == SINGLE else self.target.form(self.code, batch=self.is_batch)
 
     def answered(self, answer: Command) -> None:
         self.sending.answered(self, answer)
@@ -114,7 +115,7 @@ class Send:
 
 
 class Sending:
-    """The sends of one producer. `route_suspect` is called with a topic whose route led nowhere."""
+    """The sends of one producer."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Sending:
         attempt_timeout_ms: int | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
-        route_suspect: Callable[[str], None],
+        destinations: Destinations,
     ) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -140,7 +141,8 @@ class Sending:
         self._attempt_s = attempt_timeout_ms / 1000 if attempt_timeout_ms else None
         self._max_in_flight = max_in_flight
         self._max_bytes = max_in_flight_bytes
-        self._route_suspect = route_suspect
+        self._route_suspect = destinations.suspect
+        self.topics = destinations.known
         self._waiting: deque[Send] = deque()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
@@ -213,11 +215,8 @@ class Sending:
                     ext.get("recallHandle"),
                     ext.get("TRACE_ON") != "false",
                 )
-            except (KeyError, TypeError, ValueError) as error:
-                problem = ClientError(
-                    f"{target.address} says that a message was stored, but not where: {error!r} in {answer.ext}"
-                )
-                self._finish(send, None, problem)
+            except (KeyError, TypeError, ValueError):
+                self._finish(send, None, ClientError(f"{target.address} stored a message and does not say where: {answer!r}"))
                 return
             if code != 0 and self._retry_unless_ok and self._may_retry(send):
                 self._retry(send)
@@ -243,16 +242,12 @@ class Sending:
         if self._loop.time() < send.end and self._may_retry(send):
             self._retry(send)
             return
-        what = "the batch" if send.is_batch else "the message"
-        where = f"{send.target.address} ({send.target.queue})"
-        self._finish(
-            send,
-            None,
-            RequestTimeout(
-                f"no answer from {where} in time, after {send.attempts} attempt{'s' * (send.attempts != 1)}; {what} {send.msg_id[:64]} "
-                "may have been stored: send it again if twice is better than never, or give it more time (timeout_ms)"
-            ),
+        what = f"the {'batch' if send.is_batch else 'message'} {send.msg_id[:64]}"
+        error = RequestTimeout(
+            f"no answer from {send.target.address} ({send.target.queue}) in time; {what} may have been stored: "
+            "send it again if twice is better than never, or give it more time (timeout_ms)"
         )
+        self._finish(send, None, error)
 
     def lost(self, send: Send, error: ConnectionLost) -> None:
         self._failed_at(send, reachable=False)
@@ -315,7 +310,9 @@ class Sending:
 
     def _retry(self, send: Send) -> None:
         last = send.target.broker_name
-        if not self._idempotent:
+        if self._idempotent or not send.may_move:
+            send.target = send.targets.by_queue.get(send.target.queue, send.target)  # it may have another address by now
+        else:
             send.target = self.choose(send.targets, last)
         if send.target.broker_name != last:
             self._attempt(send)

@@ -19,8 +19,10 @@ from firearrow.client.errors import ClientError, InvalidMessageError
 from firearrow.client.message import MessageQueue
 from firearrow.client.queue_choice import RoundRobin
 from firearrow.client.routes import DEFAULT_TOPIC_QUEUES, MASTER, TopicRoute
-from firearrow.wire.codes import VERSION
+from firearrow.wire.codes import VERSION, RequestCode
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+
+SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
 
 _join_words = struct.Struct(">ii").pack
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
@@ -34,9 +36,8 @@ class RequestForm:
     def __init__(
         self, code: int, group: str, queue: MessageQueue, language: str, signer: Signer | None, *, oneway: bool, batch: bool
     ) -> None:
-        before = {
-            "a": group, "b": queue.topic, "c": AUTO_CREATE_TOPIC_KEY_TOPIC, "d": str(DEFAULT_TOPIC_QUEUES), "e": str(queue.queue_id),
-        }  # fmt: skip
+        before = {"a": group, "b": queue.topic, "c": AUTO_CREATE_TOPIC_KEY_TOPIC, "d": str(DEFAULT_TOPIC_QUEUES)}
+        before["e"] = str(queue.queue_id)
         after = {"j": "0", "k": "false", "m": "true" if batch else "false", "n": queue.broker_name}
         self._header = b"".join((
             b'{"code":%d,"extFields":' % code, _escaped(orjson.dumps(before)[:-1]), b',"f":"%d","g":"%d","h":"%d","i":%b,',
@@ -60,37 +61,37 @@ class RequestForm:
         return _join_words(4 + length + len(body), length) + header + body
 
 
+class Sender:
+    """Who sends: what all requests of a producer have in common."""
+
+    __slots__ = ("group", "language", "signer")
+
+    def __init__(self, group: str, language: str, signer: Signer | None) -> None:
+        self.group = group
+        self.language = language
+        self.signer = signer
+
+
 class Target:
     """One queue that can be sent to. `queue` is as users see it, without the namespace."""
 
-    __slots__ = ("_forms", "_full_queue", "_group", "_language", "_signer", "address", "broker_name", "queue", "single")
+    __slots__ = ("_forms", "_full_queue", "_sender", "address", "broker_name", "queue", "single")
 
-    def __init__(
-        self,
-        queue: MessageQueue,
-        full_queue: MessageQueue,
-        address: str,
-        group: str,
-        language: str,
-        signer: Signer | None,
-        code: int,
-    ) -> None:
+    def __init__(self, sender: Sender, queue: MessageQueue, full_queue: MessageQueue, address: str) -> None:
         self.queue = queue
         self.broker_name = queue.broker_name
         self.address = address
         self._full_queue = full_queue
-        self._group = group
-        self._language = language
-        self._signer = signer
+        self._sender = sender
         self._forms: dict[tuple[int, bool, bool], RequestForm] = {}
-        self.single = self.form(code)
+        self.single = self.form(SINGLE)
 
     def form(self, code: int, *, oneway: bool = False, batch: bool = False) -> RequestForm:
         found = self._forms.get((code, oneway, batch))
         if found is None:
-            found = self._forms[code, oneway, batch] = RequestForm(
-                code, self._group, self._full_queue, self._language, self._signer, oneway=oneway, batch=batch
-            )
+            who = self._sender
+            found = RequestForm(code, who.group, self._full_queue, who.language, who.signer, oneway=oneway, batch=batch)
+            self._forms[code, oneway, batch] = found
         return found
 
     def __repr__(self) -> str:
@@ -98,35 +99,34 @@ class Target:
 
 
 class TopicTargets:
-    """All targets of a topic, sorted, and whose turn it is."""
+    """All targets of a topic, sorted, and whose turn it is. The object stays the same when the route changes."""
 
-    __slots__ = ("by_queue", "queues", "route", "targets", "turns")
+    __slots__ = ("_sender", "by_queue", "is_template", "queues", "route", "targets", "topic", "turns")
 
-    def __init__(
-        self,
-        topic: str,
-        route: TopicRoute,
-        group: str,
-        language: str,
-        signer: Signer | None,
-        code: int,
-        turns: RoundRobin | None = None,
-    ) -> None:
-        self.route = route
-        self.turns = turns or RoundRobin()
-        self.targets: list[Target] = []
+    def __init__(self, sender: Sender, topic: str, route: TopicRoute, *, is_template: bool = False) -> None:
+        self.topic = topic  # as users see it
+        self.turns = RoundRobin()
+        self._sender = sender
+        self.update(route, is_template=is_template)
+
+    def update(self, route: TopicRoute, *, is_template: bool = False) -> None:
+        """Takes a new route. ClientError if nothing can be sent by it; then everything stays as it was."""
+        targets = []
         for full_queue in route.write_queues():
             address = route.brokers.get(full_queue.broker_name, {}).get(MASTER)
             if address is not None:
-                queue = MessageQueue(topic, full_queue.broker_name, full_queue.queue_id)
-                self.targets.append(Target(queue, full_queue, address, group, language, signer, code))
-        if not self.targets:
+                queue = MessageQueue(self.topic, full_queue.broker_name, full_queue.queue_id)
+                targets.append(Target(self._sender, queue, full_queue, address))
+        if not targets:
             raise ClientError(
-                f"no queue of the topic {topic!r} can be written: of {sorted(route.brokers)} none has a master with write permission; "
-                "is it stopped, or was its permission taken away?"
+                f"no queue of the topic {self.topic!r} can be written: none of its brokers {sorted(route.brokers)} has a master "
+                "with write permission; is it stopped, or was its permission taken away?"
             )
-        self.queues = [target.queue for target in self.targets]
-        self.by_queue = {target.queue: target for target in self.targets}
+        self.route = route
+        self.is_template = is_template  # the topic does not exist: the first message creates it
+        self.targets = targets
+        self.queues = [target.queue for target in targets]
+        self.by_queue = {target.queue: target for target in targets}
 
     def of_queue(self, queue: MessageQueue) -> Target:
         target = self.by_queue.get(queue)

@@ -1,0 +1,17 @@
+"""The clients for asyncio. Messages, results, errors and hooks are those of `firearrow`.
+
+import firearrow as fa
+import firearrow.aio as aio
+
+async with aio.Producer("127.0.0.1:9876") as producer:
+    await producer.send(fa.Message("Orders", b"hello"))
+"""
+
+from __future__ import annotations
+
+from firearrow.client.producer import Producer
+from firearrow.client.pull_consumer import PullConsumer
+from firearrow.client.push_consumer import PushConsumer
+from firearrow.client.transaction import TransactionProducer
+
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
