@@ -184,11 +184,11 @@ def test_what_is_delayed_comes_later_and_in_order() -> None:
         listener = serve(echo)
         asker = await dial(listener.address)
         loop = asyncio.get_running_loop()
-        listener.delay_s = 0.05
+        listener.delay_s[True] = 0.05
         start = loop.time()
         first = asyncio.ensure_future(asker.ask(b"1"))
         await asyncio.sleep(0)
-        listener.delay_s = 0.0
+        listener.delay_s[True] = 0.0
         second = asyncio.ensure_future(asker.ask(b"2"))
         assert (await second).body == b"2"
         assert loop.time() - start >= 0.045

@@ -9,8 +9,8 @@ The two ends may live in different event loops, in different threads.
 Addresses made here are of 127.255.0.0/16. They are never dialled for real: when nobody listens any more, the connection is
 refused, and a process that knows nothing of this one is refused by its own system. Any other address can be listened on, too.
 
-For tests of what networks do, a listener has `delay_s` (everything comes later, in order), `tap` (sees and may change what is
-written) and `refusing`.
+For tests of what networks do, a listener has `delay_s` (what is written comes later, in order; one for each direction), `tap`
+(sees and may change what is written) and `refusing`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class MemoryListener:
         self.connections: set[Connection] = set()
         self.transports: set[MemoryTransport] = set()  # both ends of every connection
         self.tap: Tap | None = None  # called in place of `pass_on`, which it calls if it wants the bytes to arrive
-        self.delay_s = 0.0  # between write and arrival, for what is written from now on
+        self.delay_s = {True: 0.0, False: 0.0}  # between write and arrival, to the server and from it
         self.refusing = False
         self._service = service
         self._loop = asyncio.get_running_loop()
@@ -229,7 +229,7 @@ class MemoryTransport(asyncio.Transport):
         peer = self._peer
         if peer is None or self._lost or not data:
             return
-        delay_s = self.listener.delay_s
+        delay_s = self.listener.delay_s[self.to_server]
         self._written += len(data)
         peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, bytes(data)))
         peer._ask_for_turn()
@@ -254,7 +254,7 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or self._peer is None:
             return
         self._closing = True
-        delay_s = self.listener.delay_s
+        delay_s = self.listener.delay_s[self.to_server]
         self._peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, None))
         self._peer._ask_for_turn()
         self._loop.call_soon(self._end, None)

@@ -1,7 +1,7 @@
 """A disk in memory, for brokers that live as long as a test.
 
 Files are pages of 4 KiB; what was never written takes no room, so that the wheel of the timers (37 MB) costs what is in it. The
-disk outlives the broker on it: a broker that was killed finds what it wrote, and after `power_cut` what it had synced. Names are
+disk outlives the broker on it: a broker that was killed finds what it wrote, and after a power cut what it had synced. Names are
 durable at once.
 """
 
@@ -29,15 +29,14 @@ class MemoryDisk:
         self._locked: set[str] = set()
         self._boots = 1
 
-    def power_cut(self) -> None:
-        """What was not synced is lost, and whoever held a lock is gone."""
-        for content in self._files.values():
-            content.forget_unsynced()
-        self._boots += 1
-        self.process_ended()
-
-    def process_ended(self) -> None:
-        self._locked.clear()
+    def left_behind(self, *, power_cut: bool) -> MemoryDisk:
+        """The disk as the next process finds it, after the one that uses this was killed, or with it everything went dark."""
+        disk = MemoryDisk(self.now_ms)
+        disk.used_percent = self.used_percent
+        disk._boots = self._boots + power_cut
+        disk._directories = {path: set(names) for path, names in self._directories.items()}
+        disk._files = {path: content.copy(synced=power_cut) for path, content in self._files.items()}
+        return disk
 
     # Files
 
@@ -223,14 +222,19 @@ class _Content:
         self._synced_pages.clear()
         self._synced_size = self.size
 
-    def forget_unsynced(self) -> None:
-        for number, page in self._synced_pages.items():
-            if page is None:
-                self._pages.pop(number, None)
-            else:
-                self._pages[number] = bytearray(page)
-        self.size = self._synced_size
-        self._synced_pages.clear()
+    def copy(self, *, synced: bool) -> _Content:
+        """All of it, or what is synced."""
+        content = _Content(self.mtime_ms)
+        content._synced_size = self._synced_size
+        pages: dict[int, bytes | bytearray | None] = dict(self._pages)
+        if synced:
+            pages.update(self._synced_pages)
+            content.size = self._synced_size
+        else:
+            content._synced_pages = dict(self._synced_pages)
+            content.size = self.size
+        content._pages = {number: bytearray(page) for number, page in pages.items() if page is not None}
+        return content
 
     def _page(self, number: int) -> bytearray:
         """For writing."""

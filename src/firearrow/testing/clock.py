@@ -1,0 +1,76 @@
+"""A clock that stands still until a test moves it.
+
+The brokers of a cluster read it for everything that they time: delays, timers, retries, transaction checks, expiry. Clients go by
+the real clock (their requests take real time), but a client that is connected counts as having sent its heartbeats while the
+clock was moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+Mover = Callable[[int], Coroutine[Any, Any, None]]
+
+
+class VirtualClock:
+    """Begins at `start`, or at the present moment."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._now_ms = time.time_ns() // 1_000_000 if start is None else int(start.timestamp() * 1000)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mover: Mover | None = None
+
+    def __repr__(self) -> str:
+        return f"<VirtualClock {self.now().isoformat(timespec='milliseconds')}>"
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._now_ms
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._now_ms / 1000, UTC)
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> None:
+        """Moves the clock on. It stops at each moment at which something is due, until that is delivered and consumed.
+
+        From a coroutine on the cluster's own loop: `await cluster.advance(...)`.
+        """
+        duration_ms = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
+        if self._mover is None or self._loop is None:
+            self._now_ms += duration_ms
+            return
+        if _running_loop() is self._loop:
+            raise RuntimeError("clock.advance() would stop the loop that the brokers run on; use `await cluster.advance(...)`")
+        asyncio.run_coroutine_threadsafe(self._mover(duration_ms), self._loop).result()
+
+    # For the cluster.
+
+    def bind(self, loop: asyncio.AbstractEventLoop, mover: Mover) -> None:
+        if self._mover is not None:
+            raise RuntimeError("this VirtualClock is in use by another cluster; give each cluster its own")
+        self._loop, self._mover = loop, mover
+
+    def unbind(self) -> None:
+        self._loop = self._mover = None
+
+    def move_to(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+
+
+def milliseconds(*, days: float, hours: float, minutes: float, seconds: float, ms: float) -> int:
+    duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=ms)
+    duration_ms = duration // timedelta(milliseconds=1)
+    if duration_ms < 0:
+        raise ValueError(f"the clock cannot be moved by {duration}: only forward")
+    return duration_ms
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

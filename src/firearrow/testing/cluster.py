@@ -1,0 +1,360 @@
+"""A cluster inside this process: name servers and brokers, real ones, without sockets, threads or files.
+
+`AsyncCluster` is for coroutines; `Cluster` (sync.py) is the same for everybody else.
+
+    async with AsyncCluster() as cluster:
+        async with cluster.producer() as producer:
+            await producer.send(Message("CloseOrder", b"42"), delay_level=18)
+        await cluster.advance(hours=2)
+        assert [message.body for message in await cluster.messages("CloseOrder")] == [b"42"]
+
+The brokers' clock stands still unless the test moves it (clock.py), or goes on by itself with `clock=None`. What brokers store is
+in memory (disk.py) and gone with the cluster. With `sockets=True` the servers have real ports of the loopback interface, for
+clients in other processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from firearrow.broker.topics import PERM_READ_WRITE
+from firearrow.client.message import ReceivedMessage, received
+from firearrow.client.options import NameServers
+from firearrow.client.producer import Producer
+from firearrow.client.pull_consumer import PullConsumer
+from firearrow.client.push_consumer import PushConsumer
+from firearrow.client.transaction import TransactionProducer
+from firearrow.net import memory
+from firearrow.net.channel import Channel
+from firearrow.net.connection import Connection
+from firearrow.net.memory import MemoryListener
+from firearrow.store.settings import delete_hours
+from firearrow.testing.clock import VirtualClock, milliseconds
+from firearrow.testing.faults import Faults
+from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
+from firearrow.testing.settling import PATIENCE_S, settle
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.names import dlq_topic
+
+_ANSWER_PULLS_S = 5.0  # a client gives up a pull after 30 s, and the clock of its broker may stand still
+_PORT_GAP = 10
+_LOOKS, _LOOK_AGAIN_S = 1_000, 0.001
+_OWN_CLOCK = VirtualClock()  # stands for "one of its own"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Closable(Protocol):
+    def close(self) -> Coroutine[Any, Any, object]: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class ClientOf(Generic[P, C]):
+    """A method that makes a client of the cluster: the client's own constructor, without the name server."""
+
+    def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
+        self._make = make
+
+    def __get__(self, cluster: AsyncCluster, owner: type[AsyncCluster]) -> Callable[P, C]:
+        def make(*args: P.args, **kwargs: P.kwargs) -> C:
+            client = self._make(cluster.name_server, *args, **kwargs)
+            cluster.clients.add(client)
+            return client
+
+        return make
+
+
+class AsyncCluster:
+    """All methods are for the event loop that it was started on; `messages`, `advance` and `settle` work from others, too.
+
+    brokers       how many; they are called broker-a, broker-b, ...
+    name_servers  how many
+    sockets       real ports instead of connections within the process
+    clock         the brokers' clock: a VirtualClock (if not given, one that begins now), or None for the real time
+    properties    settings of the brokers, under Apache's names: {"transactionCheckInterval": "1000"}
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        name_servers: int = 1,
+        sockets: bool = False,
+        clock: VirtualClock | None = _OWN_CLOCK,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if not 1 <= brokers <= 26 or not 1 <= name_servers <= 26:
+            raise ValueError(f"a cluster of {brokers} brokers and {name_servers} name servers: expected 1 to 26 of each")
+        self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
+        self._now_ms = _wall_clock_ms if self._clock is None else self._clock.now_ms
+        host = "127.0.0.1" if sockets else memory.free_host()
+        self._name_servers = [
+            NameServerNode(
+                f"name-server-{_letter(number)}",
+                host,
+                0 if sockets else NAME_SERVER_PORT + number,
+                sockets=sockets,
+                on_listening=self._listening,
+            )
+            for number in range(name_servers)
+        ]
+        self._name_server_addresses: list[str] = []  # known when they listen
+        self.brokers = [
+            BrokerNode(
+                f"broker-{_letter(number)}",
+                host,
+                0 if sockets else BROKER_PORT + number * _PORT_GAP,
+                sockets=sockets,
+                name_servers=self._name_server_addresses,
+                now_ms=self._now_ms,
+                properties=properties or {},
+                on_listening=self._listening,
+            )
+            for number in range(brokers)
+        ]
+        self.faults = Faults(self._connections, sockets=sockets)
+        self._listeners: dict[str, list[MemoryListener]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pulls_timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<cluster at {self.name_server} {self.brokers}>"
+
+    # Clients, bound to this cluster; they are closed with it at the latest.
+
+    producer = ClientOf(Producer)
+    transaction_producer = ClientOf(TransactionProducer)
+    push_consumer = ClientOf(PushConsumer)
+    pull_consumer = ClientOf(PullConsumer)
+
+    # Life.
+
+    async def start(self) -> None:
+        if self._loop is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self.faults.begin(self._loop)
+        if self._clock is not None:
+            self._clock.bind(self._loop, self._advance)
+        try:
+            for server in self._name_servers:
+                await server.start()
+                self._name_server_addresses.append(server.address)
+            for node in self.brokers:
+                await node.start()
+        except BaseException:
+            await self.close()
+            raise
+        if self._clock is not None:
+            self._answer_pulls_later()
+
+    async def close(self) -> None:
+        """Ends everything at once: nothing of it is needed any more."""
+        if self._loop is None:
+            return
+        self._loop = None
+        if self._pulls_timer is not None:
+            self._pulls_timer.cancel()
+        for client in list(self.clients):
+            with contextlib.suppress(OSError):
+                await client.close()
+        for node in self.brokers:
+            await node.kill()
+        for server in self._name_servers:
+            await server.stop()
+        if self._clock is not None:
+            self._clock.unbind()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Servers.
+
+    @property
+    def name_server(self) -> str:
+        """What clients are given: `host:port`, or several of them."""
+        return ";".join(server.address for server in self._name_servers)
+
+    async def stop_name_server(self, number: int = 0) -> None:
+        await self._here(self._name_servers[number].stop)
+
+    async def start_name_server(self, number: int = 0) -> None:
+        await self._here(self._name_servers[number].start)
+
+    async def create_topic(self, topic: str, queues: int = 8) -> None:
+        """On every broker, and known to the name servers on return. Sending to a topic creates it, too; subscribing does not."""
+
+        async def create() -> None:
+            running = [node.broker for node in self.brokers if node.broker is not None]
+            for broker in running:
+                broker.parts.topics.ensure(topic, queues, PERM_READ_WRITE, self._now_ms())
+            for server in self._name_servers:
+                if server.running:
+                    await _until_known(server.address, topic, len(running))
+
+        await self._here(create)
+
+    # Messages.
+
+    async def messages(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of the topic that consumers can see, in the order they were stored."""
+
+        async def read() -> list[ReceivedMessage]:
+            await self._settle_brokers()
+            found = [(record, node.name) for node in self.brokers for record in node.records(topic)]
+            found.sort(key=lambda pair: pair[0].store_timestamp)
+            return [received(record, name) for record, name in found]
+
+        return await self._here(read)
+
+    async def dead_letters(self, group: str) -> list[ReceivedMessage]:
+        """What the group could not consume."""
+        return await self.messages(dlq_topic(group))
+
+    # Time.
+
+    @property
+    def clock(self) -> VirtualClock:
+        if self._clock is None:
+            raise RuntimeError("this cluster goes by the real time; make it without clock=None")
+        return self._clock
+
+    async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> None:
+        """Moves the clock on; see VirtualClock.advance."""
+        duration_ms = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
+        await self._here(lambda: self._advance(duration_ms))
+
+    async def settle(self, patience_s: float = PATIENCE_S) -> bool:
+        """Waits until what is due is delivered, and what is delivered to push consumers is consumed.
+
+        False when somebody is still at work and nothing has changed for `patience_s`.
+        """
+        return await self._here(lambda: self._settle(patience_s))
+
+    # Inside.
+
+    async def _advance(self, duration_ms: int) -> None:
+        clock = self.clock
+        end_ms = clock.now_ms() + duration_ms
+        await self._settle()
+        while clock.now_ms() < end_ms:
+            self._move_to(min(self._next_stop_ms(clock.now_ms(), end_ms), end_ms))
+            await self._settle()
+
+    def _next_stop_ms(self, now_ms: int, end_ms: int) -> int:
+        stops = [end_ms]
+        for node in self.brokers:
+            if node.broker is not None:
+                due_ms = node.broker.next_due_ms(end_ms)
+                if due_ms is not None:
+                    stops.append(max(due_ms, now_ms + 1))
+                stops.append(_next_deletion_ms(node.broker.store_settings.delete_when, now_ms))
+        return min(stops)
+
+    def _move_to(self, now_ms: int) -> None:
+        self.clock.move_to(now_ms)
+        for node in self.brokers:
+            if node.broker is None:
+                continue
+            # Who is connected now has sent its heartbeats and renewed its locks in the time that is skipped.
+            parts = node.broker.parts
+            for group in parts.clients.consumer_groups():
+                for member in group.members.values():
+                    member.last_update_ms = now_ms
+            for producers in parts.clients.producers().values():
+                for member in producers:
+                    member.last_update_ms = now_ms
+            parts.locks.renew_all(now_ms)
+
+    async def _settle(self, patience_s: float = PATIENCE_S) -> bool:
+        return await settle(self.brokers, self._all_listeners, patience_s=patience_s)
+
+    async def _settle_brokers(self) -> None:
+        """What was acknowledged is visible; what is being stored may take a turn."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def _all_listeners(self) -> list[MemoryListener]:
+        return [listener for listeners in self._listeners.values() for listener in listeners]
+
+    def _listening(self, node: BrokerNode | NameServerNode, listeners: list[MemoryListener]) -> None:
+        self._listeners[node.name] = listeners
+        self.faults.attach(node.name, listeners)
+
+    def _connections(self, at: str | None) -> set[Connection]:
+        found: set[Connection] = set()
+        for node in self.brokers:
+            if at in (None, node.name):
+                found |= node.connections()
+        for name, listeners in self._listeners.items():
+            if at in (None, name):
+                found |= {conn for listener in listeners for conn in listener.connections}
+        return found
+
+    def _answer_pulls_later(self) -> None:
+        self._pulls_timer = asyncio.get_running_loop().call_later(_ANSWER_PULLS_S, self._answer_pulls)
+
+    def _answer_pulls(self) -> None:
+        for node in self.brokers:
+            if node.broker is not None:
+                node.broker.answer_held_pulls()
+        self._answer_pulls_later()
+
+    async def _here(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Runs it on the cluster's own loop, wherever it was called."""
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the cluster is not running: use it in a `with` statement, or call start()")
+        if loop is asyncio.get_running_loop():
+            return await call()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), loop))
+
+
+async def _until_known(name_server: str, topic: str, brokers: int) -> None:
+    channel = await Channel.connect(name_server)
+    try:
+        for _ in range(_LOOKS):
+            answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            if answer.code == ResponseCode.SUCCESS and len(fastjson.loads(answer.body)["brokerDatas"]) >= brokers:
+                return
+            await asyncio.sleep(_LOOK_AGAIN_S)
+    finally:
+        await channel.close()
+    raise TimeoutError(f"the name server {name_server} has not heard of the topic {topic!r} on {brokers} brokers")
+
+
+def _letter(number: int) -> str:
+    return chr(ord("a") + number)
+
+
+def _next_deletion_ms(delete_when: str, now_ms: int) -> int:
+    """When expired files are next looked for (`deleteWhen`, hours of the local day)."""
+    hours = delete_hours(delete_when)
+    hour = datetime.fromtimestamp(now_ms / 1000).replace(minute=0, second=0, microsecond=0)
+    for _ in range(49):
+        hour += timedelta(hours=1)
+        if hour.hour in hours:
+            return int(hour.timestamp() * 1000)
+    return 1 << 62
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,200 @@
+"""What networks and slow servers do, on purpose.
+
+    cut          connections end, now
+    half_frame   the next frame gets half way, then its connection ends
+    duplicate    the next frames arrive twice
+    lose         the next frames do not arrive
+    delay        everything takes so long, until `clear`
+    refuse       no new connections, until `clear`
+
+`at` says where: a server's name ("broker-a", "name-server-a"), or None, everywhere. `towards` says which way: "server" (requests)
+or "client" (answers, and what brokers ask of clients). `codes` picks requests by their code; answers carry their result instead.
+
+Faults outlive a restart of the broker. They need the connections without sockets; `cut` works over real ports, too. All may be
+called from any thread, and from coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from firearrow.net.connection import Connection
+from firearrow.net.memory import MemoryListener, MemoryTransport
+from firearrow.wire.command import FrameDecoder
+from firearrow.wire.errors import ProtocolError
+
+Towards = Literal["server", "client"]
+Kind = Literal["half", "twice", "lost"]
+T = TypeVar("T")
+_LENGTH_BYTES = 4
+
+
+class Faults:
+    def __init__(self, connections: Callable[[str | None], set[Connection]], *, sockets: bool) -> None:
+        self._connections = connections
+        self._sockets = sockets
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[str, list[MemoryListener]] = {}
+        self._delays: list[tuple[str | None, bool, float]] = []
+        self._refusals: list[str | None] = []
+        self._once: list[_Once] = []
+
+    def cut(self, at: str | None = None) -> int:
+        """Cuts the connections that there are; returns how many."""
+
+        def cut() -> int:
+            connections = self._connections(at)
+            for conn in connections:
+                conn.abort()
+            return len(connections)
+
+        return self._on_loop(cut)
+
+    def delay(self, ms: float, at: str | None = None, *, towards: Towards | None = None) -> None:
+        """What is sent from now on arrives so much later, in real time. Only the answers: a server that is slow."""
+        ways = [way for way in (True, False) if towards is None or (towards == "server") == way]
+        self._change(lambda: self._delays.extend((at, way, ms / 1000) for way in ways))
+
+    def refuse(self, at: str | None = None) -> None:
+        """New connections are refused."""
+        self._change(lambda: self._refusals.append(at))
+
+    def half_frame(self, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None) -> None:
+        """The next frame gets half way, then its connection is cut."""
+        self._next("half", 1, at, towards, codes)
+
+    def duplicate(
+        self, count: int = 1, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None
+    ) -> None:
+        """The next `count` frames arrive twice."""
+        self._next("twice", count, at, towards, codes)
+
+    def lose(
+        self, count: int = 1, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None
+    ) -> None:
+        """The next `count` frames do not arrive; the connection stays."""
+        self._next("lost", count, at, towards, codes)
+
+    def clear(self) -> None:
+        """No more faults."""
+
+        def clear() -> None:
+            self._delays.clear()
+            self._refusals.clear()
+            self._once.clear()
+
+        self._change(clear)
+
+    # For the cluster.
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def attach(self, name: str, listeners: list[MemoryListener]) -> None:
+        """A server listens, perhaps again."""
+        self._listeners[name] = listeners
+        self._apply()
+
+    # Inside.
+
+    def _next(self, kind: Kind, count: int, at: str | None, towards: Towards, codes: Collection[int] | None) -> None:
+        rule = _Once(kind, count, at, towards == "server", None if codes is None else frozenset(codes))
+        self._change(lambda: self._once.append(rule))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        if self._sockets:
+            raise RuntimeError("this fault needs connections without sockets; make the cluster with sockets=False")
+
+        def changed() -> None:
+            change()
+            self._apply()
+
+        self._on_loop(changed)
+
+    def _apply(self) -> None:
+        for name, listeners in self._listeners.items():
+            for listener in listeners:
+                for way in (True, False):
+                    listener.delay_s[way] = sum(s for at, to, s in self._delays if at in (None, name) and to == way)
+                listener.refusing = any(at in (None, name) for at in self._refusals)
+                listener.tap = self._tap(name) if any(rule.at in (None, name) for rule in self._once) else None
+
+    def _tap(self, name: str) -> Callable[[MemoryTransport, bytes], None]:
+        def tap(transport: MemoryTransport, data: bytes) -> None:
+            for frame in _frames(data):
+                rule = self._rule_for(name, transport.to_server, frame)
+                if rule is None:
+                    transport.pass_on(frame)
+                elif rule.kind == "twice":
+                    transport.pass_on(frame)
+                    transport.pass_on(frame)
+                elif rule.kind == "half":
+                    transport.pass_on(frame[: len(frame) // 2])
+                    # After the half has arrived: a cut at once would take it along.
+                    asyncio.get_running_loop().call_later(0.002, transport.abort)
+                    return
+
+        return tap
+
+    def _rule_for(self, name: str, to_server: bool, frame: bytes) -> _Once | None:
+        for rule in self._once:
+            if rule.at in (None, name) and rule.to_server == to_server and (rule.codes is None or _code(frame) in rule.codes):
+                rule.left -= 1
+                if rule.left <= 0:
+                    self._once.remove(rule)
+                    self._apply()
+                return rule
+        return None
+
+    def _on_loop(self, function: Callable[[], T]) -> T:
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the cluster is not running: start it before its network fails")
+        try:
+            if asyncio.get_running_loop() is loop:
+                return function()
+        except RuntimeError:
+            pass
+        result: list[T] = []
+        done = threading.Event()
+
+        def call() -> None:
+            try:
+                result.append(function())
+            finally:
+                done.set()
+
+        loop.call_soon_threadsafe(call)
+        done.wait()
+        return result[0]
+
+
+@dataclass
+class _Once:
+    kind: Kind
+    left: int
+    at: str | None
+    to_server: bool
+    codes: frozenset[int] | None
+
+
+def _frames(data: bytes) -> list[bytes]:
+    """A write as its frames: nobody writes less than whole ones."""
+    frames = []
+    while data:
+        size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big")
+        frames.append(data[:size])
+        data = data[size:]
+    return frames
+
+
+def _code(frame: bytes) -> int | None:
+    try:
+        (command,) = FrameDecoder().feed(frame)
+    except (ProtocolError, ValueError):
+        return None
+    return command.code

@@ -1,0 +1,186 @@
+"""The servers of a cluster: each can be stopped, killed and started again at the same address, on the same disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from firearrow.broker.server import Broker
+from firearrow.broker.settings import BrokerSettings
+from firearrow.namesrv.server import NameServer
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net import memory
+from firearrow.net.address import format_address
+from firearrow.net.connection import Connection
+from firearrow.net.memory import MemoryListener, MemoryPair
+from firearrow.net.server import Ports, SocketPair, serve
+from firearrow.settings import apply
+from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY
+from firearrow.store.settings import StoreSettings
+from firearrow.testing.disk import MemoryDisk
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Command
+from firearrow.wire.record import Record, decode
+
+ROOT = "/store"
+NAME_SERVER_PORT = 9876
+BROKER_PORT = 10911
+_SEGMENT_BYTES = 64 * 1024 * 1024
+_RUN = 1024
+
+OnListening = Callable[["BrokerNode | NameServerNode", list[MemoryListener]], None]
+
+
+class NameServerNode:
+    def __init__(self, name: str, host: str, port: int, *, sockets: bool, on_listening: OnListening) -> None:
+        self.name = name
+        self._settings = NamesrvSettings(bind_address=host, listen_port=port, kv_config_path="")
+        self._sockets = sockets
+        self._on_listening = on_listening
+        self._server: NameServer | None = None
+
+    @property
+    def address(self) -> str:
+        return format_address(self._settings.bind_address, self._settings.listen_port)
+
+    @property
+    def running(self) -> bool:
+        return self._server is not None
+
+    async def start(self) -> None:
+        if self._server is not None:
+            return
+        server = NameServer(self._settings, listen=serve if self._sockets else memory.serve)
+        await server.start()
+        self._server = server
+        found = memory.listener(self.address)
+        if isinstance(found, MemoryListener):
+            self._on_listening(self, [found])
+
+    async def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+
+class BrokerNode:
+    """One broker of the cluster. `broker` is the real thing, while it runs."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        sockets: bool,
+        name_servers: list[str],
+        now_ms: Callable[[], int],
+        properties: Mapping[str, str],
+        on_listening: OnListening,
+    ) -> None:
+        self.name = name
+        self.broker: Broker | None = None
+        self.asked = 0  # transactions that producers were asked about
+        self.answered = 0
+        self._settings = BrokerSettings(broker_name=name, bind_address=host, listen_port=port)
+        self._store_settings = StoreSettings(
+            store_path_root_dir=ROOT, mapped_file_size_commit_log=_SEGMENT_BYTES, max_hash_slot_num=1000, max_index_num=4000
+        )
+        apply([self._settings, self._store_settings], properties)
+        self._sockets = sockets
+        self._name_servers = name_servers
+        self._now_ms = now_ms
+        self._disk = MemoryDisk(now_ms)
+        self._on_listening = on_listening
+
+    def __repr__(self) -> str:
+        return f"<broker {self.name} at {self.address}{'' if self.broker else ', stopped'}>"
+
+    @property
+    def address(self) -> str:
+        return format_address(self._settings.bind_address, self._settings.listen_port)
+
+    @property
+    def running(self) -> bool:
+        return self.broker is not None
+
+    @property
+    def disk(self) -> MemoryDisk:
+        return self._disk
+
+    async def start(self) -> None:
+        """Starts it, on what it had stored. Does nothing if it runs."""
+        if self.broker is not None:
+            return
+        broker = Broker(
+            self._settings,
+            self._store_settings,
+            namesrv_addrs=self._name_servers,
+            now_ms=self._now_ms,
+            bind=self._bind,
+            disk=self._disk,
+            own_process=False,
+        )
+        await broker.start()
+        self.broker = broker
+        self.asked = self.answered = 0
+        _count_questions(self, broker)
+        if isinstance(broker.ports, MemoryPair):
+            self._on_listening(self, broker.ports.listeners)
+
+    async def stop(self) -> None:
+        """Stops it in order: what it has taken is stored and answered."""
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            await broker.stop()
+
+    async def kill(self, *, power_cut: bool = False) -> None:
+        """Ends it like `kill -9`: connections are cut, nothing is saved. What it had written is there when it is started again;
+        after a power cut, what it had synced."""
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            # The dead broker keeps its disk: what its last callbacks do must not reach the next one's.
+            self._disk = self._disk.left_behind(power_cut=power_cut)
+            await broker.abandon()
+            await asyncio.sleep(0)
+
+    def connections(self) -> set[Connection]:
+        return self.broker.ports.connections if self.broker is not None else set()
+
+    def records(self, topic: str) -> list[Record]:
+        """Everything of the topic that consumers can see, in the order it was stored."""
+        if self.broker is None:
+            return []
+        store = self.broker.parts.store
+        places: list[int] = []
+        for queue in store.queues():
+            if queue.topic != topic:
+                continue
+            offset = queue.min_offset
+            while offset < queue.max_offset and (entries := queue.entries(offset, min(_RUN, queue.max_offset - offset))):
+                places += [place for place, size, _ in ENTRY.iter_unpack(entries) if size != ABSENT_SIZE]
+                offset += len(entries) // ENTRY.size
+        raws = [store.read_record(place) for place in sorted(places)]
+        return [decode(raw) for raw in raws if raw is not None]
+
+    def _bind(self, host: str, port: int) -> Ports:
+        return SocketPair(host, port) if self._sockets else MemoryPair(host, port)
+
+
+def _count_questions(node: BrokerNode, broker: Broker) -> None:
+    """Transactions that producers are asked about, and their answers."""
+    notify, decide = broker.parts.notify, broker.handlers[RequestCode.END_TRANSACTION]
+
+    def counted_notify(conn: Connection, code: int, ext: Mapping[str, Any], body: bytes) -> None:
+        if code == RequestCode.CHECK_TRANSACTION_STATE:
+            node.asked += 1
+        notify(conn, code, ext, body)
+
+    def counted_decide(conn: Connection, request: Command, now_ms: int) -> bytes | None:
+        if str(request.ext.get("fromTransactionCheck")).lower() == "true":
+            node.answered += 1
+        return decide(conn, request, now_ms)
+
+    broker.parts.notify = counted_notify
+    broker.handlers[RequestCode.END_TRANSACTION] = counted_decide

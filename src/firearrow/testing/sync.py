@@ -1,0 +1,149 @@
+"""The cluster for code that waits: AsyncCluster, declared once more.
+
+    with Cluster() as cluster:
+        with cluster.producer() as producer:
+            producer.send(Message("CloseOrder", b"42"), delay_level=18)
+        cluster.clock.advance(hours=2)
+        assert [message.body for message in cluster.messages("CloseOrder")] == [b"42"]
+
+It lives on the loop of the sync clients, in their thread: no thread is added. `async with Cluster() as cluster` gives the
+AsyncCluster instead, on the loop that runs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from firearrow.client.background import background
+from firearrow.client.blocking import SyncClient, blocking, made_like
+from firearrow.client.options import NameServers
+from firearrow.client.sync import Producer, PullConsumer, PushConsumer, TransactionProducer
+from firearrow.testing.clock import VirtualClock
+from firearrow.testing.cluster import AsyncCluster
+from firearrow.testing.disk import MemoryDisk
+from firearrow.testing.faults import Faults
+from firearrow.testing.nodes import BrokerNode
+
+P = ParamSpec("P")
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class ClientOf(Generic[P, C]):
+    """A method that makes a client of the cluster: the client's own constructor, without the name server."""
+
+    def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
+        self._make = make
+
+    def __get__(self, cluster: Cluster, owner: type[Cluster]) -> Callable[P, C]:
+        def make(*args: P.args, **kwargs: P.kwargs) -> C:
+            client = self._make(cluster.name_server, *args, **kwargs)
+            cluster.clients.add(client)
+            return client
+
+        return make
+
+
+class Cluster(SyncClient[AsyncCluster]):
+    """A name server and brokers in this process; see AsyncCluster for the parameters."""
+
+    remade_after_fork = False
+
+    @made_like(AsyncCluster)
+    def __init__(self, make: Callable[[], AsyncCluster]) -> None:
+        super().__init__(make)
+        self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.brokers = [SyncBroker(node) for node in self._async.brokers]
+
+    # Clients, bound to this cluster; they are closed with it at the latest.
+
+    producer = ClientOf(Producer)
+    transaction_producer = ClientOf(TransactionProducer)
+    push_consumer = ClientOf(PushConsumer)
+    pull_consumer = ClientOf(PullConsumer)
+
+    def close(self) -> None:
+        """Ends everything at once, after the clients that are still open."""
+        for client in list(self.clients):
+            client.close()
+        super().close()
+
+    async def __aenter__(self) -> AsyncCluster:
+        await self._async.start()
+        return self._async
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._async.close()
+
+    @property
+    def aio(self) -> AsyncCluster:
+        """The same cluster for coroutines, on any loop."""
+        return self._async
+
+    @property
+    def name_server(self) -> str:
+        """What clients are given: `host:port`, or several of them."""
+        return self._async.name_server
+
+    @property
+    def clock(self) -> VirtualClock:
+        return self._async.clock
+
+    @property
+    def faults(self) -> Faults:
+        return self._async.faults
+
+    messages = blocking(AsyncCluster.messages)
+    dead_letters = blocking(AsyncCluster.dead_letters)
+    create_topic = blocking(AsyncCluster.create_topic)
+    settle = blocking(AsyncCluster.settle)
+    stop_name_server = blocking(AsyncCluster.stop_name_server)
+    start_name_server = blocking(AsyncCluster.start_name_server)
+
+
+class SyncBroker:
+    """One broker of a cluster: see BrokerNode."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+
+    def __repr__(self) -> str:
+        return repr(self._node)
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    @property
+    def address(self) -> str:
+        return self._node.address
+
+    @property
+    def running(self) -> bool:
+        return self._node.running
+
+    @property
+    def disk(self) -> MemoryDisk:
+        return self._node.disk
+
+    def start(self) -> None:
+        """Starts it, on what it had stored. Does nothing if it runs."""
+        background().wait_for(self._node.start)
+
+    def stop(self) -> None:
+        """Stops it in order: what it has taken is stored and answered."""
+        background().wait_for(self._node.stop)
+
+    def kill(self, *, power_cut: bool = False) -> None:
+        """Ends it like `kill -9`; with `power_cut`, what it had not synced is lost."""
+        background().wait_for(lambda: self._node.kill(power_cut=power_cut))
