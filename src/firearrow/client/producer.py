@@ -99,6 +99,7 @@ class Producer:
         self.max_message_size = max_message_size
         self.hooks: list[SendHook] = list(hooks)
         self._compress_over = compress_over
+        self._plain_below = min(compress_over, max_message_size + 1)  # smaller bodies need no second look
         self._compress, self._compressed_flag = compressor(compression)
         self._latency_fault = latency_fault
         self._retry_unless_ok = retry_unless_ok
@@ -107,6 +108,7 @@ class Producer:
         self._max_in_flight = min(max_in_flight, IDEMPOTENT_IN_FLIGHT) if idempotent else max_in_flight
         self._max_in_flight_bytes = max_in_flight_bytes
         self._namespace_properties = {PROPERTY_INSTANCE_ID: self.options.namespace} if self.options.namespace else {}
+        self._adds = idempotent or bool(self.options.namespace)
         self._producer_id = ""
         self._sequence = 0
         self._instance: ClientInstance | None = None
@@ -271,7 +273,8 @@ class Producer:
             fixed = queue is not None or selector is not None or sharding_key is not None
             ids = ",".join(batch.msg_ids)
             wait = f"WAIT\x01{'true' if messages[0].wait_store else 'false'}\x02"
-            send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout_ms)
+            now_ms = _now_ns() // 1_000_000
+            send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout_ms, now_ms)
             send.code, send.is_batch = RequestCode.SEND_BATCH_MESSAGE, True
             send.context = self._context(batch.messages, send)
             self._running().start(send)
@@ -396,15 +399,15 @@ class Producer:
         fixed: bool,
         timeout_ms: int | None,
     ) -> Send:
-        check_body(message, self.max_message_size)
         body, sys_flag = message.body, 0
-        if len(body) >= self._compress_over or body.__class__ is not bytes:
+        if body.__class__ is not bytes or not 0 < len(body) < self._plain_below:
             body, sys_flag = self._body(message)
-        msg_id = self._next_id(_now_ns() // 1_000_000)
-        if self._idempotent or self._namespace_properties:
+        now_ms = _now_ns() // 1_000_000
+        msg_id = self._next_id(now_ms)
+        if self._adds:
             more = self._added(more)
         properties = properties_text(message, msg_id, more)
-        send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout_ms)
+        send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout_ms, now_ms)
         if self._hooks:
             send.context = self._context([message], send, more, fixed)
         return send
@@ -420,6 +423,7 @@ class Producer:
         sys_flag: int,
         fixed: bool,
         timeout_ms: int | None,
+        now_ms: int,
     ) -> Send:
         loop = self._loop
         if self._sending is None or loop is None:
@@ -427,7 +431,7 @@ class Producer:
         end = loop.time() + (timeout_ms or self.send_timeout_ms) / 1000
         return Send(
             self._sending, loop.create_future(), targets, target, SINGLE, body, properties, msg_id, flag, sys_flag,
-            _now_ns() // 1_000_000, end, not fixed, self.retries,
+            now_ms, end, not fixed, self.retries,
         )  # fmt: skip
 
     def _body(self, message: Message) -> tuple[bytes, int]:

@@ -141,6 +141,8 @@ class Sending:
         self._attempt_s = attempt_timeout_ms / 1000 if attempt_timeout_ms else None
         self._max_in_flight = max_in_flight
         self._max_bytes = max_in_flight_bytes
+        self._few = max_in_flight * 3 // 4  # whoever waits for room is woken then, and not for every answer
+        self._few_bytes = max_in_flight_bytes * 3 // 4
         self._route_suspect = destinations.suspect
         self.topics = destinations.known
         self._waiting: deque[Send] = deque()
@@ -154,7 +156,7 @@ class Sending:
         return self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or bool(self._waiting)
 
     async def room(self) -> None:
-        """Returns when another send would not have to wait."""
+        """Returns at once if another send would not have to wait, and otherwise when a quarter of them may."""
         while self.full:
             waiter = self._loop.create_future()
             self._room.append(waiter)
@@ -350,7 +352,7 @@ class Sending:
             call_hooks([hook.after_send for hook in self._hooks], context)
         if self._waiting:
             self._start_waiting()
-        if self._room and not self.full:
+        if self._room and self.in_flight <= self._few and self.in_flight_bytes <= self._few_bytes:
             room, self._room = self._room, []
             for waiter in room:
                 if not waiter.done():
