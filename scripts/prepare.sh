@@ -63,12 +63,27 @@ make_venv() {
   "$python" -m venv "${clear[@]}" "$venv" >&2 || fail "could not make a virtual environment in $venv (see above)"
 }
 
+# PYTHON names the interpreter, if somebody wants a certain one. Otherwise the system's own comes first: distributions build it with
+# profile-guided optimisation, which makes the broker a third faster than with one compiled at home.
 find_python() {
   local name
-  for name in python3 python3.13 python3.12 python3.11; do
-    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$name"; return; fi
+  for name in ${PYTHON:-/usr/bin/python3 python3 python3.13 python3.12 python3.11}; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && can_make_venv "$name"; then
+      echo "$name"
+      return
+    fi
   done
-  fail "Python 3.11 or newer is needed; found: $(python3 --version 2>&1 || true)"
+  fail "Python 3.11 or newer is needed; found: $("${PYTHON:-python3}" --version 2>&1 || true)"
+}
+
+# Where the modules are missing, root can install them from Debian's packages: but only for the interpreter that is Debian's.
+can_make_venv() {
+  "$1" -c 'import ensurepip, venv' 2>/dev/null && return
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    [ "$(readlink -f "$(command -v "$1")")" = "$(readlink -f /usr/bin/python3)" ]
+  else
+    [ "$1" != /usr/bin/python3 ]  # another one may have them; if none has, the last resort says what to install
+  fi
 }
 
 need() {

@@ -39,7 +39,7 @@ from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import SendMessageRequestHeader
 from firearrow.wire.ids import UniqueKeys, host_bytes
-from firearrow.wire.javahash import tags_code_of
+from firearrow.wire.javahash import TAGS_CODES, remember_tags_code, tags_code_of
 from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
 
 PERM_WRITE = 2
@@ -163,7 +163,10 @@ class Sends:
         if unique_key is None:
             unique_key = self._unique_keys.next(now_ms).encode()
             raw += b"UNIQ_KEY\x01%b\x02" % unique_key
-        code = tags_code_of(raw)
+        at = raw.rfind(b"\x02TAGS\x01")
+        code = TAGS_CODES.get(raw[at:])
+        if code is None:
+            code = remember_tags_code(raw, at)
         raw += self._stamp_block
         if len(raw) > MAX_PROPERTIES:
             raise _too_long(raw)

@@ -103,14 +103,14 @@ def encode(properties: Mapping[str, str]) -> bytes:
 def find(raw: bytes, name: bytes) -> bytes | None:
     """The value of one property, None if there is none; what `parse` would give for it, without building the map."""
     wanted = name + NAME_END
-    at = raw.rfind(wanted)
-    while at >= 0:
-        if at == 0 or raw[at - 1] == 2:
-            start = at + len(wanted)
-            stop = raw.find(VALUE_END, start)
-            if stop != start and start < len(raw):
-                return raw[start:stop] if stop > 0 else raw[start:]
-        at = raw.rfind(wanted, 0, at)
+    before, found, rest = raw.rpartition(wanted)
+    while found:
+        if not before or before[-1] == 2:
+            value = rest.partition(VALUE_END)[0]
+            if value:
+                return value
+        # The end of another name, or a value that is empty: an earlier one counts.
+        before, found, rest = before.rpartition(wanted)
     return None
 
 
