@@ -32,32 +32,29 @@ EXPIRED_LEVEL: Final = 3  # of a message that took too long
 log = logging.getLogger("firearrow.client")
 
 
-class Batch:
-    """What one call of the listener is given."""
-
-    __slots__ = ("expired", "held", "messages")
-
-    def __init__(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        self.held = held
-        self.messages = messages
-        self.expired = False  # taken away because it took too long
+Batch = tuple[ProcessQueue, list[ReceivedMessage]]
+"""What one call of the listener is given, and where that is from. A tuple, because there is one for every message."""
 
 
 class Concurrently:
     def __init__(
         self,
-        call: Callable[[list[ReceivedMessage]], object] | Callable[[list[ReceivedMessage]], Awaitable[object]],
+        call: Callable[[Any], object] | Callable[[Any], Awaitable[object]],
         *,
         coroutine: bool,
         concurrency: int,
         batch_size: int,
+        lists: bool = True,
         offsets: OffsetStore,
         send_back: SendBack | None,
         finished: Callable[[ProcessQueue], None],
         count: Count,
         name: str = "consume",
     ) -> None:
-        """`call` gives a batch to the listener. `send_back` None: broadcasting. `finished`: there may be room for more now."""
+        """`call` takes a list, or, without `lists`, the message of a batch of one. `send_back` None: broadcasting.
+
+        `finished`: there may be room for more now.
+        """
         self._call: Any = call
         self._batch_size = batch_size
         self._offsets = offsets
@@ -67,31 +64,35 @@ class Concurrently:
         self._loop = asyncio.get_running_loop()
         self._giving_back: set[asyncio.Task[None]] = set()
         self._stopped = False
+        self._expired: dict[int, Batch] = {}  # by identity: batches that took too long and are still in the listener's hands
+        consume_in_task = self._consume_in_task if lists else self._consume_one_in_task
+        consume_in_thread = self._consume_in_thread if lists else self._consume_one_in_thread
         self._workers: Workers[Batch] = (
-            TaskWorkers(concurrency, self._consume_in_task, self._settle)
+            TaskWorkers(concurrency, consume_in_task, self._settle)
             if coroutine
-            else ThreadWorkers(concurrency, self._consume_in_thread, self._settle, name=name)
+            else ThreadWorkers(concurrency, consume_in_thread, self._settle, name=name)
         )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Messages that were pulled and are in the process queue."""
         size = self._batch_size
         if size == 1:
-            self._workers.put([Batch(held, [message]) for message in messages])
+            self._workers.put([(held, [message]) for message in messages])
         else:
-            self._workers.put([Batch(held, messages[at : at + size]) for at in range(0, len(messages), size)])
+            self._workers.put([(held, messages[at : at + size]) for at in range(0, len(messages), size)])
 
     def expire(self, timeout_ms: int) -> None:
         """Gives back what has been in the listener's hands for longer than that."""
         limit = time.monotonic() - timeout_ms / 1000
         for batch, since in self._workers.running():
-            if since < limit and not batch.expired:
-                batch.expired = True
-                log.warning("%s takes longer than %d ms; it is given back", batch.messages[0], timeout_ms)
+            if since < limit and id(batch) not in self._expired:
+                self._expired[id(batch)] = batch
+                held, messages = batch
+                log.warning("%s takes longer than %d ms; it is given back", messages[0], timeout_ms)
                 if self._send_back is None:
-                    self._done(batch.held, batch.messages)
+                    self._done(held, messages)
                 else:
-                    self._give_back_later(batch.held, batch.messages, EXPIRED_LEVEL)
+                    self._give_back_later(held, messages, EXPIRED_LEVEL)
 
     async def stop(self, timeout_s: float) -> bool:
         """Lets the calls in hand finish, and the giving back. True if all did."""
@@ -107,53 +108,85 @@ class Concurrently:
     # In the workers.
 
     def _consume_in_thread(self, batch: Batch) -> Outcome:
-        if batch.held.dropped:
+        held, messages = batch
+        if held.dropped:
             return None
         try:
-            self._call(batch.messages)
+            self._call(messages)
         except BaseException as error:  # SystemExit in a listener ends neither the thread nor the program
-            return failure(error, batch.messages)
+            return failure(error, messages)
+        return None
+
+    def _consume_one_in_thread(self, batch: Batch) -> Outcome:
+        held, messages = batch
+        if held.dropped:
+            return None
+        try:
+            self._call(messages[0])
+        except BaseException as error:
+            return failure(error, messages)
         return None
 
     async def _consume_in_task(self, batch: Batch) -> Outcome:
-        if batch.held.dropped:
+        held, messages = batch
+        if held.dropped:
             return None
         try:
-            await self._call(batch.messages)
+            await self._call(messages)
         except Exception as error:
-            return failure(error, batch.messages)
+            return failure(error, messages)
+        return None
+
+    async def _consume_one_in_task(self, batch: Batch) -> Outcome:
+        held, messages = batch
+        if held.dropped:
+            return None
+        try:
+            await self._call(messages[0])
+        except Exception as error:
+            return failure(error, messages)
         return None
 
     # On the loop, with what was finished since the last time.
 
     def _settle(self, finished: list[tuple[Batch, Outcome, float]]) -> None:
         consumed: dict[ProcessQueue, list[ReceivedMessage]] = {}
+        spent: dict[ProcessQueue, float] = {}
         for batch, outcome, spent_s in finished:
-            self._count(batch.held.queue.topic, len(batch.messages), outcome is None, spent_s)
-            if batch.expired or batch.held.dropped:
+            held, messages = batch
+            if outcome is not None or (self._expired and self._expired.pop(id(batch), None) is not None):
+                self._not_consumed(batch, outcome, spent_s)
                 continue
-            messages = batch.messages
-            if outcome is not None:
-                messages = messages[: outcome.first]
-                self._failed(batch, outcome)
-            if messages:
-                known = consumed.get(batch.held)
-                if known is None:
-                    consumed[batch.held] = messages  # of this batch alone, and not needed any more
-                else:
-                    known += messages
+            known = consumed.get(held)
+            if known is None:
+                consumed[held] = messages  # of this batch alone, and not needed any more
+                spent[held] = spent_s
+            else:
+                known += messages
+                spent[held] += spent_s
         for held, messages in consumed.items():
+            self._count(held.queue.topic, len(messages), True, spent[held])
             self._done(held, messages)
 
-    def _failed(self, batch: Batch, outcome: Failure) -> None:
-        messages = batch.messages[outcome.first :]
+    def _not_consumed(self, batch: Batch, outcome: Outcome, spent_s: float) -> None:
+        held, messages = batch
+        if outcome is None or self._expired.pop(id(batch), None) is not None:
+            return  # it took too long, and is somebody else's by now
+        self._count(held.queue.topic, len(messages), False, spent_s)
+        if held.dropped:
+            return
+        if outcome.first:
+            self._done(held, messages[: outcome.first])
+        self._failed(held, messages[outcome.first :], outcome)
+
+    def _failed(self, held: ProcessQueue, messages: list[ReceivedMessage], outcome: Failure) -> None:
         if not messages:
             return
         if self._send_back is None:
             log.warning("%d messages are dropped, beginning with %s: broadcasting has no other try", len(messages), messages[0])
-            self._done(batch.held, messages)
+            self._done(held, messages)
         else:
-            self._give_back_later(batch.held, messages, outcome.delay_level)
+            self._give_back_later(held, messages, outcome.delay_level)
 
     def _done(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if held.dropped:

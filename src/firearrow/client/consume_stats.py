@@ -39,7 +39,7 @@ class ConsumeStats:
         else:
             counts.failed += messages
         counts.listener_s += spent_s
-        counts.calls += 1
+        counts.calls += messages
 
     def pulled(self, topic: str, messages: int, spent_s: float) -> None:
         counts = self._of(topic)

@@ -21,13 +21,13 @@ from typing import Final
 
 from firearrow.client.errors import BrokerError, ClientError
 from firearrow.client.instance import ClientInstance
-from firearrow.client.message import MessageQueue, ReceivedMessage, received
+from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.client.pulled import messages_of
 from firearrow.client.routes import MASTER
 from firearrow.client.subscription import Subscription
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers_client import PullMessageResponseHeader
-from firearrow.wire.record import decode_all
 
 PULL_BATCH: Final = 32
 PUSH_SUSPEND_MS: Final = 15_000
@@ -122,10 +122,7 @@ class Puller:
         self._suggested.pop(queue, None)
 
     def _messages(self, body: bytes, queue: MessageQueue, subscription: Subscription) -> list[ReceivedMessage]:
-        namespace = self._namespace
-        messages = [
-            received(record, queue.broker_name, namespace, restore_topic=True) for record in decode_all(body, check_crc=False)
-        ]
+        messages = messages_of(body, queue, self._namespace)
         if subscription.tags is not None:
             return [message for message in messages if message.tags in subscription.tags]
         return messages

@@ -320,8 +320,10 @@ class PushConsumer:
                 count=stats.consumed, now_ms=now_ms, name=group,
             )  # fmt: skip
         else:
+            plain = settings.batch_size == 1 and not self._hooks
             service = Concurrently(
-                call, coroutine=coroutine, concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
+                self._listener if plain else call, coroutine=coroutine, lists=not plain,
+                concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
                 send_back=send_back, finished=self._finished, count=stats.consumed, name=group,
             )  # fmt: skip
         locks = QueueLocks(instance, group) if settings.orderly and not settings.broadcasting else None

@@ -160,6 +160,14 @@ class _Thread(Generic[J]):
         self.since = 0.0
 
 
+class _InHand(Generic[J]):
+    __slots__ = ("job", "since")
+
+    def __init__(self) -> None:
+        self.job: J | None = None
+        self.since = 0.0
+
+
 class TaskWorkers(Generic[J, R]):
     """`call` is awaited by the tasks and must not raise."""
 
@@ -170,7 +178,7 @@ class TaskWorkers(Generic[J, R]):
         self._settle = settle
         self._jobs: deque[J] = deque()
         self._finished: list[tuple[J, R, float]] = []
-        self._tasks: dict[asyncio.Task[None], tuple[J, float] | None] = {}
+        self._tasks: dict[asyncio.Task[None], _InHand[J]] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._waking = False  # one was woken and has not begun
         self._settling = False
@@ -184,7 +192,7 @@ class TaskWorkers(Generic[J, R]):
             self._wake_one()
 
     def running(self) -> list[tuple[J, float]]:
-        return [inhand for inhand in self._tasks.values() if inhand is not None]
+        return [(job, mine.since) for mine in self._tasks.values() if (job := mine.job) is not None]
 
     async def stop(self, timeout_s: float) -> bool:
         self._stopped = True
@@ -208,8 +216,9 @@ class TaskWorkers(Generic[J, R]):
             self._idle.popleft().set_result(None)
         elif len(self._tasks) < self._count:
             self._waking = True
-            task = self._loop.create_task(self._work())
-            self._tasks[task] = None
+            mine: _InHand[J] = _InHand()
+            task = self._loop.create_task(self._work(mine))
+            self._tasks[task] = mine
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -217,11 +226,10 @@ class TaskWorkers(Generic[J, R]):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a consuming task ended", exc_info=error)
 
-    async def _work(self) -> None:
-        jobs, call, me = self._jobs, self._call, asyncio.current_task()
-        assert me is not None
+    async def _work(self, mine: _InHand[J]) -> None:
+        jobs, call, monotonic = self._jobs, self._call, time.monotonic
         self._waking = False
-        began = time.monotonic()
+        began = now = monotonic()
         while not self._stopped:
             try:
                 job = jobs.popleft()
@@ -230,22 +238,22 @@ class TaskWorkers(Generic[J, R]):
                 self._idle.append(idle)
                 await idle
                 self._waking = False
-                began = time.monotonic()
+                began = now = monotonic()
                 continue
             if jobs and not self._waking:
                 self._wake_one()  # it begins if this call waits for something
-            since = time.monotonic()
-            self._tasks[me] = (job, since)
+            mine.since = since = now
+            mine.job = job
             result = await call(job)
-            now = time.monotonic()
-            self._tasks[me] = None
+            mine.job = None
+            now = monotonic()
             self._finished.append((job, result, now - since))
             if not self._settling:
                 self._settling = True
                 self._loop.call_soon(self._hand_back)
             if now - began > SLICE_S:
                 await asyncio.sleep(0)
-                began = now
+                began = now = monotonic()
 
     def _hand_back(self) -> None:
         self._settling = False
