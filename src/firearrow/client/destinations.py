@@ -85,6 +85,11 @@ class Destinations:
             self._suspected[topic] = now + _SUSPECT_PAUSE_S
             self._run(self._refresh(topic))
 
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Returns when no message waits for a route."""
+        if self._asking:
+            await asyncio.wait(list(self._tasks), timeout=timeout_s)
+
     def close(self) -> None:
         self.known.clear()
         for task in list(self._tasks):

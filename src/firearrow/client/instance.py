@@ -264,9 +264,8 @@ class ClientInstance:
         try:
             answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
         except ClientError as error:
-            raise NoRouteError(
-                topic, f"no name server could be asked ({'; '.join(self.options.name_servers)}): {error}"
-            ) from None
+            servers = "; ".join(self.options.name_servers)
+            raise NoRouteError(topic, f"no name server of {servers} answers: {error}", asked=False) from None
         server = self.options.name_servers[self._name_server]
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRouteError(topic, f"the name server {server} does not know it")

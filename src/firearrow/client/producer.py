@@ -154,6 +154,7 @@ class Producer:
         sending, instance = self._sending, self._instance
         if sending is None or instance is None:
             return
+        await self._destinations().settled(self.send_timeout_ms / 1000)
         await sending.idle(self.send_timeout_ms / 1000)
         self._sending = None
         sending.cancel_all("the producer was closed before the message could be sent")
@@ -224,6 +225,7 @@ class Producer:
 
     async def room(self) -> None:
         """Returns when fewer than `max_in_flight` messages are under way."""
+        await self._destinations().settled()
         await self._running().room()
 
     async def send_oneway(
