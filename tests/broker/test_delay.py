@@ -9,7 +9,8 @@ import pytest
 
 from firearrow.broker.delay import MAX_A_TICK, DelayService, parse_levels
 from firearrow.broker.inner import InnerMessage
-from firearrow.broker.placing import PREPARED
+from firearrow.broker.placing import PREPARED, Arrival
+from firearrow.broker.refused import Refused
 from firearrow.wire import properties
 from firearrow.wire.ids import host_bytes
 from firearrow.wire.javahash import tags_code
@@ -31,6 +32,12 @@ class Story:
         self.kit.parts.placing.places.append(self.delay.place)
 
     def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
+        """A client's message."""
+        self.delay.check(Arrival("Orders", 2, properties.encode(names), sys_flag, 0, ""), at_ms)
+        self.put_inner(body, at_ms=at_ms, sys_flag=sys_flag, **names)
+
+    def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
+        """A message that the broker itself stores."""
         message = InnerMessage("Orders", 2, body, properties.encode(names), 7, sys_flag, T0 - 5, BORN, reconsume_times=3)
         self.inner.put(message, at_ms)
         self.end_round()
@@ -101,16 +108,26 @@ def test_while_it_waits_it_has_apaches_form_and_then_everything_it_was_sent_with
     assert entry[2] == tags_code("new")
 
 
-@pytest.mark.parametrize("level", ["5", "99", "4294967296"])
+@pytest.mark.parametrize("level", ["5", "99", "+99", "2147483647", "0000000000000000000000005"])
 def test_a_level_above_the_highest_is_the_highest(story: Story, level: str) -> None:
     story.put(b"x", at_ms=T0, DELAY=level)
     assert properties.parse(story.messages(SCHEDULE_TOPIC, 3)[0].properties)["DELAY"] == "4"
     assert story.at(T0 + 2 * HOUR_MS) == [b"x"]
 
 
-@pytest.mark.parametrize("level", ["0", "-1", "soon", " 1"])
-def test_what_is_no_level_delays_nothing(story: Story, level: str) -> None:
+@pytest.mark.parametrize("level", ["0", "-1", "-0", "-2147483648"])
+def test_below_the_first_level_nothing_is_delayed(story: Story, level: str) -> None:
     story.put(b"x", at_ms=T0, DELAY=level)
+    assert story.at(T0) == [b"x"]
+
+
+@pytest.mark.parametrize("level", ["soon", " 1", "1 ", "1.0", "0x1", "+", "-", "2147483648", "-2147483649", "9" * 400, "\u0661"])
+def test_what_is_no_level_is_refused_from_a_client_and_no_delay_inside(story: Story, level: str) -> None:
+    with pytest.raises(Refused, match=r"the delay level DELAY is .*; expected a whole number, 1 to 4") as refused:
+        story.put(b"x", at_ms=T0, DELAY=level)
+    assert refused.value.code == 1
+    assert story.store.appended_offset == 0
+    story.put_inner(b"x", at_ms=T0, DELAY=level)
     assert story.at(T0) == [b"x"]
 
 

@@ -156,8 +156,12 @@ def test_many_decisions_do_not_wait_for_the_interval(tmp_path: Path) -> None:
 
 def test_unknown_is_no_decision_and_gets_no_answer(story: TransactionStory) -> None:
     sent = story.half(b"x")
-    for decision in (UNKNOWN, 4, 99, -1):
-        assert story.start_end(sent, decision, FakeConnection()) is None
+    assert story.start_end(sent, UNKNOWN, FakeConnection()) is None
+    for decision in (4, 1, 99, -1):  # are no decisions either, but the producer hears so
+        answer = story.start_end(sent, decision, FakeConnection())
+        assert answer is not None
+        assert b'"code":1,' in answer
+        assert b"commitOrRollback field wrong: it is %d; expected 8" % decision in answer
     story.at(T0 + 3_000)
     assert (story.delivered(), story.ops()) == ([], [])
     story.commit(sent)

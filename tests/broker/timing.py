@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from firearrow.broker.inner import InnerMessage, InnerMessages
-from firearrow.broker.placing import Placing
+from firearrow.broker.placing import Arrival, Placing
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stats import BrokerStats
 from firearrow.broker.timer import TimerService
@@ -50,7 +50,7 @@ class Timing:
     def start(self) -> None:
         self.store = MessageStore(self.store_settings, disk=self.disk, store_host=HOST, now_ms=lambda: self.now)
         report = self.store.open()
-        placing = Placing()
+        self.placing = placing = Placing()
         self.inner = InnerMessages(self.store, BrokerStats("C", self.now), placing, lambda: None)
         self.timers = TimerService(self.settings, self.store, self.inner, clean=report.clean, now_ms=self.now)
         placing.places.append(self.timers.place)
@@ -74,7 +74,10 @@ class Timing:
         if at_ms is not None:
             self.now = at_ms
         raw = properties.encode(names)
-        self.inner.put(InnerMessage(topic, queue_id, body, raw, 7, 0, T0 - 5, BORN, reconsume_times=3), self.now)
+        placement = self.placing.place(Arrival(topic, queue_id, raw, 0, 3, names.get("UNIQ_KEY", "")), self.now)
+        if placement is not None:
+            topic, queue_id, raw = placement[:3]
+        self.inner.deliver(InnerMessage(topic, queue_id, body, raw, 7, 0, T0 - 5, BORN, reconsume_times=3), self.now)
 
     def end_round(self) -> None:
         if self.store.write_out() is not None:

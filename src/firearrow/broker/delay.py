@@ -22,10 +22,13 @@ from typing import Any
 
 from firearrow.broker.inner import InnerMessage, InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.broker.refused import Refused
+from firearrow.broker.timer_records import parse_long
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import decode
@@ -33,6 +36,7 @@ from firearrow.wire.record import decode
 MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_INT32 = 1 << 31
 _LEVEL = re.compile(r"([0-9]+)([smhd])")
 
 
@@ -71,13 +75,26 @@ class DelayService:
         due_ms = now_ms + self._levels_ms[level - 1]
         return Placement(SCHEDULE_TOPIC, level - 1, properties.encode(kept), due_ms, arrival.sys_flag, {})
 
+    def check(self, arrival: Arrival, now_ms: int) -> bool:
+        """Whether the message has a delay level; Refused when it asks for one that is none."""
+        return self._level(arrival) > 0
+
     def _level(self, arrival: Arrival) -> int:
         if arrival.sys_flag & TRANSACTION_BITS == PREPARED:
             return 0
         text = properties.find(arrival.properties, b"DELAY")
-        if text is None or not text.isdigit():
+        if not text:
             return 0
-        return min(int(text), len(self._levels_ms))
+        number = parse_long(text)
+        if number is None or not -_INT32 <= number < _INT32:
+            if arrival.inner:
+                return 0
+            value = text.decode("utf-8", "replace")[:64]
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the delay level DELAY is {value!r}; expected a whole number, 1 to {len(self._levels_ms)}, or 0 for no delay",
+            )
+        return max(min(number, len(self._levels_ms)), 0)
 
     # Going out.
 

@@ -8,7 +8,9 @@ itself, asks `Placing.place` first; None means that it goes straight to its topi
     DELAY > 0                                            SCHEDULE_TOPIC_XXXX     delay.py
     TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer     timer.py
 
-A half message is not delayed; what it becomes when it is committed is.
+A half message is not delayed; what it becomes when it is committed is. What it asks for is judged when it is sent, while somebody
+can be told (`checks`). What the broker itself stores is never refused for it: a committed message that asks for the impossible
+goes straight to its topic.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class Arrival(NamedTuple):
 
 
 Place = Callable[[Arrival, int], Placement | None]
+Check = Callable[[Arrival, int], bool]  # whether it is the one to place the message; raises Refused
 
 
 def may_be_placed(properties: bytes) -> bool:
@@ -54,10 +57,11 @@ def may_be_placed(properties: bytes) -> bool:
 
 
 class Placing:
-    """`places` are asked in turn; the first that has a place for the message gets it."""
+    """`places` are asked in turn; the first that has a place for the message gets it. `checks` are for half messages."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []
+        self.checks: list[Check] = []
 
     def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
         for ask in self.places:
@@ -65,3 +69,7 @@ class Placing:
             if placement is not None:
                 return placement
         return None
+
+    def check(self, arrival: Arrival, now_ms: int) -> None:
+        """Refuses a half message that could not be placed when it is committed."""
+        any(check(arrival, now_ms) for check in self.checks)

@@ -251,6 +251,7 @@ class Broker:
         placing.places.append(self._delay.place)
         self._timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
         placing.places.append(self._timers.place)
+        placing.checks += [self._delay.check, self._timers.check]
         parts.delay, parts.timers = self._delay, self._timers
         self._transactions = Transactions(parts, now)
         placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed

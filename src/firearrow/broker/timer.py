@@ -109,14 +109,15 @@ class TimerService:
             return None
         if b"TIMER_OUT_MS\x01" in raw and find(raw, b"TIMER_OUT_MS") is not None:
             return None  # it has been delivered by a timer once and is sent on as it was consumed
-        deliver_ms = _deliver_ms(raw, now_ms)
+        key = find(raw, b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in raw else None
+        try:
+            deliver_ms = self._deliver_ms(raw, now_ms)
+        except Refused:
+            if arrival.inner and key is None:
+                return None
+            raise
         if deliver_ms is None:
             return None
-        if not self._settings.timer_wheel_enable:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false; set it to true"
-            )
-        key = find(raw, b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in raw else None
         if deliver_ms <= now_ms:
             if key is None:
                 return None
@@ -124,17 +125,13 @@ class TimerService:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message to be recalled is due at {deliver_ms}, now it is {now_ms}: too late to recall it",
             )
-        longest_ms = self._settings.timer_max_delay_sec * 1000
-        if deliver_ms - now_ms > longest_ms:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"timer message illegal, it is to be delivered at {deliver_ms}, in {deliver_ms - now_ms} ms, later than the max "
-                f"delay {longest_ms} ms; send it for an earlier time, or raise timerMaxDelaySec",
-            )
         out_ms = self._files.wheel.floor(deliver_ms - 1)
-        self._check_congestion(out_ms)
+        if not arrival.inner:
+            self._check_congestion(out_ms)
         stored = _with(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
         if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
+            if arrival.inner and key is None:
+                return None
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message is illegal: its properties take {len(stored)} bytes, the limit for a timer message is "
@@ -143,6 +140,30 @@ class TimerService:
         if key is not None:
             self._recall_at_once(recalled(arrival.topic, key.decode("utf-8", "replace")), out_ms)
         return Placement(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
+
+    def check(self, arrival: Arrival, now_ms: int) -> bool:
+        """Whether the message asks for a moment; Refused when that is none, or too far ahead."""
+        raw = arrival.properties
+        asks = b"TIMER_DEL" in raw and find(raw, b"TIMER_OUT_MS") is None
+        return asks and self._deliver_ms(raw, now_ms) is not None
+
+    def _deliver_ms(self, raw: bytes, now_ms: int) -> int | None:
+        """When the message asks to be delivered; None if it does not ask."""
+        deliver_ms = _asked_ms(raw, now_ms)
+        if deliver_ms is None:
+            return None
+        if not self._settings.timer_wheel_enable:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false; set it to true"
+            )
+        longest_ms = self._settings.timer_max_delay_sec * 1000
+        if deliver_ms - now_ms > longest_ms:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal, it is to be delivered at {deliver_ms}, in {deliver_ms - now_ms} ms, later than the max "
+                f"delay {longest_ms} ms; send it for an earlier time, or raise timerMaxDelaySec",
+            )
+        return deliver_ms
 
     def _recall_at_once(self, identity: str, out_ms: int) -> None:
         """The message may be due before its marker is durable and entered: it counts from now on."""
@@ -511,8 +532,8 @@ def _delayed_ms(time_ms: int, written_ms: int) -> int:
     return max(min(time_ms - written_ms, _INT32 - 1), -_INT32)
 
 
-def _deliver_ms(raw: bytes, now_ms: int) -> int | None:
-    """When the message asks to be delivered; None if it does not ask."""
+def _asked_ms(raw: bytes, now_ms: int) -> int | None:
+    """What the message asks for, whether it can be had or not; None if it does not ask."""
     for name, unit_ms, since_ms in _ASKING if b"TIMER_DELAY_" in raw else _ASKING[2:]:
         text = find(raw, name)
         if text is not None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("firearrow.broker")
 
 ROLLBACK_FLAG = 0xC
+UNKNOWN_FLAG = 0
 LEARN_AT_START = 3_000  # open halves that are looked at before the ports open
 LEARN_A_TICK = 500
 SEARCH_LIMIT = 64 * 1024 * 1024  # bytes of log that a recovery may have to search for commits
@@ -92,6 +93,7 @@ class Transactions:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._parts.name}] sending transaction message is forbidden (rejectTransactionMessage is true)",
             )
+        self._parts.placing.check(arrival, now_ms)
         return as_half(arrival)
 
     # Decisions.
@@ -113,8 +115,14 @@ class Transactions:
     def _end_transaction(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = EndTransactionRequestHeader.decode(request.ext)
         fate = _FATES.get(header.commit_or_rollback)
-        if fate is None:  # the producer does not know yet: it will be asked
-            return None
+        if fate is None:
+            if header.commit_or_rollback == UNKNOWN_FLAG:  # the producer does not know yet: it will be asked
+                return None
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback field wrong: it is {header.commit_or_rollback}; expected 8 to commit, 12 to roll back, 0 for "
+                "unknown",
+            )
         half = self._find(header)
         self._check(header, half, now_ms)
         answer = b"" if request.is_oneway else encode_response(request, ResponseCode.SUCCESS)
