@@ -43,7 +43,7 @@ class VirtualClock:
         if self._mover is None or self._loop is None:
             self._now_ms += duration_ms
             return
-        if _running_loop() is self._loop:
+        if running_loop() is self._loop:
             raise RuntimeError("clock.advance() would stop the loop that the brokers run on; use `await cluster.advance(...)`")
         asyncio.run_coroutine_threadsafe(self._mover(duration_ms), self._loop).result()
 
@@ -69,7 +69,7 @@ def milliseconds(*, days: float, hours: float, minutes: float, seconds: float, m
     return duration_ms
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

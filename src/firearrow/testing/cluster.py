@@ -16,7 +16,6 @@ clients in other processes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
@@ -36,7 +35,7 @@ from firearrow.net.channel import Channel
 from firearrow.net.connection import Connection
 from firearrow.net.memory import MemoryListener
 from firearrow.store.settings import delete_hours
-from firearrow.testing.clock import VirtualClock, milliseconds
+from firearrow.testing.clock import VirtualClock, milliseconds, running_loop
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
 from firearrow.testing.settling import PATIENCE_S, settle
@@ -69,7 +68,7 @@ class ClientOf(Generic[P, C]):
     def __get__(self, cluster: AsyncCluster, owner: type[AsyncCluster]) -> Callable[P, C]:
         def make(*args: P.args, **kwargs: P.kwargs) -> C:
             client = self._make(cluster.name_server, *args, **kwargs)
-            cluster.clients.add(client)
+            cluster.clients[client] = running_loop()
             return client
 
         return make
@@ -96,7 +95,7 @@ class AsyncCluster:
     ) -> None:
         if not 1 <= brokers <= 26 or not 1 <= name_servers <= 26:
             raise ValueError(f"a cluster of {brokers} brokers and {name_servers} name servers: expected 1 to 26 of each")
-        self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.clients: weakref.WeakKeyDictionary[Closable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
         self._now_ms = _wall_clock_ms if self._clock is None else self._clock.now_ms
         host = "127.0.0.1" if sockets else memory.free_host()
@@ -132,7 +131,7 @@ class AsyncCluster:
     def __repr__(self) -> str:
         return f"<cluster at {self.name_server} {self.brokers}>"
 
-    # Clients, bound to this cluster; they are closed with it at the latest.
+    # Clients, bound to this cluster; those of its own loop are closed with it at the latest.
 
     producer = ClientOf(Producer)
     transaction_producer = ClientOf(TransactionProducer)
@@ -164,11 +163,11 @@ class AsyncCluster:
         """Ends everything at once: nothing of it is needed any more."""
         if self._loop is None:
             return
-        self._loop = None
+        loop, self._loop = self._loop, None
         if self._pulls_timer is not None:
             self._pulls_timer.cancel()
-        for client in list(self.clients):
-            with contextlib.suppress(OSError):
+        for client, home in list(self.clients.items()):
+            if home is loop:  # one of another loop can only be closed there
                 await client.close()
         for node in self.brokers:
             await node.kill()

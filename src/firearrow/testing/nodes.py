@@ -87,7 +87,9 @@ class BrokerNode:
         self._store_settings = StoreSettings(
             store_path_root_dir=ROOT, mapped_file_size_commit_log=_SEGMENT_BYTES, max_hash_slot_num=1000, max_index_num=4000
         )
-        apply([self._settings, self._store_settings], properties)
+        doubts = apply([self._settings, self._store_settings], properties)
+        if doubts:
+            raise ValueError("; ".join(doubts))
         self._sockets = sockets
         self._name_servers = name_servers
         self._now_ms = now_ms

@@ -76,6 +76,9 @@ class Cluster(SyncClient[AsyncCluster]):
             client.close()
         super().close()
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
     async def __aenter__(self) -> AsyncCluster:
         await self._async.start()
         return self._async
