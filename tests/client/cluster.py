@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,3 +96,45 @@ async def servers(directory: Path, brokers: int = 1, **settings: Any) -> AsyncIt
         for broker in running:
             await broker.stop()
         await name_server.stop()
+
+
+@contextlib.contextmanager
+def servers_in_a_thread(directory: Path, brokers: int = 1, **settings: Any) -> Iterator[ThreadedServers]:
+    """For sync clients, and whoever blocks."""
+    runner = ThreadedServers()
+    thread = threading.Thread(target=runner.run, args=(directory, brokers, settings), name="servers", daemon=True)
+    thread.start()
+    try:
+        assert runner.ready.wait(PATIENCE_S)
+        yield runner
+    finally:
+        runner.stop()
+        thread.join(PATIENCE_S)
+
+
+class ThreadedServers:
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.name_server = ""
+
+    def run(self, directory: Path, brokers: int, settings: dict[str, Any]) -> None:
+        run_loop(self._serve(directory, brokers, settings))
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+
+    def create(self, topic: str, queues: int = 1) -> None:
+        asyncio.run_coroutine_threadsafe(self._servers.create(topic, queues), self._loop).result(PATIENCE_S)
+
+    def put(self, topic: str, *bodies: bytes, **more: Any) -> None:
+        asyncio.run_coroutine_threadsafe(self._servers.put(topic, *bodies, **more), self._loop).result(PATIENCE_S)
+
+    def committed(self, group: str, topic: str, queue_id: int = 0) -> int | None:
+        return asyncio.run_coroutine_threadsafe(self._servers.committed(group, topic, queue_id), self._loop).result(PATIENCE_S)
+
+    async def _serve(self, directory: Path, brokers: int, settings: dict[str, Any]) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with servers(directory, brokers, **settings) as self._servers:
+            self.name_server = self._servers.name_server
+            self.ready.set()
+            await self._end.wait()

@@ -13,6 +13,7 @@ import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
 
 import pytest
 
@@ -38,6 +39,13 @@ class AsyncEcho:
     async def close(self) -> None:
         await asyncio.sleep(0)
         self.events.append("close")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.events.append(kind.__name__)
+        await self.close()
 
     async def say(self, word: str, *, loud: bool = False) -> str:
         """Says it."""
@@ -115,6 +123,13 @@ def test_a_coroutine_function_becomes_a_method_that_waits() -> None:
         assert Echo.say(echo, "c") == "cc"
         assert echo._async.events == ["start"]
     assert echo._async.events == ["start", "close"]
+
+
+def test_leaving_by_an_error_is_told_to_the_async_class() -> None:
+    echo = Echo("e")
+    with pytest.raises(KeyError), echo:
+        raise KeyError
+    assert echo._async.events == ["start", "KeyError", "close"]
 
 
 def test_parameters_and_texts_are_those_of_the_async_class() -> None:

@@ -82,3 +82,47 @@ def test_it_is_full_at_a_number_of_messages_and_not_ready_while_paused() -> None
     assert not held.ready
     held.hand_out(1)
     assert not held.full
+
+
+def test_what_is_lent_is_consumed_one_behind() -> None:
+    held = queue()
+    held.took(fetch(20, 10, 12, 14))
+    loan = held.lend(2)
+
+    assert held.position == 10
+    first = loan.next()
+    assert first is not None
+    assert first.queue_offset == 10
+    held.note_taken()
+    assert (held.consumed, held.position) == (10, 12), "the first is in hand"
+    loan.next()
+    held.note_taken()
+    assert held.consumed == 12
+    assert loan.next() is None
+    held.all_consumed()
+    assert (held.consumed, held.position) == (13, 13)
+
+
+def test_what_is_lent_and_not_taken_comes_back_in_order() -> None:
+    held = queue()
+    held.took(fetch(14, 10, 11, 12, 13))
+    loan = held.lend(3)
+    loan.next()
+    held.call_back()
+
+    assert loan.next() is None
+    assert (held.consumed, held.handed, held.position) == (10, 11, 11)
+    held.all_consumed()
+    assert held.consumed == 11
+    assert offsets(held.hand_out(10)) == [11, 12, 13]
+
+
+def test_a_loan_ends_with_a_seek() -> None:
+    held = queue()
+    held.took(fetch(12, 10, 11))
+    loan = held.lend(2)
+    held.seek(50)
+
+    assert loan.next() is None
+    held.all_consumed()
+    assert (held.consumed, held.position) == (50, 50)

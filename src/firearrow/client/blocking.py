@@ -42,6 +42,10 @@ class AsyncClient(Protocol):
 
     def close(self) -> Coroutine[Any, Any, object]: ...
 
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Coroutine[Any, Any, object]: ...
+
 
 A = TypeVar("A", bound=AsyncClient)
 S = TypeVar("S")
@@ -72,18 +76,21 @@ class SyncClient(Generic[A]):
 
     def close(self) -> None:
         """Finishes what is in hand and disconnects. `with` does it too; a second time does nothing."""
-        if self._pid != os.getpid():
-            return  # what is open is the parent's
-        self._started = False
-        background().wait_for(self._async.close)
-        was_closed(self._async)
+        self._end(self._async.close)
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
+        self._end(functools.partial(self._async.__aexit__, kind, error, traceback))
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        if self._pid != os.getpid():
+            return  # what is open is the parent's
+        self._started = False
+        background().wait_for(close)
+        was_closed(self._async)
 
     def _here(self) -> A:
         """The async client of this process."""
@@ -169,14 +176,16 @@ class Derived(Generic[P, R]):
 
 
 def _wait(client: SyncClient[Any], function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
-    return background().wait_for(functools.partial(function, client._here(), *args, **kwargs))
+    # By its name, so that it is that of a subclass, if it has another.
+    method: Callable[..., Coroutine[Any, Any, R]] = getattr(client._here(), function.__name__)
+    return background().wait_for(functools.partial(method, *args, **kwargs))
 
 
 def _call(client: SyncClient[Any], function: Callable[..., R], args: Any, kwargs: Any) -> R:
-    made = client._here()
+    method: Callable[..., R] = getattr(client._here(), function.__name__)
 
     async def call() -> R:
-        return function(made, *args, **kwargs)
+        return method(*args, **kwargs)
 
     return background().wait_for(call)
 
@@ -184,7 +193,7 @@ def _call(client: SyncClient[Any], function: Callable[..., R], args: Any, kwargs
 def _promise(
     client: SyncClient[Any], function: Callable[..., asyncio.Future[R]], args: Any, kwargs: Any
 ) -> concurrent.futures.Future[R]:
-    made = client._here()
+    method: Callable[..., asyncio.Future[R]] = getattr(client._here(), function.__name__)
     promise: concurrent.futures.Future[R] = concurrent.futures.Future()
 
     def finish(future: asyncio.Future[R]) -> None:
@@ -201,7 +210,7 @@ def _promise(
 
     def begin() -> None:
         try:
-            function(made, *args, **kwargs).add_done_callback(finish)
+            method(*args, **kwargs).add_done_callback(finish)
         except BaseException as error:  # the caller's, at the moment of asking for the result
             promise.set_exception(error)
 

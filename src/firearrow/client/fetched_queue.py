@@ -8,6 +8,9 @@
 
 A plain object without clock or network. Filtered messages count as handed out once everything before them was, and as consumed
 once that was: a queue in which nothing is wanted gets committed, too.
+
+Whoever iterates is lent some messages at a time and takes them one by one, from whatever thread: the one before the last taken is
+consumed, the last is in hand, the others come back if they are not taken.
 """
 
 from __future__ import annotations
@@ -24,8 +27,33 @@ MAX_MESSAGES: Final = 1_000
 MAX_BYTES: Final = 100 * 1024 * 1024
 
 
+class Loan:
+    """Messages of one queue that are taken one by one. `next` may be called in another thread than all the rest."""
+
+    __slots__ = ("messages", "taken")
+
+    def __init__(self, messages: list[ReceivedMessage]) -> None:
+        self.messages = messages
+        self.taken = 0
+
+    def next(self) -> ReceivedMessage | None:
+        if self.taken >= len(self.messages):
+            return None
+        message = self.messages[self.taken]
+        self.taken += 1
+        return message
+
+    def call_back(self) -> list[ReceivedMessage]:
+        """What was not taken; it cannot be taken any more."""
+        left = self.messages[self.taken :]
+        del self.messages[self.taken :]
+        return left
+
+
 class FetchedQueue:
-    __slots__ = ("_bytes", "_held", "consumed", "handed", "next_offset", "paused", "queue", "refusal", "saved", "subscription")
+    __slots__ = (
+        "_bytes", "_held", "_loan", "consumed", "handed", "next_offset", "paused", "queue", "refusal", "saved", "subscription",
+    )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, subscription: Subscription, offset: int) -> None:
         self.queue = queue
@@ -35,6 +63,7 @@ class FetchedQueue:
         self.paused = False
         self.refusal: FirearrowError | None = None  # why the broker gives nothing, until it does again
         self._held: deque[ReceivedMessage] = deque()
+        self._loan: Loan | None = None
         self._bytes = 0
 
     def __repr__(self) -> str:
@@ -71,15 +100,49 @@ class FetchedQueue:
                 self.handed = self.next_offset
         return messages
 
+    def lend(self, limit: int) -> Loan:
+        """The next messages, to be taken one by one."""
+        self._loan = Loan(self.hand_out(limit))
+        return self._loan
+
+    def call_back(self) -> None:
+        """What was lent and not taken is held again."""
+        left = [] if self._loan is None else self._loan.call_back()
+        if left:
+            self._held.extendleft(reversed(left))
+            self._bytes += sum(message.store_size for message in left)
+            self.handed = left[0].queue_offset
+
     def all_consumed(self) -> None:
-        """What was handed out is done with."""
+        """What was handed out, or taken of what was lent, is done with."""
+        self.call_back()
+        self._loan = None
         self.consumed = self.handed
 
+    def note_taken(self) -> None:
+        """Of what was lent, all but the last one taken is done with."""
+        if self._loan is not None and self._loan.taken:
+            self.consumed = self._loan.messages[self._loan.taken - 1].queue_offset
+
     def seek(self, offset: int) -> None:
-        """Goes on at another place; what is held is dropped."""
+        """Goes on at another place; what is held or lent is dropped."""
+        self.drop()
+        self.consumed = self.handed = self.next_offset = offset
+
+    def drop(self) -> None:
+        """What is held or lent is not to be had any more."""
+        if self._loan is not None:
+            self._loan.call_back()
+            self._loan = None
         self._held.clear()
         self._bytes = 0
-        self.consumed = self.handed = self.next_offset = offset
+
+    @property
+    def position(self) -> int:
+        """The offset of the next message that can be had."""
+        if self._loan is not None and self._loan.taken < len(self._loan.messages):
+            return self._loan.messages[self._loan.taken].queue_offset
+        return self.handed
 
     @property
     def ready(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from firearrow.client import queue_offsets
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
-from firearrow.client.fetched_queue import FetchedQueue
+from firearrow.client.fetched_queue import FetchedQueue, Loan
 from firearrow.client.hooks import ConsumeContext, ConsumeHook, call_hooks
 from firearrow.client.instance import ClientInstance
 from firearrow.client.message import MessageQueue, ReceivedMessage
@@ -125,6 +125,8 @@ class Fetching:
             if fetched.task is not None:
                 fetched.task.cancel()
             self._puller.forget(fetched.held.queue)
+            fetched.held.note_taken()
+            fetched.held.drop()
         if self._auto_commit:
             await self._save([fetched.held for fetched in gone])
         for fetched in gone:
@@ -133,6 +135,7 @@ class Fetching:
     def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
         for queue in self.queues() if queues is None else list(queues):
             self.held(queue).paused = paused
+            self.held(queue).call_back()
             self._look(self._fetched[queue])
 
     # Messages.
@@ -160,6 +163,21 @@ class Fetching:
                     refusal, fetched.held.refusal = fetched.held.refusal, None
                     raise refusal
         return messages
+
+    def lend(self, limit: int) -> Loan | None:
+        """Messages of the queue whose turn it is; None if none wait. Raises as `hand_out` does."""
+        for _ in range(len(self._turn)):
+            fetched = self._turn[0]
+            self._next_turn()
+            if fetched.held.ready:
+                loan = fetched.held.lend(1 if self._befores else limit)
+                self._in_hand.append(fetched.held)
+                if self._befores:
+                    self._begin_context(fetched.held.queue, list(loan.messages))
+                self._look(fetched)
+                return loan
+        self.hand_out(0)
+        return None
 
     def finish_in_hand(self) -> None:
         """What was handed out is done with."""
@@ -194,7 +212,7 @@ class Fetching:
     async def lag(self) -> dict[MessageQueue, int]:
         queues = self.queues()
         ends = await asyncio.gather(*(queue_offsets.max_offset(self._instance, queue) for queue in queues))
-        return {queue: max(end - self._fetched[queue].held.handed, 0) for queue, end in zip(queues, ends, strict=True)
+        return {queue: max(end - self._fetched[queue].held.position, 0) for queue, end in zip(queues, ends, strict=True)
                 if queue in self._fetched}  # fmt: skip
 
     def consumed(self) -> dict[MessageQueue, int]:
@@ -322,6 +340,8 @@ class Fetching:
             self._fetched[queue].held.saved = offset
 
     async def _save(self, queues: Iterable[FetchedQueue]) -> None:
+        for held in (queues := list(queues)):
+            held.note_taken()
         unsaved = [held for held in queues if held.saved != held.consumed]
         outcomes = await asyncio.gather(
             *(self._offsets.commit(held.queue, held.consumed) for held in unsaved), return_exceptions=True

@@ -26,6 +26,7 @@ from typing import Final, Self, Unpack
 
 from firearrow.client.allocation import AllocationStrategy, Averagely
 from firearrow.client.errors import ClientError, ClosedError
+from firearrow.client.fetched_queue import Loan
 from firearrow.client.fetching import Fetching, Place, StartFrom
 from firearrow.client.hooks import ConsumeHook
 from firearrow.client.instance import ClientInstance, acquire
@@ -88,6 +89,7 @@ class PullConsumer:
         named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
         self._subscriptions = {one.topic: one for one in named}
         self._running: _Running | None = None
+        self._loan: Loan | None = None
         self._closed = False
 
     # Life.
@@ -151,14 +153,22 @@ class PullConsumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message, however long that takes; the one before it counts as consumed. Ends when the consumer is closed."""
+        message = self.next_at_hand()
+        if message is not None:
+            return message
         fetching = self._open().fetching
         fetching.finish_in_hand()
         while not fetching.stopped:
-            messages = fetching.hand_out(1)
-            if messages:
-                return messages[0]
+            self._loan = fetching.lend(PULL_BATCH)
+            message = self.next_at_hand()
+            if message is not None:
+                return message
             await fetching.wait_ready()
         raise StopAsyncIteration
+
+    def next_at_hand(self) -> ReceivedMessage | None:
+        """What `async for` would give without waiting, None if it would wait. The only method for every thread."""
+        return None if self._loan is None else self._loan.next()
 
     # Which queues.
 
@@ -233,7 +243,7 @@ class PullConsumer:
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that will be handed out."""
-        return self._open().fetching.held(queue).handed
+        return self._open().fetching.held(queue).position
 
     async def offset_at(self, queue: MessageQueue, to: Place) -> int:
         """The offset of a place: the first message stored at or after a moment, the `"begin"`, the `"end"`."""
