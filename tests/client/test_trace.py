@@ -13,6 +13,7 @@ from firearrow.client.message import Message, MessageQueue, ReceivedMessage, Sen
 from firearrow.client.options import client_options
 from firearrow.client.producer import Producer
 from firearrow.client.pull_consumer import PullConsumer
+from firearrow.client.push_consumer import PushConsumer
 from firearrow.client.trace import MAX_BODY_BYTES, MAX_WAITING, Trace
 from firearrow.wire import properties
 from firearrow.wire.record import Record
@@ -128,9 +129,23 @@ def test_traces_arrive_in_the_topic_when_clients_close(tmp_path: Path) -> None:
                 result = await producer.send(Message("T", b"hello", "new", "k1"))
             async with PullConsumer(cluster.name_server, group="c", topics=["T"], start_from="first", trace=True) as consumer:
                 assert [one.msg_id for one in await consumer.poll(10_000)] == [result.msg_id]
-            pub, after, before = sorted(await traces(cluster, 3))
+            called = asyncio.Event()
+
+            async def handle(message: ReceivedMessage) -> None:
+                called.set()
+                raise KeyError("not now")
+
+            async with PushConsumer(
+                cluster.name_server, group="d", subscribe={"T": "*"}, listener=handle, start_from="first", trace=True
+            ):
+                await called.wait()
+            pub, after, failed, before, before_that = sorted(
+                await traces(cluster, 5), key=lambda one: (one[0], one[8] if one[0] == "SubAfter" else one[3])
+            )
+            assert (before_that[0], before_that[3], before_that[5]) == ("SubBefore", "d", result.msg_id)
+            assert (failed[0], failed[2], failed[4], failed[6], failed[8]) == ("SubAfter", result.msg_id, "false", "2", "d")
             assert (pub[0], pub[3], pub[4], pub[5], pub[13]) == ("Pub", "p", "T", result.msg_id, "true")
-            assert (before[0], before[5]) == ("SubBefore", result.msg_id)
+            assert (before[0], before[3], before[5]) == ("SubBefore", "c", result.msg_id)
             assert (after[0], after[2], after[4]) == ("SubAfter", result.msg_id, "true")
 
     run(story())

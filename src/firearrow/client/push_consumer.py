@@ -51,6 +51,7 @@ from firearrow.client.queue_locks import RENEW_MS, QueueLocks
 from firearrow.client.rebalance import Rebalance
 from firearrow.client.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.subscription import EVERYTHING, SQL92, Expression, Subscription, subscription
+from firearrow.client.trace import Trace, trace_consumer
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     CheckClientRequestBody,
@@ -193,6 +194,7 @@ class PushConsumer:
         self._open().consuming.pause(True)
 
     def resume(self) -> None:
+        """Goes on fetching."""
         self._open().consuming.pause(False)
 
     async def subscribe(self, topic: str, expression: Expression = EVERYTHING) -> None:
@@ -297,8 +299,10 @@ class PushConsumer:
     def _run_with(self, instance: ClientInstance) -> _Running:
         settings, group = self._settings, self._group
         coroutine = is_coroutine_listener(self._listener)
+        trace = trace_consumer(self._options, group) if self._options.trace else None
+        hooks = self._hooks if trace is None else (*self._hooks, trace)
         call = hooked(
-            taking_lists(self._listener, coroutine=coroutine, batch_size=settings.batch_size), self._hooks,
+            taking_lists(self._listener, coroutine=coroutine, batch_size=settings.batch_size), hooks,
             coroutine=coroutine, orderly=settings.orderly, group=group,
         )  # fmt: skip
         offsets: OffsetStore = (
@@ -320,7 +324,7 @@ class PushConsumer:
                 count=stats.consumed, now_ms=now_ms, name=group,
             )  # fmt: skip
         else:
-            plain = settings.batch_size == 1 and not self._hooks
+            plain = settings.batch_size == 1 and not hooks
             service = Concurrently(
                 self._listener if plain else call, coroutine=coroutine, lists=not plain,
                 concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
@@ -331,12 +335,13 @@ class PushConsumer:
         consuming = Consuming(
             instance, puller, offsets, service,
             locks=locks, start_from=settings.start_from, subscription=self._subscriptions.get, full=settings.full,
+            pulled=stats.pulled,
         )  # fmt: skip
         rebalance = Rebalance(
             instance, group, self._allocation,
             topics=lambda: list(self._subscriptions), apply=consuming.share, broadcasting=settings.broadcasting,
         )  # fmt: skip
-        return _Running(instance, offsets, service, consuming, rebalance, locks, stats, call, coroutine, now_ms())
+        return _Running(instance, offsets, service, consuming, rebalance, locks, stats, call, coroutine, now_ms(), trace)
 
     def _finished(self, held: ProcessQueue) -> None:
         if self._running is not None:
@@ -424,6 +429,7 @@ class _Running:
     call: Callable[[list[ReceivedMessage]], Any]
     coroutine: bool
     started_ms: int
+    trace: Trace | None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def keep(self, what: str, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
@@ -435,6 +441,8 @@ class _Running:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.consuming.stop(timeout_s)
+        if self.trace is not None:
+            await self.trace.close()
 
 
 async def _every(interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
