@@ -32,7 +32,8 @@ async def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Received
     while True:
         ext = {
             "consumerGroup": "LOOK", "topic": topic, "queueId": queue_id, "queueOffset": len(messages), "maxMsgNums": 32,
-            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG",
+            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "expressionType": "TAG",
         }  # fmt: skip
         answer = await channel.call(RequestCode.PULL_MESSAGE, ext)
         if answer.code != 0:

@@ -302,6 +302,10 @@ class ClientInstance:
         for address in before - now:
             self._versions.pop(address, None)
             self.connections.drop(address, "no route names it any more")
+        for address in now - before:
+            channel = self.connections.open.get(address)
+            if channel is not None:  # it was connected to before it was known to be a broker
+                self._opened(channel)
 
     def _heartbeat_addresses(self) -> list[str]:
         return [
