@@ -80,15 +80,17 @@ _MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _WHERE.ite
 __all__ = sorted(_MODULE_OF)
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module 'firearrow' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take it that every name exists
 
-    value = getattr(import_module(module), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module 'firearrow' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
