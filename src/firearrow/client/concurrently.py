@@ -133,7 +133,9 @@ class Concurrently:
             return None
         try:
             await self._call(messages)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if self._stopped and isinstance(error, asyncio.CancelledError):
+                raise  # by us, because the end does not wait any longer
             return failure(error, messages)
         return None
 
@@ -143,7 +145,9 @@ class Concurrently:
             return None
         try:
             await self._call(messages[0])
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if self._stopped and isinstance(error, asyncio.CancelledError):
+                raise  # by us, because the end does not wait any longer
             return failure(error, messages)
         return None
 
@@ -191,6 +195,7 @@ class Concurrently:
     def _done(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if held.dropped:
             return
+        held.last_consume_ms = time.time_ns() // 1_000_000
         offset = held.finish(messages)
         if offset != NO_OFFSET:
             self._offsets.note(held.queue, offset, only_forward=True)

@@ -53,6 +53,7 @@ class Consuming:
         start_from: StartFrom,
         subscription: Callable[[str], Subscription | None],
         full: Callable[[ProcessQueue], str | None],
+        pulled: Callable[[str, int, float], None],
     ) -> None:
         """`locks` None: consumption is not orderly, or broadcasting."""
         self.queues: dict[MessageQueue, ProcessQueue] = {}
@@ -66,6 +67,7 @@ class Consuming:
         self._start_from = start_from
         self._subscription = subscription
         self._full = full
+        self._pulled = pulled
         self._changing = asyncio.Lock()
 
     # Queues come and go.
@@ -234,6 +236,7 @@ class Consuming:
             hand_out=self._service.put,
             skipped=self._skipped,
             moved=self._moved,
+            pulled=self._pulled,
             now_ms=now_ms,
         )
         self.queues[queue] = held

@@ -128,7 +128,9 @@ class Orderly:
         for batch in self._batches(turn):
             try:
                 await self._call(batch)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if self._stopped and isinstance(error, asyncio.CancelledError):
+                    raise  # by us, because the end does not wait any longer
                 turn.failure = failure(error, batch)
                 turn.consumed += turn.failure.first
                 return
@@ -166,6 +168,7 @@ class Orderly:
                 self.go_on(held)
 
     def _done(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        held.last_consume_ms = time.time_ns() // 1_000_000
         offset = held.finish(messages)
         # A queue that was dropped while the listener had these is still ours at the broker: its lock is given back afterwards.
         if offset != NO_OFFSET:

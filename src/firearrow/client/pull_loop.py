@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -40,9 +41,13 @@ class PullLoop:
         hand_out: Callable[[ProcessQueue, list[ReceivedMessage]], None],
         skipped: Callable[[ProcessQueue, int], None],
         moved: Callable[[ProcessQueue, int], Awaitable[None]],
+        pulled: Callable[[str, int, float], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`skipped`: nothing is held and nothing below this offset is wanted. `moved`: go on elsewhere; the loop ends then."""
+        """`skipped`: nothing is held and nothing below this offset is wanted. `moved`: go on elsewhere; the loop ends then.
+
+        `pulled` counts: topic, messages, seconds.
+        """
         self.held = held
         self.next_offset = offset
         self._puller = puller
@@ -52,6 +57,7 @@ class PullLoop:
         self._hand_out = hand_out
         self._skipped = skipped
         self._moved = moved
+        self._pulled = pulled
         self._now_ms = now_ms
         self._woken = asyncio.Event()
         self._errors = 0
@@ -79,6 +85,7 @@ class PullLoop:
             if subscription is None or self._hold_back(held) is not None:
                 await self._wait()
                 continue
+            began = time.monotonic()
             try:
                 result = await self._puller.pull(
                     held.queue, self.next_offset, subscription, commit_offset=self._consumed(held.queue)
@@ -96,6 +103,8 @@ class PullLoop:
             if result.status is PullStatus.OFFSET_MOVED:
                 await self._moved(held, result.next_offset)
                 return
+            if result.messages:
+                self._pulled(held.queue.topic, len(result.messages), time.monotonic() - began)
             self._take(result)
 
     def _take(self, result: PullResult) -> None:

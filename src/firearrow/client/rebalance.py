@@ -60,10 +60,10 @@ class Rebalance:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._round = asyncio.Lock()
+        self._balanced: bool | None = None  # None: there was no round yet
 
     def start(self) -> None:
-        """The first round begins at once."""
-        self._wanted.set()
+        """The first round begins at once, unless there was one already and nothing was left to do."""
         self._task = asyncio.get_running_loop().create_task(self._keep_balanced(), name=f"rebalance {self._group}")
 
     async def stop(self) -> None:
@@ -79,6 +79,7 @@ class Rebalance:
     async def once(self) -> bool:
         """One round over all topics. True if every queue is where it belongs."""
         async with self._round:
+            self._balanced = False
             done = True
             for topic in list(self._topics()):
                 try:
@@ -88,11 +89,12 @@ class Rebalance:
                 except FirearrowError as error:
                     log.warning("group %s cannot share out the queues of %s yet: %s", self._group, topic, error)
                     done = False
+            self._balanced = done
             return done
 
     async def _keep_balanced(self) -> None:
         again_ms = AGAIN_MS
-        wait_ms = self._interval_ms
+        wait_ms = {None: 0, False: AGAIN_MS, True: self._interval_ms}[self._balanced]
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
