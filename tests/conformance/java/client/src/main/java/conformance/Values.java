@@ -32,6 +32,9 @@ final class Values {
         if (request.has("flag")) {
             message.setFlag((int) request.number("flag", 0));
         }
+        if (request.has("delayLevel")) {
+            message.setDelayTimeLevel((int) request.number("delayLevel", 0));
+        }
         if (request.has("waitStoreMsgOk")) {
             message.setWaitStoreMsgOK(request.flag("waitStoreMsgOk", true));
         }
