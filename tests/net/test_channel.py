@@ -137,3 +137,86 @@ def test_a_server_that_does_not_accept_in_time_is_named() -> None:
                 await filler.close()
 
     run(story())
+
+
+def test_requests_with_different_deadlines_time_out_each_at_its_own() -> None:
+    class Mute(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            pass
+
+    async def story() -> None:
+        listener = await serve(Mute())
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        order: list[int] = []
+
+        async def ask(timeout_ms: int) -> None:
+            with pytest.raises(RequestTimeoutError):
+                await channel.call(11, timeout_ms=timeout_ms)
+            assert loop.time() - began >= timeout_ms / 1000
+            order.append(timeout_ms)
+
+        await asyncio.gather(*(ask(timeout_ms) for timeout_ms in (120, 30, 90, 60)))
+        assert order == [30, 60, 90, 120]
+        assert channel.in_flight == 0
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_a_silent_server_is_cut_off_if_wanted() -> None:
+    class Mute(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            super().received(conn, [c for c in commands if c.code == 34])
+
+    async def story() -> None:
+        listener = await serve(Mute())
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}", cut_when_silent=True)
+        busy = asyncio.ensure_future(channel.call(11, timeout_ms=100))
+        while not busy.done():  # it answers others: the connection is fine
+            await channel.call(34)
+        assert isinstance(busy.exception(), RequestTimeoutError)
+        assert not channel.closed
+        with pytest.raises(RequestTimeoutError):
+            await channel.call(11, timeout_ms=30)
+        assert channel.closed
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_frames_of_one_turn_are_written_together_and_before_the_close() -> None:
+    async def story() -> None:
+        service = Echo()
+        listener = await serve(service)
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        for code in (1, 2, 3):
+            channel.oneway(code)
+        channel.abandon("the test")
+        await service.left.wait()
+        assert service.batches == [[1, 2, 3]]
+        await channel.close()
+        await listener.close()
+
+    run(story())
+
+
+def test_bytes_that_are_no_frame_end_the_channel() -> None:
+    class Babble(Echo):
+        def received(self, conn: Connection, commands: list[Command]) -> None:
+            conn.write(encode_response(commands[0], 0) + b"\xff" * 16)
+
+    async def story() -> None:
+        listener = await serve(Babble())
+        channel = await Channel.connect(f"127.0.0.1:{listener.port}")
+        first, second = channel.request(34), channel.request(35)
+        assert (await first).code == 0  # what came before the babble counts
+        with pytest.raises(ConnectionLostError, match="no frame"):
+            await second
+        await channel.close()
+        await listener.close()
+
+    run(story())

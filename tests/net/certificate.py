@@ -1,0 +1,23 @@
+"""A certificate for localhost that signs itself, valid for a hundred years, and its key: for tests, of no worth elsewhere."""
+
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBmzCCAUGgAwIBAgIUb79JP/cn7XHuFRdDwWmXkKTB9GMwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTExNjA2MTQyMVoYDzIxMjYxMDIz
+MDYxNDIxWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAQmirCAmZ0aKS+jNxsD/oCvt6quuuVEJeGnpMRsn1+Psoz37fI3EIvm
++ERCt+rq/13DECVGbhfmzsTlVUTMpEVzo28wbTAdBgNVHQ4EFgQU7sou7Yr7f0eh
+0r3eRU9t/eTVNHEwHwYDVR0jBBgwFoAU7sou7Yr7f0eh0r3eRU9t/eTVNHEwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSAAwRQIgUXLS8rfLqpcxwLX6RbW+PL91+Wp5jbk1HS1YuS/QC/ICIQDl
+/W2JXegjtnKgPrx4htWnNrKQc7+wlStiy5bVNeUbtg==
+-----END CERTIFICATE-----
+"""
+
+KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgR7tnhfxgk8LBmRdN
+nUQH6sTeExE9YrfcvVR2WOwnDNihRANCAAQmirCAmZ0aKS+jNxsD/oCvt6quuuVE
+JeGnpMRsn1+Psoz37fI3EIvm+ERCt+rq/13DECVGbhfmzsTlVUTMpEVz
+-----END PRIVATE KEY-----
+"""

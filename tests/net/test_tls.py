@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from firearrow.net.channel import Channel
+from firearrow.net.errors import ConnectError
+from firearrow.net.server import Connection
+from firearrow.net.tls import client_context
+
+from .certificate import CERTIFICATE, KEY
+from .peer import Echo, run
+
+
+@contextlib.asynccontextmanager
+async def encrypted(directory: Path) -> AsyncIterator[int]:
+    (directory / "cert.pem").write_text(CERTIFICATE)
+    (directory / "key.pem").write_text(KEY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    service = Echo()
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(service), "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for conn in service.conns:
+            conn.abort()
+
+
+def test_true_encrypts_and_believes_any_certificate(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with encrypted(tmp_path) as port:
+            channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(True))
+            body = bytes(range(256)) * 1000
+            assert (await channel.call(34, body=body)).body == body
+            await channel.close()
+
+    run(story())
+
+
+def test_a_context_checks_what_it_is_told_to(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with encrypted(tmp_path) as port:
+            believing = ssl.create_default_context(cadata=CERTIFICATE)
+            channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(believing))
+            assert (await channel.call(34, body=b"x")).body == b"x"
+            await channel.close()
+            with pytest.raises(ConnectError, match=r"no connection to 127.0.0.1:\d+: .*certificate"):
+                await Channel.connect(f"127.0.0.1:{port}", tls=ssl.create_default_context())
+
+    run(story())
+
+
+def test_a_plain_server_is_told_from_an_encrypted_one() -> None:
+    async def story() -> None:
+        from firearrow.net.server import serve
+
+        listener = await serve(Echo())
+        with pytest.raises(ConnectError):
+            await Channel.connect(f"127.0.0.1:{listener.port}", tls=client_context(True), timeout_ms=1000)
+        await listener.close()
+
+    run(story())
+
+
+def test_false_is_plain() -> None:
+    assert client_context(False) is None
+    assert client_context(True) is client_context(True)
