@@ -82,10 +82,15 @@ def _inflate_zstd(body: bytes, limit: int) -> bytes:
     try:
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
             plain: bytes = reader.read(limit + 1)
+        if len(plain) > limit:
+            _too_large(body, limit)
+        # The reader takes an early end for the end. Now that the size is known, another one may say whether it was.
+        whole = zstandard.ZstdDecompressor().decompressobj()
+        whole.decompress(body)
     except zstandard.ZstdError as error:
         raise DecompressionError(f"a body of {len(body)} bytes is not zstd: {error}") from None
-    if len(plain) > limit:
-        _too_large(body, limit)
+    if not whole.eof:
+        raise DecompressionError(f"a zstd body of {len(body)} bytes ends too early")
     return plain
 
 
