@@ -12,15 +12,17 @@ given up   in TRANS_CHECK_MAX_TIME_TOPIC, queue 0, as it last was in the half to
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from firearrow.broker.inner import InnerMessage, Stored
-from firearrow.broker.placing import COMMITTED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.broker.placing import COMMITTED, TRANSACTION_BITS, Arrival, Placed, Placement
 from firearrow.broker.refused import Refused
 from firearrow.store.consumequeue import ABSENT_SIZE, ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.javahash import tags_code
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode, encode
 
@@ -35,30 +37,32 @@ def is_half(arrival: Arrival) -> bool:
     """Whether a client's message is half of a transaction. A retry that its consumer delays is not, even if its message was."""
     if arrival.inner:
         return False
-    wanted = properties.find(arrival.properties, b"TRAN_MSG")
-    if wanted is None or wanted.lower() != b"true":
-        return False
-    return arrival.reconsume_times <= 0 or _number((properties.find(arrival.properties, b"DELAY") or b"").decode()) <= 0
-
-
-def as_half(arrival: Arrival) -> Placement:
     raw = arrival.properties
-    if any(name in raw for name in _OURS):  # somebody sends a message on that was part of a transaction, or delayed
+    at = raw.find(b"\x02TRAN_MSG\x01true\x02")
+    if at < 0 or raw.find(b"TRAN_MSG\x01", at + 2) >= 0:
+        wanted = properties.find(raw, b"TRAN_MSG")
+        if wanted is None or wanted.lower() != b"true":
+            return False
+    return arrival.reconsume_times <= 0 or _number((properties.find(raw, b"DELAY") or b"").decode()) <= 0
+
+
+def as_half(arrival: Arrival, keep: Callable[[Placed], None] | None = None) -> Placement:
+    raw = arrival.properties
+    # Somebody sends a message on that was part of a transaction, or delayed. (Parts of _OURS, quick to find; one is TRAN_MSG.)
+    if raw.count(b"TRAN") > 1 or raw.find(b"REAL_") >= 0 or raw.find(b"__trans") >= 0:
         kept = properties.parse(raw)
         for name in _OURS:
             kept.pop(name.decode(), None)
         raw = properties.encode(kept)
-    real = f"REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02"
-    raw += f"__transactionId__\x01{arrival.unique_key}\x02{real}".encode()
+    real = f"__transactionId__\x01{arrival.unique_key}\x02REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02"
+    raw += real.encode()
     if len(raw) > properties.MAX_BYTES - _ROOM:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
             f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
         )
-    tags = properties.find(raw, b"TAGS")
-    code = 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
-    return Placement(TRANS_HALF_TOPIC, 0, raw, code, arrival.sys_flag & ~TRANSACTION_BITS, {})
+    return Placement(TRANS_HALF_TOPIC, 0, raw, tags_code_of(raw), arrival.sys_flag & ~TRANSACTION_BITS, {}, keep)
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:

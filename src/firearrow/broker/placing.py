@@ -30,6 +30,7 @@ class Placement(NamedTuple):
     tags_code: int  # of the consume-queue entry there
     sys_flag: int
     reply: dict[str, str]  # what the reply to a send says besides the usual
+    keep: Callable[[Placed], None] | None = None  # wants to know what a client's send stored there, and where
 
 
 class Arrival(NamedTuple):
@@ -42,6 +43,23 @@ class Arrival(NamedTuple):
     reconsume_times: int
     unique_key: str
     inner: bool = False  # stored by the broker itself: what a transaction has become does not become half of one again
+
+
+class Placed(NamedTuple):
+    """A message that waits in its place, and the queue that it was sent to."""
+
+    queue_offset: int
+    physical_offset: int
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes  # as stored
+    tags_code: int
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
 
 
 Place = Callable[[Arrival, int], Placement | None]

@@ -27,7 +27,7 @@ import orjson
 
 from firearrow.broker.dedup import Dedup, First
 from firearrow.broker.parts import BrokerParts
-from firearrow.broker.placing import Arrival
+from firearrow.broker.placing import Arrival, Placed
 from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stored_flags
 from firearrow.broker.refused import Refused
 from firearrow.broker.retry import redirect
@@ -179,14 +179,14 @@ class Sends:
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
                 return
-        stored_in, put, more = queue, target.put, None
+        stored_in, put, more, keep = queue, target.put, None, None
         if b"DEL" in sent or b"TRAN_MSG\x01" in sent:  # as placing.may_be_placed, without the call
             arrival = Arrival(header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode())
             placement = self._parts.placing.place(arrival, now_ms)
             if placement is not None:
                 stored_in = self._store.queue(placement.topic, placement.queue_id)
                 put = self._parts.stats.topic_put(placement.topic)  # its own topic counts it when it is delivered there
-                _, _, raw, code, sys_flag, more = placement
+                _, _, raw, code, sys_flag, more, keep = placement
                 if len(raw) > MAX_PROPERTIES:
                     raise _too_long(raw)
         queue_offset = stored_in.next_offset
@@ -204,6 +204,13 @@ class Sends:
         )
         put.nums += 1
         put.size += len(body)
+        if keep is not None:
+            keep(
+                Placed(
+                    queue_offset, offset, header.topic, queue.queue_id, body, raw, code,
+                    header.flag, sys_flag, header.born_timestamp, conn.peer_host, header.reconsume_times,
+                )
+            )  # fmt: skip
         if claim is not None:
             self.dedup.stored(claim, First(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
         if request.flag & 2:

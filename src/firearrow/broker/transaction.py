@@ -21,6 +21,7 @@ What is promised
 from __future__ import annotations
 
 import logging
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.half_messages import SYSTEM_GROUP, Half, as_half, half_at, is_half, read_half
@@ -30,10 +31,12 @@ from firearrow.broker.placing import Arrival, Placement
 from firearrow.broker.refused import Refused
 from firearrow.broker.transaction_check import TransactionChecks
 from firearrow.broker.transaction_ops import OpMessages
+from firearrow.broker.transaction_recent import RecentHalves, properties_when_committed
 from firearrow.broker.transaction_recovery import Recovery, saved_offset
-from firearrow.broker.transaction_state import COMMITTED, ROLLED_BACK, HalfStates
+from firearrow.broker.transaction_state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
 from firearrow.net.address import parse_address
 from firearrow.store.errors import StoreError
+from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
@@ -52,6 +55,9 @@ LEARN_AT_START = 3_000  # open halves that are looked at before the ports open
 LEARN_A_TICK = 500
 SEARCH_LIMIT = 64 * 1024 * 1024  # bytes of log that a recovery may have to search for commits
 
+_LENGTHS = Struct(">II")
+# The JSON header of a success, to be formatted with the request's number.
+_SUCCESS = encode_response(Command(0, opaque=0), ResponseCode.SUCCESS)[_LENGTHS.size :].replace(b'"opaque":0', b'"opaque":%d')
 _FATES = {COMMIT_FLAG: COMMITTED, ROLLBACK_FLAG: ROLLED_BACK}
 _SAID = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
 
@@ -73,6 +79,7 @@ class Transactions:
         host = host_bytes(*parse_address(parts.address))
         self._half_queue = store.queue(TRANS_HALF_TOPIC, 0)
         self._op_queue = store.queue(TRANS_OP_HALF_TOPIC, 0)
+        self._recent = RecentHalves()
         self._halves = HalfStates(saved_offset(parts.offsets, self._half_queue))
         self._ops = OpMessages(parts.settings, parts.inner, host, saved_offset(parts.offsets, self._op_queue))
         self._recovery: Recovery | None = Recovery(store, self._half_queue, self._op_queue, self._halves, self._ops)
@@ -93,8 +100,11 @@ class Transactions:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._parts.name}] sending transaction message is forbidden (rejectTransactionMessage is true)",
             )
-        self._parts.placing.check(arrival, now_ms)
-        return as_half(arrival)
+        raw = arrival.properties
+        if raw.find(b"DEL") >= 0:  # as in may_be_placed: it may want to be delayed when it is committed
+            self._parts.placing.check(arrival, now_ms)
+            return as_half(arrival)
+        return as_half(arrival, self._recent.keep if raw.find(b"CHECK_IMMUNITY") < 0 else None)
 
     # Decisions.
 
@@ -123,12 +133,41 @@ class Transactions:
                 f"commitOrRollback field wrong: it is {header.commit_or_rollback}; expected 8 to commit, 12 to roll back, 0 for "
                 "unknown",
             )
+        new = self._decide_recent(header, fate, now_ms) or self._decide(header, fate, now_ms)
+        answer = b"" if request.is_oneway else _success(request)
+        if fate == ROLLED_BACK or not new:
+            return answer
+        self._parts.answer_when_stored(conn, request, answer)
+        return None
+
+    def _decide_recent(self, header: EndTransactionRequestHeader, fate: int, now_ms: int) -> bool:
+        """The short way, for a half that is remembered. False if it does not lead there: the long one tells what is wrong."""
+        offset = header.tran_state_table_offset
+        half = self._recent.find(offset)
+        if (
+            half is None
+            or half.physical_offset != header.commit_log_offset
+            or not self._half_queue.min_offset <= offset < self._half_queue.max_offset
+            or (properties.find(half.properties, b"PGROUP") or b"") != header.producer_group.encode()
+            or self._halves.fate(offset) != OPEN  # also if it was copied: then the newest copy is what is decided about
+            or not self._store.writable
+        ):
+            return False
+        if fate == COMMITTED:
+            self._parts.inner.release(half, properties_when_committed(half), half.sys_flag | COMMIT_FLAG, now_ms)
+        self._halves.settle(offset, fate)
+        self._recent.forget(offset)
+        if self._ops.add(offset, now_ms):
+            self._ops.write(now_ms)
+        return True
+
+    def _decide(self, header: EndTransactionRequestHeader, fate: int, now_ms: int) -> bool:
+        """False if the same was decided before."""
         half = self._find(header)
         self._check(header, half, now_ms)
-        answer = b"" if request.is_oneway else encode_response(request, ResponseCode.SUCCESS)
         copy = self._open_copy(half, fate)
         if copy is None:
-            return answer
+            return False
         if fate == COMMITTED:
             if not self._store.writable:
                 raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store takes no messages")
@@ -143,10 +182,7 @@ class Transactions:
             self._ops.add(half.origin, now_ms)
         if self._ops.due(now_ms) and self._store.writable:
             self._ops.write(now_ms)
-        if fate == ROLLED_BACK:
-            return answer
-        self._parts.answer_when_stored(conn, request, answer)
-        return None
+        return True
 
     def _find(self, header: EndTransactionRequestHeader) -> Half:
         half = read_half(self._store, self._half_queue, header.tran_state_table_offset)
@@ -270,6 +306,13 @@ class Transactions:
         first_needed = self._ops.advance(first_open)
         if (first_open, first_needed) != self._noted[1:]:
             self._noted = self._unsaved = Progress(self._store.appended_offset, first_open, first_needed)
+
+
+def _success(request: Command) -> bytes:
+    if request.binary:
+        return encode_response(request, ResponseCode.SUCCESS)
+    header = _SUCCESS % request.opaque
+    return _LENGTHS.pack(len(header) + 4, len(header)) + header
 
 
 def _what_became(fate: int) -> str:

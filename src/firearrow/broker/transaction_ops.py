@@ -47,19 +47,22 @@ class OpMessages:
         self._oldest_ms = 0
         self._kept: deque[tuple[int, int]] = deque()  # (op queue offset, highest half it names), oldest first
 
-    def add(self, half: int, now_ms: int) -> None:
+    def add(self, half: int, now_ms: int) -> bool:
+        """Whether those that were gathered are due now."""
         if not self._gathered:
             self._oldest_ms = now_ms
         self._gathered.append(half)
         self._size += len(str(half)) + 1
+        return self._are_due(now_ms)
 
     def remember(self, op_offset: int, highest: int) -> None:
         """An op message that was there when the broker was started."""
         self._kept.append((op_offset, highest))
 
     def due(self, now_ms: int) -> bool:
-        if not self._gathered:
-            return False
+        return bool(self._gathered) and self._are_due(now_ms)
+
+    def _are_due(self, now_ms: int) -> bool:
         settings = self._settings
         waited_ms = now_ms - self._oldest_ms
         return self._size >= settings.transaction_op_msg_max_size or not 0 <= waited_ms < settings.transaction_op_batch_interval
