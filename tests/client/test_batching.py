@@ -21,9 +21,9 @@ def batches(messages: list[Message], max_size: int) -> list[list[tuple[int, byte
 
 
 def test_messages_are_taken_in_order_as_long_as_they_fit() -> None:
-    sizes = [100, 100, 100, 520, 920, 1, 1]
+    sizes = [100, 100, 100, 560, 920, 1, 1]
     made = batches([Message("T", b"x" * size, flag=n) for n, size in enumerate(sizes)], 1000)
-    assert [[len(body) for _, body, _ in one] for one in made] == [[100, 100, 100], [520], [920], [1, 1]]
+    assert [[len(body) for _, body, _ in one] for one in made] == [[100, 100, 100], [560], [920], [1, 1]]
     assert [flag for one in made for flag, _, _ in one] == list(range(7))
     assert parse(made[0][1][2]) == {"UNIQ_KEY": "ID1", "WAIT": "true"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -312,5 +313,44 @@ def test_answers_that_say_nothing_are_errors() -> None:
             a.answers.append(lambda conn, command: conn.write(encode_response(command, 0, None, {"msgId": "1"})))
             with pytest.raises(ClientError, match="does not say where"):
                 await producer.send(Message("T", b"x"))
+
+    run(story())
+
+
+def test_what_cannot_be_written_fails_alone() -> None:
+    async def story() -> None:
+        async with brokers(1, max_in_flight=1) as (producer, (a,)):
+            await producer.send(Message("T", b"x"))
+            for bad in (Message("T", b"x", tags="\ud800"), Message("T", b"x", flag="seven")):  # type: ignore[arg-type]
+                with pytest.raises(InvalidMessageError, match="cannot be written"):
+                    await producer.send(bad)
+            assert (await producer.send(Message("T", b"y"))).status is SendStatus.OK
+            assert len(a.sends) == 2
+
+    run(story())
+
+
+def test_the_time_counts_while_dialling_and_asking_for_routes() -> None:
+    async def story() -> None:
+        with socket.socket() as full:  # its backlog is full: nobody is refused, nobody is accepted
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            address = f"127.0.0.1:{full.getsockname()[1]}"
+            fillers = [await asyncio.open_connection("127.0.0.1", full.getsockname()[1])]
+            loop = asyncio.get_running_loop()
+            async with Producer(address, send_timeout_ms=100) as producer:
+                began = loop.time()
+                with pytest.raises(RequestTimeout, match="no route to the topic 'T' in time"):
+                    await producer.send(Message("T", b"x"))
+                assert loop.time() - began < 1.0
+            async with brokers(1) as (producer, (a,)):
+                a.route = route_to(a)
+                a.route["brokerDatas"][0]["brokerAddrs"]["0"] = address
+                began = loop.time()
+                with pytest.raises(RequestTimeout, match="was not sent"):
+                    await producer.send(Message("T", b"x"), timeout_ms=100)
+                assert loop.time() - began < 1.0
+            for _, writer in fillers:
+                writer.close()
 
     run(story())

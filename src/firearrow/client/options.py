@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from firearrow.net.address import parse_address_list
@@ -85,6 +86,8 @@ class ClientOptions:
                 raise ValueError(f"{declared.name} is {value!r}, expected a number of milliseconds above 0")
         if self.language not in LANGUAGE_CODES:
             raise ValueError(f"language is {self.language!r}, expected one of {', '.join(LANGUAGE_CODES)}")
+        if self.client_ip is not None:
+            ip_address(self.client_ip)  # its ValueError says it
         for name in ("instance_name", "unit_name"):
             value = getattr(self, name)
             if value is not None and (not value or "@" in value):

@@ -505,14 +505,23 @@ class Producer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SendResult] = loop.create_future()
         began = loop.time()
+        patience_s = (timeout_ms or self.send_timeout_ms) / 1000
+
+        def expired() -> None:
+            if not future.done():
+                servers = "; ".join(self.options.name_servers)
+                future.set_exception(RequestTimeout(f"no route to the topic {message.topic!r} in time from {servers}"))
+
+        timer = loop.call_later(patience_s, expired)
 
         def routed(targets: TopicTargets | None, problem: Exception | None) -> None:
+            timer.cancel()
             if future.done():
                 return
             if targets is None:
                 future.set_exception(problem or NoRouteError(message.topic))
                 return
-            left_ms = (timeout_ms or self.send_timeout_ms) - int((loop.time() - began) * 1000)
+            left_ms = int((patience_s - (loop.time() - began)) * 1000)
             try:
                 send = self._soon(message, queue, selector, sharding_key, more, max(1, left_ms))
             except Exception as error:

@@ -20,7 +20,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from firearrow.client.errors import BrokerError, ClientError, ClosedError, ConnectionLost, RequestTimeout
+from firearrow.client.errors import BrokerError, ClientError, ClosedError, ConnectionLost, InvalidMessageError, RequestTimeout
 from firearrow.client.faults import FaultTable
 from firearrow.client.hooks import SendContext, SendHook, call_hooks
 from firearrow.client.message import MessageQueue, SendResult, SendStatus
@@ -58,8 +58,8 @@ class Send:
     """One message, or one batch, on its way. Filled by the producer, driven by `Sending` and the channel."""
 
     __slots__ = (
-        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "flag", "future", "gone_away", "is_batch",
-        "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target", "targets",
+        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "finished", "flag", "future", "gone_away",
+        "is_batch", "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +98,7 @@ class Send:
         self.sent_at = 0.0
         self.is_batch = False
         self.gone_away = False
+        self.finished = False
         self.channel: Channel | None = None
         self.context: SendContext | None = None
 
@@ -277,11 +278,22 @@ class Sending:
         send.attempts += 1
         channel = self._open.get(target.address)
         if channel is None or channel.closed:
+            send.channel = None
             self._connections.when_open(target.address, lambda channel, error: self._dialled(send, channel, error))
+            if send.channel is None and not send.finished:
+                self._loop.call_at(send.end, self._still_dialling, send, send.attempts)
         else:
             self._submit(send, channel)
 
+    def _still_dialling(self, send: Send, attempt: int) -> None:
+        """The time of a send is up, whatever the connection it waits for still becomes."""
+        if send.channel is None and send.attempts == attempt and not send.finished:
+            where = send.target.address
+            self._finish(send, None, RequestTimeout(f"no connection to {where} in time; message {send.msg_id[:64]} was not sent"))
+
     def _dialled(self, send: Send, channel: Channel | None, error: ConnectionLost | None) -> None:
+        if send.finished:
+            return
         if channel is None:
             send.sent_at = self._loop.time()
             self.lost(send, error or ConnectionLost(f"no connection to {send.target.address}"))
@@ -296,8 +308,12 @@ class Sending:
         if self._attempt_s is not None:
             send.deadline = min(send.end, now + self._attempt_s)
         opaque = channel.take_opaque()
-        frame = send.form().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
-        channel.submit(frame, opaque, send)
+        try:
+            frame = send.form().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
+        except (TypeError, ValueError) as error:
+            self._finish(send, None, InvalidMessageError(f"a message to {send.target.queue.topic!r} cannot be written: {error}"))
+        else:
+            channel.submit(frame, opaque, send)
 
     def _may_retry(self, send: Send) -> bool:
         """Whether there is an attempt left; takes it if so."""
@@ -335,6 +351,7 @@ class Sending:
             self._faults.failed(send.target.broker_name, (now - send.sent_at) * 1000, now * 1000, reachable=reachable)
 
     def _finish(self, send: Send, result: SendResult | None, error: Exception | None) -> None:
+        send.finished = True
         self.in_flight -= 1
         self.in_flight_bytes -= len(send.body)
         future = send.future
