@@ -62,6 +62,7 @@ TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
+STILL_MS = 10
 _NEVER_MS = 1 << 62
 
 log = logging.getLogger("firearrow.broker")
@@ -322,8 +323,8 @@ class Broker:
             if timer is not None:
                 timer.cancel()
 
-    def _deliver_due(self) -> None:
-        """Delayed and timer messages go out. What is due before the next tick gets a timer of its own."""
+    def _deliver_due(self, *, timed: bool = False) -> None:
+        """Delayed and timer messages go out. What is due before the next tick gets a timer (`timed`: that went off)."""
         loop, now = asyncio.get_running_loop(), self._now_ms()
         if self._due_timer is not None:
             self._due_timer.cancel()
@@ -333,9 +334,11 @@ class Broker:
             return
         waiting = [due_ms for due_ms in (self._delay.next_due_ms(), self._timers.next_due_ms()) if due_ms is not None]
         due_ms = min(waiting, default=None)
-        if due_ms is not None and due_ms - now < TICK_S * 1000 and now != self._armed_ms:  # the same: the clock stands still
+        if due_ms is not None and due_ms - now < TICK_S * 1000:
+            # The same moment as before, although time has passed: the clock stands still, and nobody is in a hurry.
+            least_ms = STILL_MS if timed and now == self._armed_ms else 1
             self._armed_ms = now
-            self._due_timer = loop.call_later(max(due_ms - now, 1) / 1000, self._deliver_due)
+            self._due_timer = loop.call_later(max(due_ms - now, least_ms) / 1000, lambda: self._deliver_due(timed=True))
 
     def _work_on_transactions(self) -> None:
         if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:

@@ -5,7 +5,7 @@ That is so when
 - no bytes are under way between the ends of a connection;
 - producers that were asked about transactions have answered;
 - the push consumers have consumed what there is. They are asked for it as an operator asks (307), so that it does not matter
-  where a consumer lives or whose client it is: nothing is cached of its queues, and each is consumed, or waited at, to its end.
+  where a consumer lives or whose client it is: nothing is cached of its queues, each is consumed to its end, or its pull is held.
 
 Whoever takes long (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for as
 long as something changes, and PATIENCE_S after that.
@@ -115,7 +115,5 @@ def _consumed(broker: Broker, group: str, conn: Connection, queue: MessageQueue,
     stored = broker.parts.store.find_queue(queue.topic, queue.queue_id)
     if stored is None or info.get("commitOffset", -1) >= stored.max_offset:
         return True
-    return any(  # it waits at the end, having begun there
-        pull.from_offset >= stored.max_offset and pull.answer_to.conn is conn and pull.answer_to.header.consumer_group == group
-        for pull in stored.waiters or ()
-    )
+    # Its pull is held: of all that is there, nothing is for it.
+    return any(pull.answer_to.conn is conn and pull.answer_to.header.consumer_group == group for pull in stored.waiters or ())
