@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firearrow.broker.inner import InnerMessage
 from firearrow.broker.placing import PREPARED, Arrival
 from firearrow.broker.refused import Refused
 from firearrow.broker.timer import MAX_A_TICK
@@ -436,3 +437,15 @@ def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, s
             assert T0 - SECOND <= int(known["TIMER_OUT_MS"]) < T0 + 3 * DAY
             assert known.keys() >= {"REAL_TOPIC", "REAL_QID"}
         timing.store.close()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"TIMER_DELAY_SEC": "soon"}, {"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}],
+)
+def test_what_the_broker_itself_stores_is_never_refused(timing: Timing, names: dict[str, str]) -> None:
+    """A transaction that was committed cannot be taken back: a time that cannot be is no time."""
+    message = InnerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
+    timing.inner.put(message, T0)
+    timing.end_round()
+    assert timing.at(T0) == [b"committed"]

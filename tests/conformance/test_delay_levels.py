@@ -100,7 +100,7 @@ def test_consumers_get_only_the_tags_they_asked_for(java: Agent, cluster: Cluste
     """While it waits, the entry in the queue has the due time in the place of the tag; then it must have the tag again."""
     consumer = fresh("push")
     topics = {delays.topic: "Wanted"}
-    java.call("push.start", name=consumer, group=fresh("group"), namesrv=cluster.namesrv, topics=topics, fromFirst=True)
+    java.call("push.start", name=consumer, group=fresh("group"), namesrv=cluster.namesrv, topics=topics)
     delays.send(*({"body": f"{tag}-{n}", "tags": tag, "delayLevel": 1} for n in range(5) for tag in ("Wanted", "Other")))
     delays.wait_for(*(f"{tag}-{n}" for n in range(5) for tag in ("Wanted", "Other")))
     messages = java.consumed(consumer, 5, PATIENCE_MS)
