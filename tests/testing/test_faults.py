@@ -95,6 +95,19 @@ def test_faults_outlive_the_broker(firearrow_broker: Cluster) -> None:
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"2", b"2"]
 
 
+def test_a_full_disk_is_noticed_within_ten_seconds(firearrow_broker: Cluster) -> None:
+    with firearrow_broker.producer(send_timeout_ms=500) as producer:
+        producer.send(fa.Message("Orders", b"1"))
+        firearrow_broker.brokers[0].disk.used_percent = 95
+        firearrow_broker.clock.advance(seconds=10)
+        with pytest.raises(fa.FirearrowError, match="full"):
+            producer.send(fa.Message("Orders", b"2"))
+        firearrow_broker.brokers[0].disk.used_percent = 10
+        firearrow_broker.clock.advance(seconds=10)
+        producer.send(fa.Message("Orders", b"3"))
+    assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"3"]
+
+
 def test_before_the_start_there_is_no_network() -> None:
     with pytest.raises(RuntimeError, match="not running"):
         Cluster().faults.cut()
