@@ -1,1 +1,1 @@
-"""The commands: `firearrow up`, `firearrow namesrv`, `firearrow broker`."""
+"""The commands: `firearrow up`, `namesrv` and `broker` are servers, `send`, `consume` and `bench` are clients."""

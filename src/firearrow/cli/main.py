@@ -15,12 +15,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from firearrow import __version__
+from firearrow.cli.client_words import CLIENT_COMMANDS, add_bench, add_consume, add_send
 
 MAX_BROKERS = 26  # broker-a to broker-z
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     options = _understand(argv)
+    if options.command in CLIENT_COMMANDS:
+        from firearrow.cli import client_commands
+
+        sys.exit(client_commands.run(options))
     from firearrow.cli import commands
 
     sys.exit(commands.run(options))
@@ -32,12 +37,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _understand(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(prog="firearrow", description="A message broker and name server compatible with Apache RocketMQ.")
+    parser = _Parser(
+        prog="firearrow", description="A message broker and name server compatible with Apache RocketMQ, and clients for them."
+    )
     parser.add_argument("--version", action="version", version=f"firearrow {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     _add_up(commands)
     _add_namesrv(commands)
     _add_broker(commands)
+    add_send(commands)
+    add_consume(commands)
+    add_bench(commands)
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         command = commands.choices[options.command]
