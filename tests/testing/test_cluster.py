@@ -280,9 +280,14 @@ def test_two_hundred_clusters_leave_nothing_behind() -> None:
     before = left()
     for number in range(200):
         story(number)
-    threads, descriptors, alive = left()
+    # A timer of a send that had to dial holds its client until the send would have been given up, three seconds.
+    for _ in range(100):
+        threads, descriptors, alive = left()
+        if alive <= 5:
+            break
+        time.sleep(0.1)
     assert (threads, descriptors) == before[:2]
-    assert alive <= before[2] + 5
+    assert alive <= 5
     assert memory._listeners == {}
 
 
