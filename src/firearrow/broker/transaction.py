@@ -8,7 +8,7 @@
     or nothing, or 0         <--    "what became of it?" (39), again and again              transaction_check.py
 
 Everything that is known is in the two topics; how far they are worked off is saved as two consumer offsets of CID_RMQ_SYS_TRANS
-(transaction_recovery.py, transaction_state.py).
+(transaction_recovery.py, transaction_state.py). What was sent a moment ago is in the memory too (transaction_recent.py).
 
 What is promised
 - A half message stays open until a decision about it is stored, or it was given up: the offsets are saved only when the log is
