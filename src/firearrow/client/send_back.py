@@ -89,8 +89,11 @@ class SendBack:
         if not message.queue.topic.startswith(RETRY_PREFIX):
             known[properties.PROPERTY_RETRY_TOPIC] = message.queue.topic
         known.setdefault(properties.PROPERTY_ORIGIN_MESSAGE_ID, message.offset_msg_id)
-        level = delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times
-        known[properties.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+        if delay_level == DEAD_LETTER:  # older brokers would delay it nevertheless
+            known.pop(properties.PROPERTY_DELAY_TIME_LEVEL, None)
+        else:
+            level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+            known[properties.PROPERTY_DELAY_TIME_LEVEL] = str(level)
         # A broker makes it a dead letter when it was tried more often than the limit that comes with it.
         limit = message.reconsume_times if delay_level == DEAD_LETTER else self.max_reconsume_times
         return {
