@@ -39,7 +39,7 @@ from firearrow.wire.codes import VERSION, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_client import SendMessageRequestHeader
 from firearrow.wire.ids import UniqueKeys, host_bytes
-from firearrow.wire.javahash import TAGS_CODES, remember_tags_code, tags_code_of
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
 
 PERM_WRITE = 2
@@ -154,7 +154,7 @@ class Sends:
         if len(body) > self._store_settings.max_message_size:
             raise self._too_large(len(body))
         raw = header.properties.encode()
-        if b"MSG_REGION\x01" in raw:
+        if raw.find(b"MSG_REGION\x01") >= 0:  # `in` is slower
             raw = self._without_stamps(raw)
         sent = raw  # what the client said: shorter to search than with what we add
         if raw and raw[-1] != 2:
@@ -163,10 +163,7 @@ class Sends:
         if unique_key is None:
             unique_key = self._unique_keys.next(now_ms).encode()
             raw += b"UNIQ_KEY\x01%b\x02" % unique_key
-        at = raw.rfind(b"\x02TAGS\x01")
-        code = TAGS_CODES.get(raw[at:])
-        if code is None:
-            code = remember_tags_code(raw, at)
+        code = tags_code_of(raw)
         raw += self._stamp_block
         if len(raw) > MAX_PROPERTIES:
             raise _too_long(raw)
@@ -174,7 +171,7 @@ class Sends:
         if sys_flag & _NOT_PLAIN:
             sys_flag = stored_flags(sys_flag)
         claim = None
-        if SUSPICIOUS in sent or self._watch_keys:
+        if sent.find(SUSPICIOUS) >= 0 or self._watch_keys:
             claim = self.dedup.claim(queue, check(raw), unique_key, now_ms)
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
@@ -216,7 +213,7 @@ class Sends:
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
-        if b"WAIT\x01false\x02" in raw and not _waits(raw):
+        if raw.find(b"WAIT\x01false\x02") >= 0 and not _waits(raw):
             self.early_replies.append(Reply(conn, request, data))
         else:
             self.replies.append(Reply(conn, request, data))

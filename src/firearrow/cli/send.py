@@ -24,20 +24,21 @@ async def run(options: argparse.Namespace) -> int:
     ) as producer:
         async for body in _bodies(options):
             message = Message(options.topic, body, options.tag, options.keys, dict(options.properties))
-            pending.append(
-                producer.send_soon(
-                    message,
-                    sharding_key=options.sharding_key,
-                    delay=options.delay,
-                    delay_level=options.delay_level,
-                    deliver_at=options.deliver_at,
-                )
-            )
+            pending.append(_send(producer, message, options))
             while pending and (pending[0].done() or len(pending) > IN_FLIGHT):
                 all_ok &= _tell(await pending.popleft(), as_json=options.json)
         while pending:
             all_ok &= _tell(await pending.popleft(), as_json=options.json)
     return 0 if all_ok else 1
+
+
+def _send(producer: Producer, message: Message, options: argparse.Namespace) -> asyncio.Future[SendResult]:
+    if options.delay is not None or options.deliver_at is not None:
+        # Only `send` knows whether the broker is one that would not wait.
+        return asyncio.ensure_future(
+            producer.send(message, sharding_key=options.sharding_key, delay=options.delay, deliver_at=options.deliver_at)
+        )
+    return producer.send_soon(message, sharding_key=options.sharding_key, delay_level=options.delay_level)
 
 
 async def _bodies(options: argparse.Namespace) -> AsyncIterator[bytes]:

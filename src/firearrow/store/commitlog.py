@@ -34,7 +34,7 @@ from firearrow.store.errors import NotWritableError, StoreError
 from firearrow.store.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch
-from firearrow.wire.javahash import TAGS_CODES, remember_tags_code, tags_code_of
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.record import (
     BORN_HOST_V6,
     HEAD,
@@ -250,7 +250,7 @@ class CommitLog:
         offsets: list[int] = []
         head_at, length_at, pack, pack_entry = _batch_head_at, _batch_length_at, _pack_head_of_batch, _pack_entry
         same = _SAME_IN_BATCH.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
-        queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, TAGS_CODES.get
+        queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, tags_code_of
         more = queue.base_size - batch.FIXED_BYTES
         pos = 0
         try:
@@ -264,15 +264,11 @@ class CommitLog:
                     raise batch.broken(body)
                 text = body[text_at:raw_at]
                 raw = body[raw_at + 2 : pos]
-                at = raw.rfind(b"\x02TAGS\x01")
-                code = tags_code(raw[at:])
-                if code is None:
-                    code = remember_tags_code(raw, at)
                 size = total + more
                 crc = crc32(text) & 0x7FFFFFFF
                 head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, same, length)
                 add((head, text, topic_piece, lengths[raw_length], raw))
-                add_entry(pack_entry(offset, size, code))
+                add_entry(pack_entry(offset, size, tags_code(raw)))
                 raws.append(raw)
                 offsets.append(offset)
                 offset += size

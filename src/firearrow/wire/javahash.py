@@ -28,31 +28,19 @@ def hash_code(text: str) -> int:
 
 def tags_code_of(raw: bytes) -> int:
     """The tags code of a message, from its properties block; 0 if it has no tags. On the path of every message."""
-    at = raw.rfind(b"TAGS\x01")
-    if at < 0:
+    _, found, rest = raw.rpartition(b"\x02TAGS\x01")
+    code = _codes.get(rest.partition(b"\x02")[0]) if found else None
+    return _find_tags_code(raw) if code is None else code
+
+
+def _find_tags_code(raw: bytes) -> int:
+    """The same for tags that were not seen yet, or stand first in the block."""
+    tags = find(raw, b"TAGS")
+    if tags is None:
         return 0
-    if at > 0 and raw[at - 1] != 2:  # the end of another name, like MYTAGS
-        tags = find(raw, b"TAGS")
-        return 0 if tags is None else tags_code(tags.decode("utf-8", "replace"))
-    end = raw.find(2, at)
-    tags = raw[at + 5 : end] if end >= 0 else raw[at + 5 :]
-    code = _codes.get(tags)
-    if code is None:
-        code = tags_code(tags.decode("utf-8", "replace")) if tags else tags_code_of(raw[:at])
-        if len(tags) <= _LONGEST_CACHED and len(_codes) < _CACHED and tags:
-            _codes[tags] = code
-    return code
-
-
-def remember_tags_code(raw: bytes, at: int) -> int:
-    """`tags_code_of`, for a loop that looked into `TAGS_CODES` before: under raw[at:], `at` = raw.rfind(b"\\x02TAGS\\x01").
-
-    What stands there is mostly the same for many messages; what stands before it does not matter unless the value is empty.
-    """
-    code = tags_code_of(raw)
-    rest = raw[at:]
-    if at >= 0 and rest[6:7] not in (b"", b"\x02") and len(rest) <= _LONGEST_CACHED and len(TAGS_CODES) < _CACHED:
-        TAGS_CODES[rest] = code
+    code = tags_code(tags.decode("utf-8", "replace"))
+    if len(tags) <= _LONGEST_CACHED and len(_codes) < _CACHED:
+        _codes[tags] = code
     return code
 
 
@@ -64,4 +52,3 @@ def tags_code(tags: str) -> int:
 _CACHED: Final = 4096
 _cached = lru_cache(maxsize=_CACHED)(hash_code)
 _codes: dict[bytes, int] = {}
-TAGS_CODES: Final[dict[bytes, int]] = {}
