@@ -1,7 +1,8 @@
-"""Writes what the documentation says about settings and request codes, from the code that decides it.
+"""Writes what the documentation says about settings, request codes and the client, from the code that decides it.
 
-    settings.md        the whole page: every declared setting, and Apache's keys that mean nothing here
-    compatibility.md   the part between the two marks: the codes that a running broker and name server serve
+    settings.md           the whole page: every declared setting, and Apache's keys that mean nothing here
+    compatibility.md      the part between the two marks: the codes that a running broker and name server serve
+    client/reference.md   the whole page: signatures and docstrings of the client (reference.py)
 
 Run it by `scripts/docs` after a setting or a handler changed. With `--check` nothing is written, and the exit code is 1 when a
 page differs from what would be written.
@@ -18,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import firearrow
+from docs import reference
 from firearrow.apache_keys import APACHE_KEYS
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
@@ -48,17 +50,17 @@ ASKED_OF_OTHERS = {
 
 
 def main(words: list[str]) -> int:
-    changed = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    changed = {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
     if words == ["--check"]:
         for path in changed:
-            print(f"docs/{path.name} is not what the code says now; run scripts/docs", file=sys.stderr)
+            print(f"docs/{path.relative_to(DOCS)} is not what the code says now; run scripts/docs", file=sys.stderr)
         return 1 if changed else 0
     if words:
         print("usage: scripts/docs [--check]", file=sys.stderr)
         return 2
     for path, text in changed.items():
         path.write_text(text, encoding="utf-8")
-        print(f"wrote docs/{path.name}")
+        print(f"wrote docs/{path.relative_to(DOCS)}")
     return 0
 
 
@@ -71,6 +73,7 @@ def pages() -> dict[Path, str]:
     codes = request_codes(*asyncio.run(served_codes()))
     return {
         DOCS / "settings.md": settings_page(),
+        DOCS / "client" / "reference.md": reference.page(),
         compatibility: f"{before}{MARKS[0]}\n\n{codes}\n{MARKS[1]}{after}",
     }
 

@@ -109,8 +109,9 @@ def find(raw: bytes, name: bytes) -> bytes | None:
             value = rest.partition(VALUE_END)[0]
             if value:
                 return value
-        # The end of another name, or a value that is empty: an earlier one counts.
-        before, found, rest = before.rpartition(wanted)
+        # The end of another name, part of a value, or a value that is empty: an earlier one counts.
+        before, found, _ = before.rpartition(wanted)
+        rest = raw[len(before) + len(wanted) :]
     return None
 
 
