@@ -1,4 +1,4 @@
-"""The examples in docs/client run as they stand, and print what the pages say.
+"""The examples in docs/client, and ours in docs/start.md, run as they stand and print what the pages say.
 
 Those of a page run one after the other, in one namespace and against one cluster, which is at the address that the pages name.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from firearrow.testing import Cluster
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "client").glob("*.md"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / "start.md", *sorted((DOCS / "client").glob("*.md"))]
 ADDRESS = "127.0.0.1:9876"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
@@ -25,7 +28,7 @@ def examples(page: Path) -> list[tuple[int, str, str | None]]:
     text = page.read_text(encoding="utf-8")
     found: list[tuple[int, str, str | None]] = []
     for match in BLOCK.finditer(text):
-        if match[1] == "python":
+        if match[1] == "python" and "from rocketmq" not in match[2]:  # that is another client
             found.append((text.count("\n", 0, match.start()) + 2, match[2], None))
         elif match[1] == "text":
             line, code, printed = found.pop()
@@ -38,11 +41,27 @@ WITH_EXAMPLES = [page for page in PAGES if examples(page)]
 
 
 def test_the_guide_has_examples() -> None:
-    assert {"README.md", "sending.md", "transactions.md", "push-consumer.md", "pull-consumer.md", "connections.md"} == {
-        page.name for page in WITH_EXAMPLES
-    }
+    assert {
+        "start.md",
+        "README.md",
+        "sending.md",
+        "transactions.md",
+        "push-consumer.md",
+        "pull-consumer.md",
+        "connections.md",
+    } == {page.name for page in WITH_EXAMPLES}
 
 
+@pytest.fixture
+def client_log() -> Iterator[None]:
+    """An example sets the level of the client's logger; other tests want it as it was."""
+    logger = logging.getLogger("firearrow.client")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("client_log")
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
 def test_the_examples_of_a_page(page: Path) -> None:
     namespace: dict[str, object] = {"__name__": "example"}

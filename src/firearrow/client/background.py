@@ -62,8 +62,8 @@ class Background:
                 "use the client of firearrow.aio there, or a plain function as listener: those run in worker threads"
             )
         waiting = _Waiting(self.loop, call)
-        self.submit(waiting.begin)
         try:
+            self.submit(waiting.begin)
             waiting.done.acquire()
         except BaseException:
             self.submit(waiting.cancel)
