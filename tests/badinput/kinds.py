@@ -6,6 +6,7 @@ no number, it fails inside with code 1; here that is 29 as for every request, wi
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_GROUP, BAD_FIELD = 1, 13, 26, 29
@@ -81,8 +82,9 @@ def properties_text(names: dict[str, str | None]) -> str:
 
 
 def send_fields(topic: str, names: dict[str, str | None]) -> dict[str, str]:
+    born_ms = time.time_ns() // 1_000_000  # a half message born long ago would be given up
     return {
-        "a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4" if "TRAN_MSG" in names else "0", "g": "1700000000000",
+        "a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4" if "TRAN_MSG" in names else "0", "g": str(born_ms),
         "h": "0", "i": properties_text(names), "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
 

@@ -20,18 +20,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from firearrow.broker.inner import InnerMessage, InnerMessages
+from firearrow.broker.inner import InnerMessages
 from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
 from firearrow.broker.refused import Refused
-from firearrow.broker.timer_records import parse_long
-from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, ConsumeQueue
+from firearrow.broker.waiting_records import WaitingRecord, parse_long, read_waiting
+from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from firearrow.wire.record import decode
 
 MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
@@ -70,10 +68,15 @@ class DelayService:
         level = self._level(arrival)
         if level == 0:
             return None
-        kept = properties.parse(arrival.properties)
-        kept |= {"DELAY": str(level), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)}
-        due_ms = now_ms + self._levels_ms[level - 1]
-        return Placement(SCHEDULE_TOPIC, level - 1, properties.encode(kept), due_ms, arrival.sys_flag, {})
+        raw = arrival.properties
+        if raw.find(b"REAL_") >= 0 or raw.find(b"\x02DELAY\x01%d\x02" % level) < 0 or raw.count(b"DELAY\x01") > 1:
+            # It was delayed before, or asks for a level that there is not: what it says is put right.
+            kept = properties.parse(raw)
+            for name in ("REAL_TOPIC", "REAL_QID"):
+                kept.pop(name, None)
+            raw = properties.encode(kept | {"DELAY": str(level)})
+        raw += f"REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02".encode()
+        return Placement(SCHEDULE_TOPIC, level - 1, raw, now_ms + self._levels_ms[level - 1], arrival.sys_flag, {})
 
     def check(self, arrival: Arrival, now_ms: int) -> bool:
         """Whether the message has a delay level; Refused when it asks for one that is none."""
@@ -126,30 +129,31 @@ class DelayService:
             if not entries:  # a file of the queue is missing
                 offset = queue.max_offset
                 break
+            due: list[tuple[int, int]] = []
+            later_ms = 0
             for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
                 if now_ms < due_ms <= latest_ms:
-                    self._offsets[number], self._due_ms[number] = offset, due_ms
-                    return False
-                if size != ABSENT_SIZE:
-                    self._deliver(physical_offset, now_ms)
-                offset += 1
-                left -= 1
+                    later_ms = due_ms
+                    break
+                due.append((physical_offset, size))
+            for record in read_waiting(self._store, due):
+                if record is not None:
+                    self._deliver(record, now_ms)
+            offset += len(due)
+            left -= len(due)
+            if later_ms:
+                self._offsets[number], self._due_ms[number] = offset, later_ms
+                return False
         self._offsets[number], self._due_ms[number] = offset, 0
         return offset < queue.max_offset
 
-    def _deliver(self, physical_offset: int, now_ms: int) -> None:
-        raw = self._store.read_record(physical_offset)
-        if raw is None:
+    def _deliver(self, record: WaitingRecord, now_ms: int) -> None:
+        topic, queue_id = record.bound_for()
+        if not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:
             return
-        try:
-            record = decode(raw)
-        except ProtocolError:
-            return
-        known = properties.parse(record.properties)
-        topic, queue_id = known.get("REAL_TOPIC", ""), known.get("REAL_QID", "0")
-        if not topic or topic == TRANS_HALF_TOPIC or not queue_id.isdigit():
-            return
-        self._inner.deliver(InnerMessage.of(record, topic, int(queue_id)), now_ms)
+        message = record.message(topic, queue_id)
+        if message is not None:
+            self._inner.deliver(message, now_ms)
 
     # What operators and replicas ask for.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from firearrow.broker.inner import InnerMessage
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.refused import Refused
-from firearrow.broker.timer_records import parse_long
+from firearrow.broker.waiting_records import parse_long
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response

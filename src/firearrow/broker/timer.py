@@ -32,8 +32,8 @@ from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placem
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer_metrics import TimerMetrics
-from firearrow.broker.timer_records import TimerRecord, effort, parse_long, portion, read_timer_records, recalled
 from firearrow.broker.timer_slot import OpenSlot
+from firearrow.broker.waiting_records import WaitingRecord, effort, parse_long, portion, read_waiting, recalled
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.store import MessageStore
@@ -268,7 +268,7 @@ class TimerService:
                 progress.queue_offset = queue.max_offset
                 break
             del entries[portion([size for _, size, _ in entries]) :]
-            records = read_timer_records(self._store, [(offset, size) for offset, size, _ in entries])
+            records = read_waiting(self._store, [(offset, size) for offset, size, _ in entries])
             for (offset, size, _), record in zip(entries, records, strict=True):
                 out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
                 if record is not None and out_ms is not None and not self._enter_one(record, out_ms, offset, size, now_ms):
@@ -280,7 +280,7 @@ class TimerService:
         self._changed = True
         files.log.write_out()
 
-    def _enter_one(self, record: TimerRecord, out_ms: int, offset: int, size: int, now_ms: int) -> bool:
+    def _enter_one(self, record: WaitingRecord, out_ms: int, offset: int, size: int, now_ms: int) -> bool:
         """Enters a message into timer log and wheel; False when its slot still belongs to the round of the wheel before."""
         files, progress, slot = self._files, self._files.progress, self._slot
         assert slot is not None
@@ -369,7 +369,7 @@ class TimerService:
             if out_ms <= slot.time_ms:
                 slot.recall(identity)
 
-    def _deliver(self, entry: TimerEntry, record: TimerRecord, now_ms: int) -> None:
+    def _deliver(self, entry: TimerEntry, record: WaitingRecord, now_ms: int) -> None:
         stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}
         if entry.magic & ROLL:
             topic, queue_id = TIMER_TOPIC, 0

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from firearrow.broker.timer_records import TimerRecord, effort, portion, read_timer_records
+from firearrow.broker.waiting_records import WaitingRecord, effort, portion, read_waiting
 from firearrow.store.store import MessageStore
 from firearrow.store.timerlog import DELETE, NONE, ROLL, TimerEntry, TimerLog
 
@@ -51,7 +51,7 @@ class OpenSlot:
         self._markers: list[tuple[int, int]] = []  # (physical offset, size) of recalling messages, to be read
         self._marker_positions: list[int] = []  # all of them
         self._recalled: set[str] = set()
-        self._due: list[tuple[int, int, TimerEntry, TimerRecord]] = []  # a heap: due time, position
+        self._due: list[tuple[int, int, TimerEntry, WaitingRecord]] = []  # a heap: due time, position
         self._held_bytes = 0
 
     @property
@@ -87,7 +87,7 @@ class OpenSlot:
         run = min(budget, _RUN, MAX_HELD - len(self._due), len(self._positions) - self._read)
         return budget - self._read_messages(run) if run > 0 and self._held_bytes < MAX_HELD_BYTES else budget
 
-    def take(self, now_ms: int) -> tuple[TimerEntry, TimerRecord] | None:
+    def take(self, now_ms: int) -> tuple[TimerEntry, WaitingRecord] | None:
         """The next message that is due, to be delivered or to be rolled on; None when none is due of those that were read."""
         while self._due and self._due[0][0] <= now_ms:
             _, _, entry, record = heappop(self._due)
@@ -120,7 +120,7 @@ class OpenSlot:
 
     def _read_markers(self, budget: int) -> int:
         portion = self._markers[:budget]
-        for record in read_timer_records(self._store, portion):
+        for record in read_waiting(self._store, portion):
             identity = None if record is None else record.recalls
             if identity is not None:
                 self._recalled.add(identity)
@@ -141,7 +141,7 @@ class OpenSlot:
             self._marker_positions.append(marker.position)
             self._left(marker)
         wanted = [entry for entry in known if not _is_marker(entry)]
-        records = read_timer_records(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
+        records = read_waiting(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
         took = count
         for entry, record in zip(wanted, records, strict=True):
             out_ms = None if record is None else record.number(b"TIMER_OUT_MS")

@@ -1,4 +1,6 @@
-"""Timer messages as they are stored: reading many records at once, and what their properties say about time.
+"""Messages that wait for their time, as they are stored: reading many records at once, and what they say about when and where.
+
+A delayed message waits in SCHEDULE_TOPIC_XXXX with REAL_TOPIC and REAL_QID, where it goes, besides its own properties.
 
 A timer message waits in rmq_sys_wheel_timer with these properties besides its own:
 
@@ -34,8 +36,8 @@ _PORTION_BYTES = 1_048_576
 _EFFORT_BYTES = 16_384
 
 
-class TimerRecord:
-    """A record that was read, not taken apart: what the timers ask for again and again, and where the rest is."""
+class WaitingRecord:
+    """A record that was read, not taken apart: what is asked for again and again, and where the rest is."""
 
     __slots__ = ("_body_at", "_topic_at", "properties", "raw", "stored_ms")
 
@@ -62,6 +64,17 @@ class TimerRecord:
         reconsume_times = _BACK.unpack_from(raw, body_at - 16)[0]
         names = ended(self.properties)
         return InnerMessage(topic, queue_id, body, names, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times)
+
+    def bound_for(self) -> tuple[str, int]:
+        """REAL_TOPIC ("" if it does not say) and REAL_QID (0 if it does not say, -1 if that is no number)."""
+        raw = self.properties
+        # As we write them: the last two, one behind the other. Apache writes them wherever its map has them.
+        _, found, rest = raw.rpartition(b"\x02REAL_TOPIC\x01")
+        topic, _, queue_id = rest.partition(b"\x02REAL_QID\x01")
+        if found and topic and queue_id[:-1].isdigit() and queue_id[-1:] == b"\x02" and len(queue_id) < 11 and b"\x02" not in topic:
+            return topic.decode("utf-8", "replace"), int(queue_id[:-1])
+        number = find(raw, b"REAL_QID") or b"0"
+        return self.text(b"REAL_TOPIC") or "", int(number) if number.isdigit() and len(number) < 10 else -1
 
     def text(self, name: bytes) -> str | None:
         value = find(self.properties, name)
@@ -132,10 +145,10 @@ def effort(size: int) -> int:
     return 1 + size // _EFFORT_BYTES
 
 
-def read_timer_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[TimerRecord | None]:
+def read_waiting(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[WaitingRecord | None]:
     """The records at these (physical offset, size); None for one that is gone or is another one. Neighbours are read together."""
     segment_size = store.settings.mapped_file_size_commit_log
-    found: list[TimerRecord | None] = []
+    found: list[WaitingRecord | None] = []
     start = 0
     while start < len(wanted):
         window, size = wanted[start]
@@ -156,7 +169,7 @@ def read_timer_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -
     return found
 
 
-def _view(raw: bytes, offset: int, size: int) -> TimerRecord | None:
+def _view(raw: bytes, offset: int, size: int) -> WaitingRecord | None:
     if len(raw) != size or size < FIXED_BYTES_V1:
         return None
     total, magic, _, _, _, _, physical_offset, sys_flag, _ = _FRONT.unpack_from(raw)
@@ -170,4 +183,4 @@ def _view(raw: bytes, offset: int, size: int) -> TimerRecord | None:
     at = topic_at + (1 + raw[topic_at] if magic == MAGIC_V1 else 2 + _SHORT.unpack_from(raw, topic_at)[0])
     if not topic_at < at <= size - 2 or size - at - 2 != _SHORT.unpack_from(raw, at)[0]:
         return None
-    return TimerRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])
+    return WaitingRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])

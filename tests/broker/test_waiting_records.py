@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.inner import InnerMessage
-from firearrow.broker.timer_records import parse_long, portion, read_timer_records, recalled
+from firearrow.broker.waiting_records import parse_long, portion, read_waiting, recalled
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.record import Record, decode, encode
@@ -57,7 +57,7 @@ def a_record(body: bytes = b"x", *, v6: int = 0, version: int = 1, **names: str)
 def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes) -> None:
     store = FakeStore()
     wanted = [store.add(a_record(body, v6=v6, version=version, KEYS=f"k{number}", TIMER_DELAY_SEC="5")) for number in range(3)]
-    for number, record in enumerate(read_timer_records(reader(store), wanted)):
+    for number, record in enumerate(read_waiting(reader(store), wanted)):
         assert record is not None
         assert (record.text(b"KEYS"), record.number(b"TIMER_DELAY_SEC"), record.text(b"TAGS")) == (f"k{number}", 5, None)
         assert (record.stored_ms, record.physical_offset) == (T0 + 5, wanted[number][0])
@@ -68,17 +68,17 @@ def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes
 def test_neighbours_are_read_together_and_others_apart() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(), gap) for gap in (0, 100, 8_000, 9_000, 0)]
-    assert all(read_timer_records(reader(store), wanted))
+    assert all(read_waiting(reader(store), wanted))
     assert [offset for offset, _ in store.reads] == [wanted[0][0], wanted[3][0]]
     store.reads.clear()
-    assert all(read_timer_records(reader(store), wanted[::-1]))
+    assert all(read_waiting(reader(store), wanted[::-1]))
     assert len(store.reads) == 5
 
 
 def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(b"z" * 60_000)) for _ in range(30)]
-    assert all(read_timer_records(reader(store), wanted))
+    assert all(read_waiting(reader(store), wanted))
     assert max(size for _, size in store.reads) <= 262_144
     for offset, _size in store.reads[1:]:
         assert offset in dict(wanted)
@@ -90,7 +90,7 @@ def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
 def test_an_entry_that_stands_for_no_record_is_not_read(size: int) -> None:
     store = FakeStore()
     here = store.add(a_record())
-    assert [record is None for record in read_timer_records(reader(store), [(0, size), here])] == [True, False]
+    assert [record is None for record in read_waiting(reader(store), [(0, size), here])] == [True, False]
     assert len(store.reads) == 1
 
 
@@ -99,7 +99,7 @@ def test_anything_else_is_no_record() -> None:
     offset, size = store.add(a_record(b"x" * 100))
     second, _ = store.add(a_record(b"x" * 100))
     for wrong in ((offset, size - 1), (offset + 1, size), (second, size + 1), (1 << 30, size)):
-        assert read_timer_records(reader(store), [wrong]) == [None]
+        assert read_waiting(reader(store), [wrong]) == [None]
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
@@ -107,7 +107,7 @@ def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: b
     store = FakeStore()
     wanted = store.add(a_record(body, TIMER_OUT_MS="5"))
     store.data[at % len(store.data)] = value
-    (record,) = read_timer_records(reader(store), [wanted])
+    (record,) = read_waiting(reader(store), [wanted])
     if record is not None:
         record.due_ms(5, 1000)
         message = record.message("T", 0)
@@ -130,7 +130,7 @@ def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: b
 )
 def test_the_exact_moment_is_kept_where_it_is_known(names: dict[str, str], due: int) -> None:
     store = FakeStore()
-    (record,) = read_timer_records(reader(store), [store.add(a_record(**names))])
+    (record,) = read_waiting(reader(store), [store.add(a_record(**names))])
     assert record is not None
     assert record.due_ms(T0 + 1_000, 1_000) == due
 
