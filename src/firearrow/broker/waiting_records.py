@@ -71,8 +71,9 @@ class WaitingRecord:
         # As we write them: the last two, one behind the other. Apache writes them wherever its map has them.
         _, found, rest = raw.rpartition(b"\x02REAL_TOPIC\x01")
         topic, _, queue_id = rest.partition(b"\x02REAL_QID\x01")
-        if found and topic and queue_id[:-1].isdigit() and queue_id[-1:] == b"\x02" and len(queue_id) < 11 and b"\x02" not in topic:
-            return topic.decode("utf-8", "replace"), int(queue_id[:-1])
+        digits = queue_id[:-1]
+        if found and topic and digits.isdigit() and len(digits) < 10 and queue_id[-1] == 2 and b"\x02" not in topic:
+            return topic.decode("utf-8", "replace"), int(digits)
         number = find(raw, b"REAL_QID") or b"0"
         return self.text(b"REAL_TOPIC") or "", int(number) if number.isdigit() and len(number) < 10 else -1
 
