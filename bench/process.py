@@ -44,6 +44,19 @@ class Process:
                 return int(line.split()[1]) / 1024
         raise BenchError(f"process {self.pid} ({self.name}) reports no resident memory")
 
+    def cpu_s(self) -> float:
+        """What the process has used so far, in all its threads."""
+        self.check_alive()
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code of a process that ends by itself."""
+        try:
+            return self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{self.name} did not end within {timeout_s:.0f} s; its output ends:\n{self.tail()}") from None
+
     def stop(self, timeout_s: float = 60) -> None:
         """Asks the process to end and waits; one that does not is killed."""
         if self._popen.poll() is None:

@@ -1,4 +1,4 @@
-"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth] [options]."""
+"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client] [options]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import compare, growth, load, queues, recovery, start
+from bench import client, compare, growth, load, queues, recovery, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "queues": queues.run,
     "recovery": recovery.run,
     "growth": growth.run,
+    "client": client.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
@@ -29,6 +30,7 @@ start     time from the command to open ports, idle memory
 queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, restart
 recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
 growth    cost per message from 10 thousand to 10 million stored messages
+client    our Python client beside Apache's Java client, both on our broker: sending, consuming, latency of a send
 """
 
 
