@@ -18,6 +18,8 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import RETRY_PREFIX
 from firearrow.wire.properties import find
 from firearrow.wire.record import (
+    AT_BORN_TIMESTAMP,
+    AT_STORE_TIMESTAMP_V4,
     BORN_HOST_V6,
     COMPRESSED,
     FIXED_BYTES_V1,
@@ -32,6 +34,7 @@ _V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 # TOTALSIZE, MAGICCODE, QUEUEOFFSET, SYSFLAG and, if both hosts are IPv4, BODYLEN
 _scan = struct.Struct(">ii12xq8xi44xi").unpack_from
 _i16 = struct.Struct(">h").unpack_from
+_i64 = struct.Struct(">q").unpack_from
 
 
 class PulledMessage(ReceivedMessage):
@@ -57,6 +60,16 @@ class PulledMessage(ReceivedMessage):
                 record = self._record
                 body = self._body = inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
         return body
+
+    @property
+    def born_ms(self) -> int:
+        return int(_i64(self._run, self._at + AT_BORN_TIMESTAMP)[0])
+
+    @property
+    def store_ms(self) -> int:
+        if self._short < 0:
+            return super().store_ms
+        return int(_i64(self._run, self._at + AT_STORE_TIMESTAMP_V4)[0])
 
     if not TYPE_CHECKING:  # or a type checker would believe that a message has every attribute there is
 
