@@ -6,6 +6,7 @@ Producer, broker and consumer share one machine and one clock. Every message has
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from firearrow.wire.record import decode_all
 from tests.conformance import servers
 from tests.crash.rawclient import Link, make_topic, pull_all, send_ext
 
+FULL = os.environ.get("FIREARROW_ACCURACY") == "full"
 TOPIC = "Accuracy"
 QUEUES = 4
 PACE_S = 0.02  # between two handfuls of sends
