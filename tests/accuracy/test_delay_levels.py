@@ -1,7 +1,7 @@
 """Delay levels by the clock on the wall: no message early, and hardly one late.
 
-With FIREARROW_ACCURACY=full ten thousand messages over the levels 1 to 3, 99.9 % of them within 200 ms of due: that needs a machine
-with nothing else to do. Otherwise fewer, over two levels, with a limit that a busy machine keeps too.
+With FIREARROW_ACCURACY=full ten thousand messages over the levels 1 to 3, 99.9 % of them within 200 ms of due: that needs a
+machine with nothing else to do. Otherwise fewer, over two levels, with a limit that a busy machine keeps too.
 """
 
 from __future__ import annotations
