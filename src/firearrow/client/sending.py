@@ -278,12 +278,24 @@ class Sending:
         send.attempts += 1
         channel = self._open.get(target.address)
         if channel is None or channel.closed:
-            send.channel = None
-            self._connections.when_open(target.address, lambda channel, error: self._dialled(send, channel, error))
-            if send.channel is None and not send.finished:
-                self._loop.call_at(send.end, self._still_dialling, send, send.attempts)
+            self._dial(send)
         else:
             self._submit(send, channel)
+
+    def _dial(self, send: Send) -> None:
+        """Goes on when there is a connection, if that is before the time of the send is up."""
+        send.channel = None
+        attempt = send.attempts
+        timer: asyncio.TimerHandle | None = None
+
+        def dialled(channel: Channel | None, error: ConnectionLost | None) -> None:
+            if timer is not None:
+                timer.cancel()
+            self._dialled(send, channel, error)
+
+        self._connections.when_open(send.target.address, dialled)
+        if send.channel is None and send.attempts == attempt and not send.finished:
+            timer = self._loop.call_at(send.end, self._still_dialling, send, attempt)
 
     def _still_dialling(self, send: Send, attempt: int) -> None:
         """The time of a send is up, whatever the connection it waits for still becomes."""
