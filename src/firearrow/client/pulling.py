@@ -25,7 +25,7 @@ from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.pulled import messages_of
 from firearrow.client.routes import MASTER
 from firearrow.client.subscription import Subscription
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import VERSION_5_0_0, RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers_client import PullMessageResponseHeader
 
@@ -104,7 +104,9 @@ class Puller:
         }  # fmt: skip
         if self._lite:
             ext["subscription"] = subscription.expression
-        code = RequestCode.LITE_PULL_MESSAGE if self._lite else RequestCode.PULL_MESSAGE
+        # Brokers before 5.0 have one code for both; one that has not said its version is asked in the way that all know.
+        lite = self._lite and self._instance.broker_version(address) >= VERSION_5_0_0
+        code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
         timeout_ms = max(TIMEOUT_MS, hold_ms + PULL_TIMEOUT_MS) if hold_ms > 0 else PULL_TIMEOUT_MS
         answer = await self._instance.call(address, code, ext, timeout_ms=timeout_ms)
         status = _STATUSES.get(answer.code)
