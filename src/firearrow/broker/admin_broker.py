@@ -55,11 +55,11 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         except SettingError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"nothing was changed: {error}") from None
         version = replace(version, counter=version.counter + 1, timestamp=now_ms)
-        if "autoCreateTopicEnable" in wish:
-            broker.topics.add_system_topics(now_ms)  # with it comes and goes the template topic
+        if wish.keys() & {"autoCreateTopicEnable", "traceTopicEnable"}:
+            broker.topics.add_system_topics(now_ms)  # with these come and go the template topic and the trace topic
         if "brokerPermission" in wish:
             broker.topics.next_version(now_ms)  # name servers ignore a registration whose version they have seen
-        if wish.keys() & {"autoCreateTopicEnable", "brokerPermission"}:
+        if wish.keys() & {"autoCreateTopicEnable", "brokerPermission", "traceTopicEnable"}:
             broker.register_all()
         return encode_response(request, ResponseCode.SUCCESS, "in force until the broker is restarted")
 

@@ -135,6 +135,10 @@ class OffsetTable:
         """The groups that have offsets of the topic."""
         return list(self._groups.get(topic, ()))
 
+    def topics(self) -> list[str]:
+        """The topics of which somebody has offsets."""
+        return list(self._groups)
+
     def clone(self, source: str, target: str, topic: str) -> bool:
         """Gives `target` the offsets that `source` has of the topic; False if it has none."""
         queues = self._offsets.get(f"{topic}@{source}")

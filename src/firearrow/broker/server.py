@@ -21,7 +21,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry
 from firearrow.broker.clients import ClientTable
@@ -62,6 +62,9 @@ TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
+if TYPE_CHECKING:
+    from firearrow.broker.metrics_endpoint import MetricsEndpoint
+
 STILL_MS = 10
 _NEVER_MS = 1 << 62
 
@@ -102,6 +105,11 @@ class Broker:
         self._armed_ms = 0  # when it was set
         self._transaction_timer: asyncio.TimerHandle | None = None
         self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
+        if settings.broker_role != "ASYNC_MASTER" and replication is None:
+            raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
+        self._make_replication = replication
+        self._replication: Replication | None = None
+        self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
@@ -133,6 +141,12 @@ class Broker:
             # A round makes thousands of short-lived objects and no cycles: looking for cycles every 700 of them is for nothing.
             gc.set_threshold(50_000, 20, 50)
 
+        try:
+            await self._start_metrics()
+        except BaseException:
+            await ports.close()
+            store.close()
+            raise
     async def stop(self) -> None:
         self._cancel_timers()
         self._transactions.stop(self._now_ms())
@@ -142,8 +156,17 @@ class Broker:
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
         self._transactions.close(self._now_ms())
+    async def _start_metrics(self) -> None:
+        if self.settings.metrics_exporter_type == "PROM":
+            from firearrow.broker.metrics_endpoint import MetricsEndpoint  # who does not want it, does not pay for it
+
+            self.metrics = MetricsEndpoint(self.parts, self.ports, self._now_ms)
+            await self.metrics.start()
+
         self._save_offsets_later()
         self._note_delay_offsets(self._now_ms())
+        if self.metrics is not None:
+            await self.metrics.stop()
         self._save_delay_offsets()
         self._dedup_file.note()
         self._dedup_file.save()
@@ -165,6 +188,8 @@ class Broker:
         parts = self.parts
         for held in self._held.expired(now):
             self._pulls.again(held)
+        if self.metrics is not None:
+            await self.metrics.stop()
         self._rounds.expire(now)
         self._deliver_due()
         self._work_on_transactions()

@@ -68,7 +68,7 @@ class BrokerSettings:
     auto_create_subscription_group: bool = setting(
         True, "an unknown consumer group is created when it is first seen", runtime=True
     )
-    trace_topic_enable: bool = setting(False, "make the trace topic at the start")
+    trace_topic_enable: bool = setting(False, "make the trace topic even if autoCreateTopicEnable is false", runtime=True)
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "the trace topic")
     trace_on: bool = setting(True, "written into every message as TRACE_ON")
     message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels: numbers with s, m, h or d")
@@ -158,6 +158,12 @@ class BrokerSettings:
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
             raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")
+    # Metrics.
+    metrics_exporter_type: str = setting("DISABLE", "PROM answers Prometheus on the port below", choices=("DISABLE", "PROM"))
+    metrics_prom_exporter_host: str = setting("127.0.0.1", "the local address of the metrics; 0.0.0.0 for every interface")
+    metrics_prom_exporter_port: int = setting(5557, "the port of the metrics; 0 takes any free port", low=0, high=65_535)
+    metrics_label: str = setting("", "further labels of every figure: name:value, joined by commas")
+
 
     def delay_level_count(self) -> int:
         return len(self.message_delay_level.split())

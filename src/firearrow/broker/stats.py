@@ -186,6 +186,18 @@ class BrokerStats:
     def get_nums(self) -> int:
         return self._dropped_get.nums + sum(stats.nums for stats in self._group_get.values())
 
+    def topics_put(self) -> list[tuple[str, TopicPutStats]]:
+        """(topic, what was sent to it)"""
+        return list(self._topic_put.items())
+
+    def groups_got(self) -> Iterator[tuple[str, str, GroupGetStats]]:
+        """(topic, group, what the group pulled of it), of those there are now"""
+        return ((*_split(key), got) for key, got in list(self._group_get.items()))
+
+    def groups_sent_back(self) -> Iterator[tuple[str, str, int]]:
+        """(topic, group, how many messages it sent back), of those there are now"""
+        return ((*_split(key), times) for key, times in list(self._sent_back.items()))
+
     def view(self, name: str, key: str) -> tuple[Snapshot, Snapshot, Snapshot] | None:
         """(minute, hour, day) of a statistic; None if there is no such one."""
         item = self._items.get((name, key))
@@ -257,6 +269,11 @@ class BrokerStats:
             if got is not None:
                 self._dropped_get.nums += got.nums
                 self._dropped_get.size += got.size
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition("@")
+    return topic, group
 
 
 def _local_day(now_ms: int) -> tuple[int, int]:

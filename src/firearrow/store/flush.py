@@ -14,8 +14,26 @@ does nothing: the owner syncs by itself.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+
+
+class FlushFigures:
+    """How often the log was flushed and how long that took. Written by the flusher's thread only."""
+
+    __slots__ = ("count", "longest_ns", "total_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ns = 0
+        self.longest_ns = 0
+
+    def took(self, ns: int) -> None:
+        self.count += 1
+        self.total_ns += ns
+        if ns > self.longest_ns:
+            self.longest_ns = ns
 
 
 class Flusher:
@@ -27,6 +45,7 @@ class Flusher:
         flushed_offset: int = 0,
     ) -> None:
         self.flushed_offset = flushed_offset  # written by the flusher's thread only, once it runs
+        self.figures = FlushFigures()
         self._sync = sync
         self._on_flushed = on_flushed
         self._on_error = on_error
@@ -59,11 +78,13 @@ class Flusher:
             target, stopping = self._collect()
             if target <= self.flushed_offset:
                 continue
+            began_ns = time.perf_counter_ns()
             try:
                 self._sync(self.flushed_offset, target)
             except OSError as error:
                 self._on_error(error)
                 return
+            self.figures.took(time.perf_counter_ns() - began_ns)
             self.flushed_offset = target
             self._on_flushed(target)
 

@@ -90,6 +90,7 @@ class MessageStore:
         self._on_error: Callable[[StoreError], None] = _ignore_error
         self._flusher = Flusher(self._log.sync, self._flushed, self._flush_failed)
         self._lock: Lock | None = None
+        self.flushes = self._flusher.figures
         self._unconfirmed: deque[AppendGroup] = deque()
         self._checkpoint = Checkpoint()
         self._checkpoint_path = os.path.join(root, "checkpoint")

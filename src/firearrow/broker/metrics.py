@@ -1,0 +1,343 @@
+"""The broker's figures as Prometheus reads them: text, one line a figure, under the names and labels of RocketMQ 5.
+
+Nothing is counted for this. The lines are made, when somebody asks, from counters and offsets that the broker has anyway, so
+that metrics cost the paths of messages nothing. `pieces` is a generator: whoever runs it stops between two pieces as often and
+as long as others need the event loop (metrics_endpoint.py). Tables that may change meanwhile are copied before they are walked.
+
+All figures have the labels cluster, node_type="broker", node_id=brokerName, and those of `metricsLabel`. What RocketMQ does not
+have (the log's offsets, flushes, the event loop) begins with `firearrow_`, what every process has with `process_`.
+
+Two labels differ in meaning. `message_type` is what the topic is declared to hold (its attribute message.type), not what the
+message was. rocketmq_send_to_dlq_messages_total is by group, not also by topic.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from firearrow.broker.clients import ConsumerGroup
+from firearrow.broker.parts import BrokerParts
+from firearrow.broker.process_figures import LoopLag, process_figures
+from firearrow.broker.stats import PUT_TIME_EDGES, GroupGetStats, TopicPutStats
+from firearrow.net.server import Connection
+from firearrow.wire import record
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+
+STORAGE = {"storage_medium": "disk", "storage_type": "local"}
+_MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
+_AT_ONCE = 64  # lines in a piece
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where figures come from that are not in the broker's parts."""
+
+    connections: Iterable[Connection]
+    loop_lag: LoopLag
+    common: Labels
+
+
+def pieces(broker: BrokerParts, sources: Sources, now_ms: int) -> Iterator[str]:
+    """The whole text, in pieces of some lines; empty ones are only places to stop at."""
+    page = _Page(sources.common)
+    yield from _broker(page, broker, sources)
+    yield from _traffic(page, broker)
+    yield from _clients(page, broker)
+    yield from _lag(page, broker, now_ms)
+    yield from _waiting(page, broker, now_ms)
+    yield from _storage(page, broker, now_ms)
+    yield from _loop(page, sources.loop_lag)
+    for name, kind, text, value in process_figures():
+        yield page.family(name, kind, text) + page.line(name, {}, value)
+
+
+class _Page:
+    """Writes lines. Labels are sorted, and those that every line has are written once and kept."""
+
+    def __init__(self, common: Labels) -> None:
+        self._common = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(common.items()))
+
+    def family(self, name: str, kind: str, text: str) -> str:
+        return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+    def line(self, name: str, labels: Labels, value: float) -> str:
+        own = "".join(f',{key}="{escaped(text)}"' for key, text in labels.items())
+        return f"{name}{{{self._common}{own}}} {value}\n"
+
+    def lines(self, name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+        """A family of many lines; nothing at all if there are none."""
+        some: list[str] = []
+        head = self.family(name, kind, text)
+        for labels, value in samples:
+            some.append(self.line(name, labels, value))
+            if len(some) == _AT_ONCE:
+                yield head + "".join(some)
+                head = ""
+                some.clear()
+        if some:
+            yield head + "".join(some)
+
+    def one(self, name: str, kind: str, text: str, value: float, labels: Labels | None = None) -> str:
+        return self.family(name, kind, text) + self.line(name, labels or {}, value)
+
+
+def escaped(text: str) -> str:
+    """As a label's value is written. Names of topics and groups need none of it; what a client says of itself might."""
+    if "\\" in text or '"' in text or "\n" in text:
+        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return text
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _broker(page: _Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
+    yield page.one("rocketmq_broker_permission", "gauge", "2 write, 4 read, 6 both", broker.settings.broker_permission)
+    yield page.one("rocketmq_topic_number", "gauge", "Topics", len(broker.topics.all()))
+    yield page.one("rocketmq_consumer_group_number", "gauge", "Consumer groups", len(broker.groups.all()))
+    conns = [conn for conn in sources.connections if conn.state is not None]
+    sends = sum(conn.state.in_flight for conn in conns)
+    yield page.one("rocketmq_processor_watermark", "gauge", "Requests that wait to be answered", sends, {"processor": "send"})
+    yield page.line("rocketmq_processor_watermark", {"processor": "pull"}, 0)
+    held = sum(conn.state.held for conn in conns)
+    yield page.one("firearrow_held_pulls", "gauge", "Pulls that wait for messages", held)
+    yield page.one("firearrow_connections", "gauge", "Connections to the listen port and the fast port", len(conns))
+    uptime = "firearrow_boot_time_seconds"
+    yield page.one(uptime, "gauge", "When the broker was started, seconds since 1970", broker.boot_ms / 1000)
+
+
+def _traffic(page: _Page, broker: BrokerParts) -> Iterator[str]:
+    stats, topics = broker.stats, broker.topics
+    put: list[tuple[Labels, TopicPutStats]] = []
+    for topic, sent in stats.topics_put():
+        kind = _message_type(topics.find(topic))
+        put.append(({"is_system": _truth(is_system_topic(topic)), "message_type": kind, "topic": topic}, sent))
+        yield ""
+    put_nums = ((labels, sent.nums) for labels, sent in put)
+    yield from page.lines("rocketmq_messages_in_total", "counter", "Messages stored", put_nums)
+    put_size = ((labels, sent.size) for labels, sent in put)
+    yield from page.lines("rocketmq_throughput_in_total", "counter", "Bytes of messages stored", put_size)
+    got: list[tuple[Labels, GroupGetStats]] = []
+    for topic, group, given in stats.groups_got():
+        got.append(({"consumer_group": group, "is_system": _truth(_is_system(topic, group)), "topic": topic}, given))
+        yield ""
+    got_nums = ((labels, given.nums) for labels, given in got)
+    yield from page.lines("rocketmq_messages_out_total", "counter", "Messages given to consumers", got_nums)
+    got_size = ((labels, given.size) for labels, given in got)
+    yield from page.lines("rocketmq_throughput_out_total", "counter", "Bytes of messages given to consumers", got_size)
+    dead = (
+        ({"consumer_group": labels["topic"].removeprefix(DLQ_PREFIX)}, sent.nums)
+        for labels, sent in put
+        if labels["topic"].startswith(DLQ_PREFIX)
+    )
+    yield from page.lines("rocketmq_send_to_dlq_messages_total", "counter", "Messages that became dead letters", dead)
+    back = (({"consumer_group": group, "topic": topic}, times) for topic, group, times in stats.groups_sent_back())
+    yield from page.lines("firearrow_sent_back_messages_total", "counter", "Messages that consumers could not deal with", back)
+
+    yield page.one("firearrow_put_failed_total", "counter", "Sends that the store refused", stats.put_failed)
+    pulls = [({"result": "found"}, stats.get_found), ({"result": "miss"}, stats.get_miss)]
+    yield from page.lines("firearrow_pulls_total", "counter", "Pulls that were answered, with messages or without", pulls)
+    yield from _put_times(page, stats.put_time_counts)
+    longest_s = stats.put_time_max_ms / 1000
+    yield page.one("firearrow_put_seconds_max", "gauge", "The longest time from a send to its answer", longest_s)
+
+
+def _put_times(page: _Page, counts: list[int]) -> Iterator[str]:
+    name = "firearrow_put_seconds_bucket_total"
+    below = 0
+    samples: list[tuple[Labels, float]] = []
+    for edge, count in zip((*PUT_TIME_EDGES, None), counts, strict=True):
+        below += count
+        samples.append(({"le": "+Inf" if edge is None else str(edge / 1000)}, below))
+    yield from page.lines(name, "counter", "Sends answered within so many seconds; for histogram_quantile", samples)
+
+
+def _message_type(config: object) -> str:
+    attributes = getattr(config, "attributes", None) or {}
+    return str(attributes.get("message.type", "NORMAL")).lower()
+
+
+def _is_system(topic: str, group: str) -> bool:
+    return is_system_topic(topic) or is_system_group(group)
+
+
+def _clients(page: _Page, broker: BrokerParts) -> Iterator[str]:
+    same = {"protocol_type": "remoting"}
+    producing = Counter(
+        (client.language.lower(), client.version) for members in broker.clients.producers().values() for client in members
+    )
+    producers = (
+        ({"language": language, **same, "version": version_text(version)}, count)
+        for (language, version), count in producing.items()
+    )
+    yield from page.lines("rocketmq_producer_connections", "gauge", "Producers that are connected", producers)
+    consumers = [sample for group in list(broker.clients.consumer_groups()) for sample in _members(group)]
+    yield from page.lines("rocketmq_consumer_connections", "gauge", "Consumers that are connected", consumers)
+
+
+def _members(group: ConsumerGroup) -> Iterator[tuple[Labels, float]]:
+    counted = Counter((client.language.lower(), client.version) for client in group.members.values())
+    for (language, version), count in counted.items():
+        labels = {
+            "consume_mode": _MODES.get(group.consume_type or "", "push"),
+            "consumer_group": group.name,
+            "is_system": _truth(is_system_group(group.name)),
+            "language": language,
+            "protocol_type": "remoting",
+            "version": version_text(version),
+        }
+        yield labels, count
+
+
+def version_text(number: int) -> str:
+    """A client's version as RocketMQ names it. Its numbers go up by two for a release and by twenty for a minor one since 5.0.0;
+    older ones, and snapshots, are given as they are."""
+    minor, rest = divmod(number - 413, 20)
+    return f"v5_{minor}_{rest // 2}" if number >= 413 and rest % 2 == 0 else str(number)
+
+
+class _Lag:
+    """How far one group is with one topic: what it has not consumed, of that what it has not been given, since when."""
+
+    __slots__ = ("earliest_ms", "in_flight", "labels", "lag", "next_ms", "ready")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.lag = self.ready = self.in_flight = 0
+        self.earliest_ms = self.next_ms = 0  # of the oldest message not consumed, and of the oldest not given; 0: none
+
+
+def _lag(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+    known: list[_Lag] = []
+    for topic in broker.offsets.topics():
+        for group in broker.offsets.groups_of(topic):
+            if broker.topics.find(topic) is None:
+                break
+            labels = {
+                "consumer_group": group,
+                "is_retry": _truth(topic.startswith(RETRY_PREFIX)),
+                "is_system": _truth(_is_system(topic, group)),
+                "topic": topic,
+            }
+            lag = _Lag(labels)
+            for queue_id in list(broker.offsets.offsets_of(group, topic)):
+                _count_queue(broker, lag, group, topic, queue_id)
+                yield ""
+            known.append(lag)
+    families = (
+        ("rocketmq_consumer_lag_messages", "Messages that the group has not consumed", [one.lag for one in known]),
+        ("rocketmq_consumer_ready_messages", "Of these: not given to a consumer yet", [one.ready for one in known]),
+        ("rocketmq_consumer_inflight_messages", "Of these: given to a consumer", [one.in_flight for one in known]),
+        (
+            "rocketmq_consumer_lag_latency_milliseconds",
+            "Age of the oldest message that the group has not consumed",
+            [now_ms - one.earliest_ms if one.earliest_ms else 0 for one in known],
+        ),
+        (
+            "rocketmq_consumer_queueing_latency_milliseconds",
+            "Age of the oldest message that no consumer of the group was given",
+            [now_ms - one.next_ms if one.next_ms else 0 for one in known],
+        ),
+    )
+    for name, text, values in families:
+        yield from page.lines(name, "gauge", text, ((one.labels, value) for one, value in zip(known, values, strict=True)))
+
+
+def _count_queue(broker: BrokerParts, lag: _Lag, group: str, topic: str, queue_id: int) -> None:
+    queue = broker.store.find_queue(topic, queue_id)
+    consumed = broker.offsets.query(group, topic, queue_id)
+    if queue is None or consumed is None:
+        return
+    consumed = min(max(consumed, queue.min_offset), queue.max_offset)  # what is deleted can no longer be consumed
+    given = broker.offsets.query_pulled(group, topic, queue_id)
+    given = consumed if given is None else min(max(given, consumed), queue.max_offset)
+    lag.lag += queue.max_offset - consumed
+    lag.in_flight += given - consumed
+    lag.ready += queue.max_offset - given
+    if consumed < queue.max_offset:
+        stored_ms = broker.store.store_time(queue, consumed) or 0
+        lag.earliest_ms = min(lag.earliest_ms or stored_ms, stored_ms)
+        if given < queue.max_offset:
+            next_ms = stored_ms if given == consumed else broker.store.store_time(queue, given) or 0
+            lag.next_ms = min(lag.next_ms or next_ms, next_ms)
+
+
+def _waiting(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+    """Messages that are not delivered as they come: timers and delay levels."""
+    timers = broker.timers
+    if timers is not None and broker.settings.timer_wheel_enable:
+        figures = timers.figures(now_ms)
+        behind = int(figures["timerOffsetBehind"])
+        yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
+        late_ms = int(figures["timerReadBehind"]) * 1000
+        name = "rocketmq_timer_dequeue_latency_milliseconds"
+        yield page.one(name, "gauge", "How late the wheel is", late_ms, STORAGE)
+        timing = timers.metrics.to_json()["timingCount"].items()
+        samples = (({**STORAGE, "topic": topic}, one["count"]) for topic, one in timing)
+        yield from page.lines("rocketmq_timing_messages", "gauge", "Timer messages that wait", samples)
+    if broker.delay is not None:
+        levels: list[tuple[Labels, float]] = []
+        for key, text in broker.delay.figures().items():
+            at, _, end = text.partition(",")
+            levels.append(({"level": key.rpartition("_")[2]}, int(end) - int(at)))
+        yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
+
+
+def _storage(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+    store = broker.store
+    directory = broker.store_settings.commit_log_dir
+    if os.path.isdir(directory):
+        space = shutil.disk_usage(directory)
+        yield page.one("rocketmq_storage_size_bytes", "gauge", "Bytes used on the log's disk", space.used, STORAGE)
+        yield page.one("firearrow_disk_free_bytes", "gauge", "Bytes that are free on the log's disk", space.free)
+        yield page.one("firearrow_disk_used_ratio", "gauge", "How full the log's disk is, 0 to 1", store.disk_usage() / 100)
+    behind = max(store.max_offset - store.flushed_offset, 0)
+    yield page.one("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes written but not flushed", behind, STORAGE)
+    name = "rocketmq_storage_dispatch_behind_bytes"
+    yield page.one(
+        name, "gauge", "Bytes flushed but not visible in a queue", max(store.flushed_offset - store.confirm_offset, 0), STORAGE
+    )
+    earliest_ms = _earliest_ms(broker)
+    age_ms = now_ms - earliest_ms if earliest_ms > 0 else 0
+    name = "rocketmq_storage_message_reserve_time_milliseconds"
+    yield page.one(name, "gauge", "Age of the oldest message in the log", age_ms, STORAGE)
+    offsets = {
+        "min": store.min_offset,
+        "confirmed": store.confirm_offset,
+        "flushed": store.flushed_offset,
+        "max": store.max_offset,
+    }
+    samples = (({"of": key}, value) for key, value in offsets.items())
+    yield from page.lines("firearrow_log_offset_bytes", "gauge", "Offsets of the commit log", samples)
+    yield page.one("firearrow_store_writable", "gauge", "1: messages are taken, 0: they are refused", int(store.writable))
+    yield page.one("firearrow_index_behind_messages", "gauge", "Messages whose keys are not indexed yet", store.index_backlog)
+    flushes = store.flushes
+    yield page.one("firearrow_flushes_total", "counter", "Flushes of the commit log", flushes.count)
+    yield page.one("firearrow_flush_seconds_total", "counter", "Time that flushes took", flushes.total_ns / 1e9)
+    yield page.one("firearrow_flush_seconds_max", "gauge", "Time that the longest flush took", flushes.longest_ns / 1e9)
+
+
+def _earliest_ms(broker: BrokerParts) -> int:
+    oldest = broker.store.read_record(broker.store.min_offset)
+    try:
+        return 0 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp
+    except ProtocolError:  # damaged on the disk
+        return 0
+
+
+def _loop(page: _Page, lag: LoopLag) -> Iterator[str]:
+    name = "firearrow_loop_lag_seconds"
+    below = 0
+    text = page.family(name, "histogram", "How late the event loop was with a timer")
+    for edge, count in zip((*lag.edges_s, None), lag.counts, strict=True):
+        below += count
+        text += page.line(f"{name}_bucket", {"le": "+Inf" if edge is None else str(edge)}, below)
+    yield text + page.line(f"{name}_sum", {}, lag.total_s) + page.line(f"{name}_count", {}, below)
