@@ -105,10 +105,6 @@ class Broker:
         self._armed_ms = 0  # when it was set
         self._transaction_timer: asyncio.TimerHandle | None = None
         self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
-        if settings.broker_role != "ASYNC_MASTER" and replication is None:
-            raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
-        self._make_replication = replication
-        self._replication: Replication | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
