@@ -1,0 +1,98 @@
+"""Who is connected: consumers, producers, and what a consumer says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group, masters_of_topic, of_any
+from firearrow.admin.errors import NotFoundError
+from firearrow.client.errors import BrokerError
+from firearrow.client.instance import ClientInstance
+from firearrow.wire import fastjson
+from firearrow.wire.bodies_admin import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
+from firearrow.wire.bodies_client import ConsumerRunningInfo
+from firearrow.wire.codes import RequestCode, ResponseCode
+
+RUNNING_INFO_TIMEOUT_MS = 12_000  # the broker gives the consumer ten seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerClient:
+    group: str
+    client_id: str
+    address: str
+    language: str | None
+    version: int
+    last_seen_ms: int
+    broker: str
+
+
+async def consumer_connection(client: ClientInstance, group: str) -> ConsumerConnection:
+    """The members of a group on all brokers, and what they subscribe to. NotFoundError if nobody is connected."""
+
+    async def ask(broker: BrokerAddress) -> ConsumerConnection:
+        ext = {"consumerGroup": group}
+        answer = await client.check(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ext)
+        return ConsumerConnection.from_json(fastjson.loads(answer.body))
+
+    try:
+        offline = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
+        parts = await of_any(await masters_of_group(client, group), ask, offline)
+    except BrokerError:
+        raise NotFoundError(f"the group {group!r} has no member that is connected") from None
+    whole = parts[0]
+    members = {member.client_id: member for part in parts for member in part.connection_set}
+    for part in parts[1:]:
+        whole.subscription_table.update(part.subscription_table)
+    whole.connection_set = sorted(members.values(), key=lambda member: member.client_id)
+    return whole
+
+
+async def producer_connection(client: ClientInstance, group: str, topic: str) -> list[Connection]:
+    """The producers of a group that send to the brokers of a topic. NotFoundError if nobody is connected."""
+
+    async def ask(broker: BrokerAddress) -> list[Connection]:
+        ext = {"producerGroup": group}
+        answer = await client.check(broker.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext)
+        return ProducerConnection.from_json(fastjson.loads(answer.body)).connection_set
+
+    try:
+        parts = await of_any(await masters_of_topic(client, topic), ask, (ResponseCode.SYSTEM_ERROR,))
+    except BrokerError:
+        raise NotFoundError(f"no producer of the group {group!r} is connected to a broker of {topic!r}") from None
+    members = {member.client_id: member for part in parts for member in part}
+    return sorted(members.values(), key=lambda member: member.client_id)
+
+
+async def list_producers(client: ClientInstance, *, broker: str | None = None) -> list[ProducerClient]:
+    """Every producer that is connected, once for each broker it is connected to. Brokers before 5.0 cannot be asked."""
+
+    async def ask(one: BrokerAddress) -> list[ProducerClient]:
+        answer = await client.check(one.address, RequestCode.GET_ALL_PRODUCER_INFO, {})
+        table = ProducerTableInfo.from_json(fastjson.loads(answer.body))
+        return [
+            ProducerClient(
+                group, info.client_id, info.remote_ip, info.language, info.version, info.last_update_timestamp, one.name
+            )
+            for group, infos in table.data.items()
+            for info in infos
+        ]
+
+    found = [producer for part in await for_each(await masters(client, broker=broker), ask) for producer in part]
+    return sorted(found, key=lambda one: (one.group, one.client_id, one.broker))
+
+
+async def running_info(client: ClientInstance, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+    """What a consumer says about itself; with `stack`, what its threads are doing. NotFoundError if it is not connected."""
+
+    async def ask(broker: BrokerAddress) -> ConsumerRunningInfo:
+        ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": stack}
+        answer = await client.check(
+            broker.address, RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=RUNNING_INFO_TIMEOUT_MS
+        )
+        return ConsumerRunningInfo.from_json(fastjson.loads(answer.body))
+
+    try:
+        return (await of_any(await masters_of_group(client, group), ask, (ResponseCode.SYSTEM_ERROR,)))[0]
+    except BrokerError as error:
+        raise NotFoundError(f"the consumer {client_id!r} of the group {group!r} cannot be asked: {error.remark}") from None

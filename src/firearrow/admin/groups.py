@@ -1,0 +1,211 @@
+"""Consumer groups: which there are, how they are made, changed and deleted, how far they have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from firearrow.admin.clients import consumer_connection, running_info
+from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.errors import BrokerError, FirearrowError
+from firearrow.client.instance import ClientInstance
+from firearrow.wire import fastjson
+from firearrow.wire.bodies_admin import ConsumerConnection, ConsumeStats, ConsumeStatsList
+from firearrow.wire.bodies_topic import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.names import RETRY_PREFIX, check_group, is_system_group
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    group: str
+    members: int
+    consume_type: str | None
+    message_model: str | None
+    lag: int
+    topics: tuple[str, ...]
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in a queue. `lag`: stored and not consumed; `in_flight`: handed out and not yet consumed."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_consumed_ms: int | None
+    client_id: str | None = None
+
+    @property
+    def lag(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        return max(self.pull_offset - self.consumer_offset, 0)
+
+
+async def group_names(client: ClientInstance, *, system: bool = False) -> list[str]:
+    tables = await for_each(await masters(client), lambda broker: _all_groups(client, broker))
+    return sorted({name for _, table in tables for name in table if system or not is_system_group(name)})
+
+
+async def list_groups(client: ClientInstance, *, system: bool = False) -> list[GroupSummary]:
+    """Every group with its members and its lag."""
+    brokers = await masters(client)
+    places: dict[str, list[str]] = {}
+    for name, table in await for_each(brokers, lambda broker: _all_groups(client, broker)):
+        for group in table:
+            if system or not is_system_group(group):
+                places.setdefault(group, []).append(name)
+    lags: dict[str, dict[str, int]] = {}
+    for stats in await for_each(brokers, lambda broker: _all_stats(client, broker)):
+        for by_group in stats.consume_stats_list:
+            for group, parts in by_group.items():
+                for part in parts:
+                    for queue, offsets in part.offset_table.items():
+                        topics = lags.setdefault(group, {})
+                        topics[queue.topic] = topics.get(queue.topic, 0) + offsets.broker_offset - offsets.consumer_offset
+    online = dict(await for_each(places, lambda group: _connection_or_none(client, group)))
+    return [_summary(group, places[group], online[group], lags.get(group, {})) for group in sorted(places)]
+
+
+async def group_configs(client: ClientInstance, group: str) -> dict[str, SubscriptionGroupConfig]:
+    """Broker name -> the group as it is there. NotFoundError if no broker has it."""
+    tables = await for_each(await masters(client), lambda broker: _all_groups(client, broker))
+    found = {name: table[group] for name, table in tables if group in table}
+    if not found:
+        raise NotFoundError(f"there is no group {group!r}")
+    return found
+
+
+async def create_group(
+    client: ClientInstance,
+    group: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    cluster: str | None = None,
+    broker: str | None = None,
+) -> list[str]:
+    """Makes a group on all masters, those of a cluster or one. `settings` are fields of SubscriptionGroupConfig.
+
+    AdminError if it exists on one of them: `alter_group` changes it.
+    """
+    check_group(group)
+    config = _changed(SubscriptionGroupConfig(group_name=group), settings or {})
+    targets = await masters(client, cluster, broker)
+    try:
+        there = await group_configs(client, group)
+    except NotFoundError:
+        there = {}
+    taken = [one.name for one in targets if one.name in there]
+    if taken:
+        raise AdminError(f"the group {group!r} exists already on {', '.join(taken)}: alter it, or give it another name")
+    await for_each(targets, lambda target: _put(client, target.address, config))
+    return [one.name for one in targets]
+
+
+async def alter_group(client: ClientInstance, group: str, settings: Mapping[str, Any], *, broker: str | None = None) -> list[str]:
+    """Changes fields of a group on all brokers that have it, or one."""
+    configs = await group_configs(client, group)
+    targets = [one for one in await masters(client, broker=broker) if one.name in configs]
+    if not targets:
+        raise NotFoundError(f"the group {group!r} is not on {broker!r}; it is on {', '.join(sorted(configs))}")
+    await for_each(targets, lambda one: _put(client, one.address, _changed(configs[one.name], settings)))
+    return [one.name for one in targets]
+
+
+async def delete_group(client: ClientInstance, group: str, *, keep_offsets: bool = False, broker: str | None = None) -> list[str]:
+    """Deletes a group, and its offsets unless they are to be kept. Its retry and dead letter topics stay: they hold messages."""
+    configs = await group_configs(client, group)
+    targets = [one for one in await masters(client, broker=broker) if one.name in configs]
+    ext = {"groupName": group, "cleanOffset": not keep_offsets, "removeOffset": not keep_offsets}
+    await for_each(targets, lambda one: client.check(one.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, ext))
+    return [one.name for one in targets]
+
+
+async def group_progress(
+    client: ClientInstance, group: str, *, topic: str | None = None, members: bool = False
+) -> list[QueueProgress]:
+    """How far a group is in every queue it has an offset in; with `members`, who consumes it now."""
+    owners = await _owners(client, group) if members else {}
+
+    async def ask(broker: BrokerAddress) -> list[QueueProgress]:
+        ext = {"consumerGroup": group} if topic is None else {"consumerGroup": group, "topic": topic}
+        answer = await client.check(broker.address, RequestCode.GET_CONSUME_STATS, ext)
+        return [
+            QueueProgress(
+                queue.topic, queue.broker_name, queue.queue_id, one.broker_offset, one.consumer_offset, one.pull_offset,
+                one.last_timestamp or None, owners.get((queue.topic, queue.broker_name, queue.queue_id)),
+            )
+            for queue, one in ConsumeStats.from_json(fastjson.loads(answer.body)).offset_table.items()
+        ]  # fmt: skip
+
+    found = [queue for part in await for_each(await masters_of_group(client, group), ask) for queue in part]
+    return sorted(found, key=lambda one: (one.topic, one.broker, one.queue_id))
+
+
+async def _owners(client: ClientInstance, group: str) -> dict[tuple[str, str, int], str]:
+    """Queue -> client id, as the members say. One that does not answer says nothing."""
+    _, connection = await _connection_or_none(client, group)
+    owners: dict[tuple[str, str, int], str] = {}
+    for member in [] if connection is None else connection.connection_set:
+        try:
+            info = await running_info(client, group, member.client_id)
+        except FirearrowError:
+            continue
+        for queue in info.mq_table:
+            owners[queue.topic, queue.broker_name, queue.queue_id] = member.client_id
+    return owners
+
+
+async def _connection_or_none(client: ClientInstance, group: str) -> tuple[str, ConsumerConnection | None]:
+    try:
+        return group, await consumer_connection(client, group)
+    except NotFoundError:
+        return group, None
+
+
+async def _all_groups(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, SubscriptionGroupConfig]]:
+    answer = await client.check(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, timeout_ms=10_000)
+    return broker.name, SubscriptionGroupWrapper.from_json(fastjson.loads(answer.body)).subscription_group_table
+
+
+async def _all_stats(client: ClientInstance, broker: BrokerAddress) -> ConsumeStatsList:
+    try:
+        answer = await client.check(broker.address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False}, timeout_ms=10_000)
+    except BrokerError as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return ConsumeStatsList()
+        raise
+    return ConsumeStatsList.from_json(fastjson.loads(answer.body))
+
+
+async def _put(client: ClientInstance, address: str, config: SubscriptionGroupConfig) -> None:
+    await client.check(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, fastjson.dumps(config.to_json()))
+
+
+def _changed(config: SubscriptionGroupConfig, settings: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    known = {one.name for one in fields(SubscriptionGroupConfig)} - {"group_name"}
+    unknown = settings.keys() - known
+    if unknown:
+        raise AdminError(f"a group has no setting {sorted(unknown)[0]!r}; expected one of {', '.join(sorted(known))}")
+    return replace(config, **settings)
+
+
+def _summary(group: str, places: list[str], connection: ConsumerConnection | None, lags: Mapping[str, int]) -> GroupSummary:
+    return GroupSummary(
+        group,
+        0 if connection is None else len(connection.connection_set),
+        None if connection is None else connection.consume_type,
+        None if connection is None else connection.message_model,
+        sum(lags.values()),
+        tuple(sorted(topic for topic in lags if not topic.startswith(RETRY_PREFIX))),
+        tuple(sorted(places)),
+    )

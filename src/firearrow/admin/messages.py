@@ -1,0 +1,393 @@
+"""Looking at messages without consuming them: by id, key, offset, time; who has consumed one; consuming or sending one again.
+
+Nothing here leaves an offset behind: reads are made in the name of the group for tools, and commit nothing. A message has two
+ids: the one its producer gave (unique key) and the one that says where it is stored (offset id). They look alike; `find_message`
+takes either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from firearrow.admin.clients import consumer_connection
+from firearrow.admin.cluster import BrokerAddress, for_each, list_brokers, masters_of_topic
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.groups import group_progress
+from firearrow.admin.topics import topic_groups
+from firearrow.client import queue_offsets
+from firearrow.client.errors import BrokerError, ClientError, NoRouteError
+from firearrow.client.instance import ClientInstance
+from firearrow.client.message import MessageQueue, ReceivedMessage, received
+from firearrow.client.pulled import messages_of
+from firearrow.client.queue_offsets import master_address, milliseconds
+from firearrow.wire import fastjson, properties
+from firearrow.wire.bodies_client import ConsumeMessageDirectlyResult
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.headers_client import PullMessageResponseHeader
+from firearrow.wire.ids import host_text, parse_offset_msg_id
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
+from firearrow.wire.record import decode, decode_all
+
+PULL_BATCH: Final = 32
+MOST_BY_KEY: Final = 64
+_FOREVER_MS: Final = 2**63 - 1
+_WITH_SUBSCRIPTION: Final = 0x4
+_PULL_TIMEOUT_MS: Final = 10_000
+_DIRECTLY_TIMEOUT_MS: Final = 15_000
+_STORED: Final = frozenset((
+    ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
+))  # fmt: skip
+# What a broker or an earlier delivery wrote into a message and would mislead the next one.
+_NOT_AGAIN: Final = frozenset((
+    "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DEL_MS", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID",
+    "MIN_OFFSET", "MAX_OFFSET",
+    "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "POP_CK", "1ST_POP_TIME", "CLUSTER", "MSG_REGION", "TRACE_ON",
+    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "TRAN_PREPARED_QUEUE_OFFSET", "__transactionId__", "TRANSACTION_CHECK_TIMES",
+    "INNER_NUM", "INNER_BASE",
+))  # fmt: skip
+
+Progress = Callable[[int, int], None]  # done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What a group has made of a message, in mqadmin's words: CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET, NOT_ONLINE,
+    PULL, CONSUME_BROADCASTING, UNKNOWN."""
+
+    group: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Part of a queue: from an offset up to, not including, another."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+# ---- one message
+
+
+async def find_message(client: ClientInstance, topic: str, msg_id: str) -> ReceivedMessage:
+    """A message by either of its ids. NotFoundError if there is none."""
+    found = await messages_by_key(client, topic, msg_id, unique=True)
+    if found:
+        return found[0]
+    try:
+        return await message_by_offset_id(client, msg_id)
+    except (ClientError, AdminError, BrokerError):
+        raise NotFoundError(f"no message of {topic!r} has the id {msg_id!r}") from None
+
+
+async def message_by_offset_id(client: ClientInstance, msg_id: str) -> ReceivedMessage:
+    """A message by the id that says where it is stored. Only brokers of the cluster are asked, whatever the id says."""
+    try:
+        host, offset = parse_offset_msg_id(msg_id)
+    except ValueError as error:
+        raise AdminError(f"{msg_id!r} is not the id of a stored message: {error}") from None
+    address = host_text(host)
+    brokers = {one.address: one.name for one in await list_brokers(client)}
+    if address not in brokers:
+        raise NotFoundError(f"the id {msg_id} says that the message is at {address}, which is no broker of this cluster")
+    answer = await client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+    if answer.code != ResponseCode.SUCCESS:
+        raise NotFoundError(f"{address} has no message with the id {msg_id}: {answer.remark}")
+    return received(decode(answer.body, check_crc=False), brokers[address])
+
+
+async def message_at(client: ClientInstance, queue: MessageQueue, offset: int) -> ReceivedMessage:
+    """The message at an offset of a queue. NotFoundError if it is not there (any more)."""
+    await _known(client, queue.topic)
+    messages, _ = await _pull(client, queue, offset, 1)
+    if not messages or messages[0].queue_offset != offset:
+        low, high = await queue_offsets.min_offset(client, queue), await queue_offsets.max_offset(client, queue)
+        raise NotFoundError(
+            f"queue {queue.queue_id} of {queue.topic!r} on {queue.broker_name} has no message at {offset}; "
+            + (f"it has {low} to {high - 1}" if high > low else "it is empty")
+        )
+    return messages[0]
+
+
+async def messages_by_key(
+    client: ClientInstance,
+    topic: str,
+    key: str,
+    *,
+    unique: bool = False,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    max_messages: int = MOST_BY_KEY,
+) -> list[ReceivedMessage]:
+    """The messages with a key, or with `unique` those with the producer's id; the latest first."""
+
+    async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
+        ext: dict[str, Any] = {
+            "topic": topic,
+            "key": key,
+            "maxNum": max_messages,
+            "beginTimestamp": 0 if begin is None else milliseconds(begin),
+            "endTimestamp": _FOREVER_MS if end is None else milliseconds(end),
+        }
+        if unique:
+            ext |= {"_UNIQUE_KEY_QUERY": "true", "indexType": "U"}
+        answer = await client.call(broker.address, RequestCode.QUERY_MESSAGE, ext, timeout_ms=_PULL_TIMEOUT_MS)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, broker.address)
+        found = [received(record, broker.name) for record in decode_all(answer.body, check_crc=False)]
+        return [one for one in found if one.topic == topic and (one.msg_id == key if unique else key in one.keys)]
+
+    found = [message for part in await for_each(await _topic_masters(client, topic), ask) for message in part]
+    return sorted(found, key=lambda message: -message.store_ms)[:max_messages]
+
+
+# ---- many messages
+
+
+async def spans(
+    client: ClientInstance,
+    topic: str,
+    *,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    broker: str | None = None,
+    queue_id: int | None = None,
+) -> list[Span]:
+    """The parts of a topic's queues between two moments: stored at `begin` or later, and before `end`."""
+    route = await _known(client, topic)
+    queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
+    if not queues:
+        raise NotFoundError(
+            f"the topic {topic!r} has no queue {'' if queue_id is None else queue_id} on {broker or 'any broker'}"
+        )
+
+    async def one(queue: MessageQueue) -> Span:
+        low, high = await asyncio.gather(queue_offsets.min_offset(client, queue), queue_offsets.max_offset(client, queue))
+        if begin is not None:
+            low = max(low, await queue_offsets.offset_at(client, queue, milliseconds(begin)))
+        if end is not None:
+            high = min(high, await queue_offsets.offset_at(client, queue, milliseconds(end)))
+        return Span(queue, low, max(low, high))
+
+    return await for_each(queues, one)
+
+
+async def scan(client: ClientInstance, parts: Iterable[Span], progress: Progress | None = None) -> AsyncIterator[ReceivedMessage]:
+    """All messages of these parts, queue by queue."""
+    parts = list(parts)
+    total, done = sum(part.end - part.begin for part in parts), 0
+    for part in parts:
+        offset = part.begin
+        while offset < part.end:
+            messages, following = await _pull(client, part.queue, offset, min(PULL_BATCH, part.end - offset))
+            for message in messages:
+                if message.queue_offset < part.end:
+                    yield message
+            done += min(following, part.end) - offset
+            if progress is not None:
+                progress(done, total)
+            if following <= offset:
+                break
+            offset = following
+
+
+async def messages_between(
+    client: ClientInstance,
+    topic: str,
+    *,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    tag: str | None = None,
+    key: str | None = None,
+    contains: bytes | None = None,
+    broker: str | None = None,
+    queue_id: int | None = None,
+    max_messages: int = 100,
+    progress: Progress | None = None,
+) -> list[ReceivedMessage]:
+    """The messages of a time range that have a tag, a key, or a text in their body; those stored first, first."""
+    parts = await spans(client, topic, begin=begin, end=end, broker=broker, queue_id=queue_id)
+    found = []
+    async for message in scan(client, parts, progress):
+        if matches(message, tag=tag, key=key, contains=contains):
+            found.append(message)
+            if len(found) >= max_messages:
+                break
+    return sorted(found, key=lambda message: (message.store_ms, message.queue, message.queue_offset))
+
+
+async def peek(
+    client: ClientInstance,
+    topic: str,
+    count: int = 1,
+    *,
+    oldest: bool = False,
+    broker: str | None = None,
+    queue_id: int | None = None,
+) -> list[ReceivedMessage]:
+    """The newest messages of a topic, or the oldest."""
+    parts = await spans(client, topic, broker=broker, queue_id=queue_id)
+    ends = [
+        Span(part.queue, part.begin, min(part.end, part.begin + count))
+        if oldest
+        else Span(part.queue, max(part.begin, part.end - count), part.end)
+        for part in parts
+    ]
+    found = [message async for message in scan(client, ends)]
+    found.sort(key=lambda message: (message.store_ms, message.queue, message.queue_offset))
+    return found[:count] if oldest else found[-count:]
+
+
+def matches(message: ReceivedMessage, *, tag: str | None = None, key: str | None = None, contains: bytes | None = None) -> bool:
+    return (
+        (tag is None or message.tags == tag)
+        and (key is None or key in message.keys or message.msg_id == key)
+        and (contains is None or contains in message.body)
+    )
+
+
+# ---- what became of a message, and once more
+
+
+async def track(client: ClientInstance, message: ReceivedMessage) -> list[Track]:
+    """What each group of the topic has made of the message."""
+    groups = await topic_groups(client, message.queue.topic)
+    return await for_each(groups, lambda group: _tracked(client, group, message))
+
+
+async def consume_directly(
+    client: ClientInstance, group: str, message: ReceivedMessage, *, client_id: str | None = None
+) -> ConsumeMessageDirectlyResult:
+    """Has a member of the group consume the message now, once more, and says how that went."""
+    if client_id is None:
+        client_id = (await consumer_connection(client, group)).connection_set[0].client_id
+    ext = {
+        "consumerGroup": group,
+        "clientId": client_id,
+        "msgId": message.offset_msg_id,
+        "brokerName": message.queue.broker_name,
+        "topic": message.queue.topic,
+    }
+    address = await _address(client, message.queue)
+    answer = await client.check(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, timeout_ms=_DIRECTLY_TIMEOUT_MS)
+    return ConsumeMessageDirectlyResult.from_json(fastjson.loads(answer.body))
+
+
+async def resend(client: ClientInstance, message: ReceivedMessage, *, to: str | None = None) -> str:
+    """Stores a copy of the message at the end of its topic, or of another one. Returns the copy's offset id.
+
+    Body, tags, keys, properties and the producer's id are the same; how often it was consumed is counted anew.
+    """
+    return await store_copy(client, to or message.topic, message.body, message.properties, message.flag)
+
+
+async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Mapping[str, str], flag: int = 0) -> str:
+    """Sends a body with properties of the protocol's own, which a producer would not let through. Returns its offset id."""
+    queues = (await client.route(topic)).write_queues()
+    if not queues:
+        raise AdminError(f"no queue of {topic!r} can be written to: its permission, or that of its brokers, forbids it")
+    queue = queues[time.monotonic_ns() % len(queues)]
+    kept = {name: value for name, value in known.items() if name not in _NOT_AGAIN}
+    if not topic.startswith(RETRY_PREFIX):
+        kept.pop(properties.PROPERTY_RETRY_TOPIC, None)
+        kept.pop(properties.PROPERTY_ORIGIN_MESSAGE_ID, None)
+    ext = {
+        "a": CLIENT_INNER_PRODUCER_GROUP,
+        "b": topic,
+        "c": AUTO_CREATE_TOPIC_KEY_TOPIC,
+        "d": 4,
+        "e": queue.queue_id,
+        "f": 0,  # the body goes as it was before it was compressed
+        "g": time.time_ns() // 1_000_000,
+        "h": flag,
+        "i": properties.encode(kept).decode(),
+        "j": 0,
+        "k": False,
+        "m": False,
+        "n": queue.broker_name,
+    }
+    address = await master_address(client, queue)
+    answer = await client.call(address, RequestCode.SEND_MESSAGE_V2, ext, body)
+    if answer.code not in _STORED:
+        raise BrokerError(answer.code, answer.remark, address)
+    return str(answer.ext.get("msgId", ""))
+
+
+# ---- inside
+
+
+async def _known(client: ClientInstance, topic: str) -> Any:
+    try:
+        return await client.route(topic, refresh=True)
+    except NoRouteError as error:
+        if not error.asked:
+            raise
+        raise NotFoundError(f"there is no topic {topic!r}") from None
+
+
+async def _topic_masters(client: ClientInstance, topic: str) -> list[BrokerAddress]:
+    await _known(client, topic)
+    return await masters_of_topic(client, topic)
+
+
+async def _address(client: ClientInstance, queue: MessageQueue) -> str:
+    await _known(client, queue.topic)
+    return await master_address(client, queue)
+
+
+async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count: int) -> tuple[list[ReceivedMessage], int]:
+    """Messages from an offset on, and where to go on; no waiting, nothing committed."""
+    address = await master_address(client, queue)
+    ext = {
+        "consumerGroup": TOOLS_CONSUMER_GROUP, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
+        "maxMsgNums": count, "sysFlag": _WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
+        "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    answer = await client.call(address, RequestCode.PULL_MESSAGE, ext, timeout_ms=_PULL_TIMEOUT_MS)
+    if answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
+        return [], PullMessageResponseHeader.decode(answer.ext).next_begin_offset
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark, address)
+    try:
+        return messages_of(answer.body, queue), PullMessageResponseHeader.decode(answer.ext).next_begin_offset
+    except ProtocolError as error:
+        raise ClientError(f"{address} answered a pull of {queue} with what cannot be read: {error}") from None
+
+
+async def _tracked(client: ClientInstance, group: str, message: ReceivedMessage) -> Track:
+    try:
+        connection = await consumer_connection(client, group)
+    except NotFoundError:
+        done = await _consumed(client, group, message)
+        return Track(group, "CONSUMED" if done else "NOT_ONLINE", "no member is connected")
+    except BrokerError as error:
+        return Track(group, "UNKNOWN", str(error))
+    if connection.message_model == "BROADCASTING":
+        return Track(group, "CONSUME_BROADCASTING", "each member has its own offsets")
+    if not await _consumed(client, group, message):
+        kind = "PULL" if connection.consume_type == "CONSUME_ACTIVELY" else "NOT_CONSUME_YET"
+        return Track(group, kind)
+    wanted = connection.subscription_table.get(message.queue.topic)
+    if wanted is not None and wanted.tags_set and message.tags not in wanted.tags_set:
+        return Track(group, "CONSUMED_BUT_FILTERED", f"the group wants {wanted.sub_string}")
+    return Track(group, "CONSUMED")
+
+
+async def _consumed(client: ClientInstance, group: str, message: ReceivedMessage) -> bool:
+    """Whether the group's offset is beyond the message."""
+    queue = message.queue
+    return any(
+        (one.broker, one.queue_id) == (queue.broker_name, queue.queue_id) and one.consumer_offset > message.queue_offset
+        for one in await group_progress(client, group, topic=queue.topic)
+    )

@@ -1,0 +1,71 @@
+"""Name servers: settings, key-value configuration, and the write permission of brokers. What changes one changes all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firearrow.admin.cluster import ask_name_server, tell_name_servers
+from firearrow.client.errors import BrokerError
+from firearrow.client.instance import ClientInstance
+from firearrow.settings import format_properties, read_properties
+from firearrow.wire import fastjson
+from firearrow.wire.bodies_route import KVTable
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.headers_namesrv import AddWritePermOfBrokerResponseHeader, WipeWritePermOfBrokerResponseHeader
+
+
+async def name_server_config(client: ClientInstance) -> dict[str, dict[str, str]]:
+    """Address -> settings, of each name server."""
+    configs = {}
+    for address in client.options.name_servers:
+        answer = await client.check(address, RequestCode.GET_NAMESRV_CONFIG, {})
+        configs[address] = read_properties(answer.body.decode(errors="replace"))
+    return configs
+
+
+async def set_name_server_config(client: ClientInstance, values: Mapping[str, str]) -> None:
+    await tell_name_servers(client, RequestCode.UPDATE_NAMESRV_CONFIG, {}, format_properties(dict(values)).encode())
+
+
+async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
+    """The entries of a namespace; none if there is no such namespace."""
+    try:
+        answer = await ask_name_server(client, RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
+    except BrokerError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return {}
+        raise
+    return KVTable.from_json(fastjson.loads(answer.body)).table
+
+
+async def kv_get(client: ClientInstance, namespace: str, key: str) -> str | None:
+    try:
+        answer = await ask_name_server(client, RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+    except BrokerError as error:
+        if error.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    value = answer.ext.get("value")
+    return None if value is None else str(value)
+
+
+async def kv_put(client: ClientInstance, namespace: str, key: str, value: str) -> None:
+    await tell_name_servers(client, RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+
+
+async def kv_delete(client: ClientInstance, namespace: str, key: str) -> None:
+    await tell_name_servers(client, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+
+
+async def wipe_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
+    """Nobody sends to this broker any more, until it is allowed again or registers anew. Name server -> topics changed."""
+    answers = await tell_name_servers(client, RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": broker})
+    counts = [WipeWritePermOfBrokerResponseHeader.decode(answer.ext).wipe_topic_count for answer in answers]
+    return dict(zip(client.options.name_servers, counts, strict=True))
+
+
+async def add_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
+    """Takes `wipe_write_permission` back."""
+    answers = await tell_name_servers(client, RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": broker})
+    counts = [AddWritePermOfBrokerResponseHeader.decode(answer.ext).add_topic_count for answer in answers]
+    return dict(zip(client.options.name_servers, counts, strict=True))

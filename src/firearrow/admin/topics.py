@@ -1,0 +1,316 @@
+"""Topics: which there are, how they are made, changed and deleted, how much is in them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from firearrow.admin.cluster import (
+    BrokerAddress,
+    ask_name_server,
+    for_each,
+    masters,
+    masters_in,
+    masters_of_topic,
+    tell_name_servers,
+)
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.errors import BrokerError, NoRouteError
+from firearrow.client.instance import ClientInstance
+from firearrow.client.routes import TopicRoute
+from firearrow.wire.bodies_admin import GroupList, TopicStatsTable
+from firearrow.wire.bodies_route import TopicList
+from firearrow.wire.bodies_topic import TopicConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.fastjson import loads
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
+
+DEFAULT_QUEUES: Final = 8
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+_ROUTE_PATIENCE_S: Final = 3.0
+_LOOK_AGAIN_S: Final = 0.02
+PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6, "none": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """A topic over all its brokers; numbers of queues are sums."""
+
+    topic: str
+    kind: str  # normal, retry, dlq, system
+    read_queues: int
+    write_queues: int
+    perm: str
+    order: bool
+    message_type: str
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    broker: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_stored_ms: int | None
+
+    @property
+    def messages(self) -> int:
+        return self.max_offset - self.min_offset
+
+
+async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> list[str]:
+    """Every topic that the name server knows, or those of a cluster, sorted."""
+    if cluster is None:
+        answer = await ask_name_server(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    else:
+        answer = await ask_name_server(client, RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+    return sorted(TopicList.from_json(loads(answer.body)).topic_list)
+
+
+async def list_topics(client: ClientInstance, *, cluster: str | None = None) -> list[TopicSummary]:
+    """Every topic that a master has: one question to each of them, however many topics there are."""
+    tables = await for_each(await masters(client, cluster), lambda broker: _all_configs(client, broker))
+    found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for broker, table in tables:
+        for topic, config in table.items():
+            found.setdefault(topic, []).append((broker, config))
+    return [_summary(topic, found[topic]) for topic in sorted(found)]
+
+
+async def topic_configs(client: ClientInstance, topic: str) -> dict[str, TopicConfig]:
+    """Broker name -> the topic as it is there. NotFoundError if no broker has it."""
+    try:
+        brokers = await masters_of_topic(client, topic)
+    except NoRouteError as error:
+        if not error.asked:
+            raise
+        raise NotFoundError(f"there is no topic {topic!r}") from None
+    configs = dict(await for_each(brokers, lambda broker: _config(client, broker, topic)))
+    found = {name: config for name, config in configs.items() if config is not None}
+    if not found:
+        raise NotFoundError(f"there is no topic {topic!r}")
+    return found
+
+
+async def create_topic(
+    client: ClientInstance,
+    topic: str,
+    *,
+    queues: int = DEFAULT_QUEUES,
+    read_queues: int | None = None,
+    write_queues: int | None = None,
+    perm: int = 6,
+    order: bool = False,
+    attributes: Mapping[str, str] | None = None,
+    cluster: str | None = None,
+    broker: str | None = None,
+) -> list[str]:
+    """Makes a topic on all masters, those of a cluster or one; returns their names when name servers know it.
+
+    AdminError if it exists on one of them: `alter_topic` changes it.
+    """
+    _check_name(topic)
+    targets = await masters(client, cluster, broker)
+    there = await _existing(client, topic)
+    taken = [one.name for one in targets if one.name in there]
+    if taken:
+        raise AdminError(f"the topic {topic!r} exists already on {', '.join(taken)}: alter it, or give it another name")
+    config = TopicConfig(topic, read_queues or queues, write_queues or queues, perm, order=order)
+    config.attributes = {f"+{name}": value for name, value in (attributes or {}).items()}
+    await for_each(targets, lambda target: _put(client, target, config))
+    await _routed(client, topic, {one.name for one in targets})
+    return [one.name for one in targets]
+
+
+async def alter_topic(
+    client: ClientInstance,
+    topic: str,
+    *,
+    read_queues: int | None = None,
+    write_queues: int | None = None,
+    perm: int | None = None,
+    order: bool | None = None,
+    attributes: Mapping[str, str | None] | None = None,
+    broker: str | None = None,
+) -> list[str]:
+    """Changes a topic on all its brokers, or one; what is not given stays. An attribute whose value is None is taken away.
+
+    Write queues may not become fewer than read queues' messages need: take away write queues first, and read queues when
+    they are empty.
+    """
+    configs = await topic_configs(client, topic)
+    targets = [
+        one for one in await masters_of_topic(client, topic) if one.name in configs and broker in (None, one.name, one.address)
+    ]
+    if not targets:
+        raise NotFoundError(f"the topic {topic!r} is not on {broker!r}; it is on {', '.join(sorted(configs))}")
+    changes = {("-" if value is None else "+") + name: value or "" for name, value in (attributes or {}).items()}
+
+    async def change(target: BrokerAddress) -> None:
+        old = configs[target.name]
+        new = replace(
+            old,
+            read_queue_nums=old.read_queue_nums if read_queues is None else read_queues,
+            write_queue_nums=old.write_queue_nums if write_queues is None else write_queues,
+            perm=old.perm if perm is None else perm,
+            order=old.order if order is None else order,
+            attributes=changes,
+        )
+        await _put(client, target, new)
+
+    await for_each(targets, change)
+    return [one.name for one in targets]
+
+
+async def delete_topic(client: ClientInstance, topic: str, *, cluster: str | None = None) -> list[str]:
+    """Deletes a topic with its messages and offsets from all masters, or those of a cluster. Returns the brokers that had it."""
+    _check_name(topic)
+    there = await _existing(client, topic)
+    targets = [one for one in await masters(client, cluster) if one.name in there]
+    if not targets:
+        raise NotFoundError(f"there is no topic {topic!r}" + (f" in the cluster {cluster!r}" if cluster else ""))
+    await for_each(targets, lambda one: client.check(one.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}))
+    ext = {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
+    await tell_name_servers(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
+    return [one.name for one in targets]
+
+
+async def topic_status(client: ClientInstance, topic: str) -> list[QueueStatus]:
+    """The queues of a topic: what is in each, and when the last message came."""
+
+    async def ask(broker: BrokerAddress) -> list[QueueStatus]:
+        try:
+            answer = await client.check(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
+        table = TopicStatsTable.from_json(loads(answer.body)).offset_table
+        return [
+            QueueStatus(queue.broker_name, queue.queue_id, one.min_offset, one.max_offset, one.last_update_timestamp or None)
+            for queue, one in table.items()
+        ]
+
+    found = [queue for part in await for_each(await _brokers_of(client, topic), ask) for queue in part]
+    return sorted(found, key=lambda queue: (queue.broker, queue.queue_id))
+
+
+async def topic_route(client: ClientInstance, topic: str) -> TopicRoute:
+    """What a name server says about the topic at this moment."""
+    return await client.route(topic, refresh=True)
+
+
+async def topic_groups(client: ClientInstance, topic: str) -> list[str]:
+    """The groups that consume a topic now or have an offset in it."""
+
+    async def ask(broker: BrokerAddress) -> list[str]:
+        answer = await client.check(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        return GroupList.from_json(loads(answer.body)).group_list
+
+    return sorted({group for groups in await for_each(await _brokers_of(client, topic), ask) for group in groups})
+
+
+def kind_of(topic: str) -> str:
+    if topic.startswith(RETRY_PREFIX):
+        return "retry"
+    if topic.startswith(DLQ_PREFIX):
+        return "dlq"
+    return "system" if is_system_topic(topic) else "normal"
+
+
+def perm_text(perm: int) -> str:
+    return ("r" if perm & 4 else "") + ("w" if perm & 2 else "") or "none"
+
+
+async def _brokers_of(client: ClientInstance, topic: str) -> list[BrokerAddress]:
+    try:
+        return await masters_of_topic(client, topic)
+    except NoRouteError as error:
+        if not error.asked:
+            raise
+        raise NotFoundError(f"there is no topic {topic!r}") from None
+
+
+async def _all_configs(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, dict[str, Any]]]:
+    answer = await client.check(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG, {}, timeout_ms=10_000)
+    table = loads(answer.body).get("topicConfigTable")
+    if not isinstance(table, dict):
+        raise AdminError(f"{broker.address} answered without its table of topics")
+    return broker.name, table
+
+
+def _summary(topic: str, places: list[tuple[str, dict[str, Any]]]) -> TopicSummary:
+    """From the JSON as it came: ten thousand topics need not become ten thousand objects first."""
+    perms = {perm_text(int(config.get("perm", 6))) for _, config in places}
+    first = places[0][1]
+    return TopicSummary(
+        topic,
+        kind_of(topic) if topic not in {name for name, _ in places} else "system",
+        sum(int(config.get("readQueueNums", 0)) for _, config in places),
+        sum(int(config.get("writeQueueNums", 0)) for _, config in places),
+        "/".join(sorted(perms)),
+        any(bool(config.get("order")) for _, config in places),
+        (first.get("attributes") or {}).get("message.type", ""),
+        tuple(sorted(name for name, _ in places)),
+    )
+
+
+async def _config(client: ClientInstance, broker: BrokerAddress, topic: str) -> tuple[str, TopicConfig | None]:
+    try:
+        answer = await client.check(broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+    except BrokerError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            return broker.name, None
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        _, table = await _all_configs(client, broker)  # 4.9 has no other way
+        config = table.get(topic)
+        return broker.name, None if config is None else TopicConfig.from_json(config)
+    return broker.name, TopicConfig.from_json(loads(answer.body))
+
+
+async def _existing(client: ClientInstance, topic: str) -> set[str]:
+    """The brokers that have the topic."""
+    try:
+        return set(await topic_configs(client, topic))
+    except NotFoundError:
+        return set()
+
+
+async def _put(client: ClientInstance, broker: BrokerAddress, config: TopicConfig) -> None:
+    """`attributes` of the config are changes here: +name sets, -name takes away."""
+    ext: dict[str, Any] = {
+        "topic": config.topic_name,
+        "defaultTopic": AUTO_CREATE_TOPIC_KEY_TOPIC,
+        "readQueueNums": config.read_queue_nums,
+        "writeQueueNums": config.write_queue_nums,
+        "perm": config.perm,
+        "topicFilterType": config.topic_filter_type,
+        "topicSysFlag": config.topic_sys_flag,
+        "order": config.order,
+    }
+    if config.attributes:
+        ext["attributes"] = ",".join(name if name[0] == "-" else f"{name}={value}" for name, value in config.attributes.items())
+    await client.check(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+
+
+async def _routed(client: ClientInstance, topic: str, wanted: set[str]) -> None:
+    """Returns when the name server knows the topic on these brokers, or after a while: they register in the background."""
+    end = time.monotonic() + _ROUTE_PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            if wanted <= {one.name for one in masters_in(await client.route(topic, refresh=True))}:
+                return
+        except (NoRouteError, NotFoundError):
+            pass
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def _check_name(topic: str) -> None:
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise AdminError(f"{topic!r} is a topic of the system: it can be neither made nor deleted")

@@ -1,0 +1,90 @@
+"""The life of a message as its clients told the trace topic: sent, delivered, consumed, with times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from firearrow.admin.messages import messages_by_key
+from firearrow.client.instance import ClientInstance
+from firearrow.client.trace_text import Outcome, contexts
+from firearrow.wire.names import TRACE_TOPIC
+
+MOST_TRACES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """`kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. What a kind does not say is None."""
+
+    kind: str
+    time_ms: int
+    group: str
+    msg_id: str
+    client: str
+    topic: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    address: str | None = None
+    cost_ms: int | None = None
+    success: bool | None = None
+    retries: int | None = None
+    outcome: str | None = None
+
+
+async def message_trace(
+    client: ClientInstance, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MOST_TRACES
+) -> list[TraceEvent]:
+    """What is known about a message (its producer's id, or a key), in the order of time. Nothing if no client traces."""
+    found: list[TraceEvent] = []
+    for message in await messages_by_key(client, trace_topic, msg_id, max_messages=max_messages):
+        rows = contexts(message.body)
+        begun = {row[4]: row for row in rows if row[0] == "SubBefore" and len(row) > 4}
+        for row in rows:
+            event = _event(row, message.born_host, begun)
+            if event is not None and msg_id in (event.msg_id, *(event.keys or "").split()):
+                found.append(event)
+    return sorted(found, key=lambda event: event.time_ms)
+
+
+def _event(row: Sequence[str], client: str, begun: Mapping[str, Sequence[str]]) -> TraceEvent | None:
+    """None for what cannot be understood: other clients write these too."""
+    try:
+        match row[0]:
+            case "Pub":
+                return TraceEvent(
+                    "Pub", int(row[1]), row[3], row[5], client, row[4], _known(row[6]), _known(row[7]), _known(row[8]),
+                    int(row[10]), row[13 if len(row) > 13 else 12] == "true",
+                )  # fmt: skip
+            case "SubBefore":
+                return TraceEvent("SubBefore", int(row[1]), row[3], row[5], client, keys=_known(row[7]), retries=int(row[6]))
+            case "SubAfter":
+                first = begun.get(row[1])
+                group = row[8] if len(row) > 8 else first[3] if first is not None else ""
+                moment = int(row[7]) if len(row) > 7 else int(first[1]) + int(row[3]) if first is not None else 0
+                return TraceEvent(
+                    "SubAfter", moment, group, row[2], client, keys=_known(row[5]), cost_ms=int(row[3]), success=row[4] == "true",
+                    outcome=_outcome(row[6]) if len(row) > 6 else None,
+                )  # fmt: skip
+            case "EndTransaction":
+                return TraceEvent(
+                    "EndTransaction", int(row[1]), row[3], row[5], client, row[4], _known(row[6]), _known(row[7]), _known(row[8]),
+                    outcome=row[11],
+                )  # fmt: skip
+            case "Recall":
+                return TraceEvent("Recall", int(row[1]), row[3], row[5], client, row[4], success=row[6] == "true")
+    except (IndexError, ValueError):
+        pass
+    return None
+
+
+def _known(text: str) -> str | None:
+    return None if text in ("null", "") else text
+
+
+def _outcome(code: str) -> str:
+    try:
+        return Outcome(int(code)).name
+    except ValueError:
+        return code

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.message import MessageQueue
+from firearrow.testing.cluster import AsyncCluster
+
+from .kit import consuming, running, send
+
+Q0 = MessageQueue("T", "broker-a", 0)
+
+
+async def prepared(cluster: AsyncCluster, group: str = "g") -> None:
+    """Three messages, a minute, two more; the group has consumed all."""
+    await send(cluster, "T", b"1", b"2", b"3")
+    await cluster.advance(minutes=1)
+    await send(cluster, "T", b"4", b"5")
+    async with consuming(cluster, group, "T", 5):
+        await cluster.settle()
+
+
+@pytest.mark.parametrize("server_side", ["true", "false"])
+def test_a_group_goes_where_it_is_told(server_side: str) -> None:
+    async def story() -> None:
+        async with running(properties={"useServerSideResetOffset": server_side}) as (cluster, admin):
+            await admin.create_topic("T", queues=1)
+            await prepared(cluster)
+            assert await admin.committed_offset("g", Q0) == 5
+
+            (planned,) = await admin.plan_reset("g", "T", "begin")
+            assert (planned.queue, planned.before, planned.after, planned.skipped) == (Q0, 5, 0, -5)
+            assert await admin.committed_offset("g", Q0) == 5, "a plan changes nothing"
+
+            moment = cluster.clock.now() - timedelta(seconds=30)
+            for to, offset in (("begin", 0), ("end", 5), (moment, 3), (2, 2)):
+                (changed,) = await admin.reset_offset("g", "T", to)
+                assert changed.after == offset
+                assert await admin.committed_offset("g", Q0) == offset
+
+    asyncio.run(story())
+
+
+def test_a_connected_group_consumes_again() -> None:
+    async def story() -> None:
+        async with running() as (cluster, admin):
+            await admin.create_topic("T", queues=1)
+            await send(cluster, "T", b"1", b"2")
+            async with consuming(cluster, "g", "T", 2) as taken:
+                await cluster.settle()
+                await admin.reset_offset("g", "T", "begin")
+                async with asyncio.timeout(20):
+                    while len(taken) < 4:
+                        await asyncio.sleep(0.01)
+            assert taken == [b"1", b"2"] * 2
+
+    asyncio.run(story())
+
+
+def test_wishes_that_make_no_sense() -> None:
+    async def story() -> None:
+        async with running() as (cluster, admin):
+            await admin.create_topic("T", queues=2)
+            await admin.create_group("g")
+            with pytest.raises(NotFoundError, match="no topic"):
+                await admin.reset_offset("g", "Nothing", "end")
+            with pytest.raises(NotFoundError, match="no group"):
+                await admin.reset_offset("nobody", "T", "end")
+            with pytest.raises(AdminError, match="has 2: name the broker and the queue"):
+                await admin.reset_offset("g", "T", 1)
+            with pytest.raises(AdminError, match="expected 0 to 0"):
+                await admin.reset_offset("g", "T", 1, queue_id=0)
+            with pytest.raises(NotFoundError, match="no queue 7"):
+                await admin.reset_offset("g", "T", "end", queue_id=7)
+
+    asyncio.run(story())
+
+
+def test_offsets_are_cloned() -> None:
+    async def story() -> None:
+        async with running() as (cluster, admin):
+            await admin.create_topic("T", queues=1)
+            await prepared(cluster)
+            await admin.create_group("h")
+            await admin.clone_offsets("g", "h", "T")
+            assert await admin.committed_offset("h", Q0) == 5
+
+    asyncio.run(story())
