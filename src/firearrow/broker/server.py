@@ -58,13 +58,13 @@ from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
 from firearrow.wire import fastjson
 from firearrow.wire.ids import host_bytes
 
+if TYPE_CHECKING:
+    from firearrow.broker.metrics_endpoint import MetricsEndpoint
+
 TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
-if TYPE_CHECKING:
-    from firearrow.broker.metrics_endpoint import MetricsEndpoint
-
 STILL_MS = 10
 _NEVER_MS = 1 << 62
 
@@ -100,12 +100,12 @@ class Broker:
         self._bind = bind
         self._disk = disk
         self._own_process = own_process
+        self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0  # when it was set
         self._transaction_timer: asyncio.TimerHandle | None = None
         self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
-        self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
@@ -128,6 +128,12 @@ class Broker:
         except BaseException:
             await ports.close()
             raise
+        try:
+            await self._start_metrics()
+        except BaseException:
+            await ports.close()
+            store.close()
+            raise
         await self._registration.start()
         self._tick()
         if self._own_process:
@@ -137,21 +143,6 @@ class Broker:
             # A round makes thousands of short-lived objects and no cycles: looking for cycles every 700 of them is for nothing.
             gc.set_threshold(50_000, 20, 50)
 
-        try:
-            await self._start_metrics()
-        except BaseException:
-            await ports.close()
-            store.close()
-            raise
-    async def stop(self) -> None:
-        self._cancel_timers()
-        self._transactions.stop(self._now_ms())
-        await self._registration.stop()
-        await self._answer_what_waits()
-        await self.ports.close()
-        with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
-            self.parts.store.flush()
-        self._transactions.close(self._now_ms())
     async def _start_metrics(self) -> None:
         if self.settings.metrics_exporter_type == "PROM":
             from firearrow.broker.metrics_endpoint import MetricsEndpoint  # who does not want it, does not pay for it
@@ -159,10 +150,19 @@ class Broker:
             self.metrics = MetricsEndpoint(self.parts, self.ports, self._now_ms)
             await self.metrics.start()
 
-        self._save_offsets_later()
-        self._note_delay_offsets(self._now_ms())
+    async def stop(self) -> None:
+        self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
+        self._transactions.stop(self._now_ms())
+        await self._registration.stop()
+        await self._answer_what_waits()
+        await self.ports.close()
+        with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
+            self.parts.store.flush()
+        self._transactions.close(self._now_ms())
+        self._save_offsets_later()
+        self._note_delay_offsets(self._now_ms())
         self._save_delay_offsets()
         self._dedup_file.note()
         self._dedup_file.save()
@@ -173,6 +173,8 @@ class Broker:
         """Ends as if the process were killed: nobody is told, nothing is saved. Not for one with threads."""
         assert not self._own_process, "its threads would go on"
         self._cancel_timers()
+        if self.metrics is not None:
+            await self.metrics.stop()
         self._registration.abandon()
         await self.ports.close(abruptly=True)
 
@@ -184,8 +186,6 @@ class Broker:
         parts = self.parts
         for held in self._held.expired(now):
             self._pulls.again(held)
-        if self.metrics is not None:
-            await self.metrics.stop()
         self._rounds.expire(now)
         self._deliver_due()
         self._work_on_transactions()
