@@ -135,6 +135,12 @@ class BrokerSettings:
     )
     default_query_max_num: int = setting(32, "messages a query by unique key returns at most", low=1, high=10_000, runtime=True)
 
+    # Metrics.
+    metrics_exporter_type: str = setting("DISABLE", "PROM answers Prometheus on the port below", choices=("DISABLE", "PROM"))
+    metrics_prom_exporter_host: str = setting("127.0.0.1", "the local address of the metrics; 0.0.0.0 for every interface")
+    metrics_prom_exporter_port: int = setting(5557, "the port of the metrics; 0 takes any free port", low=0, high=65_535)
+    metrics_label: str = setting("", "further labels of every figure: name:value, joined by commas")
+
     # Flow control.
     broker_fast_failure_enable: bool = setting(True, "refuse requests that waited too long", runtime=True)
     wait_time_mills_in_send_queue: int = setting(
@@ -158,12 +164,6 @@ class BrokerSettings:
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
             raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")
-    # Metrics.
-    metrics_exporter_type: str = setting("DISABLE", "PROM answers Prometheus on the port below", choices=("DISABLE", "PROM"))
-    metrics_prom_exporter_host: str = setting("127.0.0.1", "the local address of the metrics; 0.0.0.0 for every interface")
-    metrics_prom_exporter_port: int = setting(5557, "the port of the metrics; 0 takes any free port", low=0, high=65_535)
-    metrics_label: str = setting("", "further labels of every figure: name:value, joined by commas")
-
 
     def delay_level_count(self) -> int:
         return len(self.message_delay_level.split())
