@@ -288,6 +288,8 @@ def test_an_unknown_request_is_answered_with_code_3(tmp_path: Path) -> None:
         async with broker(tmp_path) as running, client(running) as c:
             answer = await c.call(9999)
             assert (answer.code, answer.remark) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 9999 not supported")
+            answer = await c.call(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
+            assert answer.remark == " request type 513 (UPDATE_AND_CREATE_STATIC_TOPIC) not supported"
 
     run(story())
 

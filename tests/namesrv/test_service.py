@@ -432,6 +432,8 @@ def test_settings_are_shown_and_changed_within_bounds() -> None:
 def test_an_unknown_code_is_answered_with_3() -> None:
     answer = Desk().ask(9999)
     assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+    answer = Desk().ask(1005)
+    assert (answer.code, answer.remark) == (3, " request type 1005 (CONTROLLER_GET_METADATA_INFO) not supported")
 
 
 @pytest.mark.parametrize("code", sorted(HANDLERS))

@@ -23,7 +23,7 @@ from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import PERM_WRITE, Reply, Sends
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.errors import HeaderError, ProtocolError
 
@@ -98,7 +98,7 @@ class Dispatch:
                 else:
                     handler = self._handlers.get(code)
                     if handler is None:
-                        raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+                        raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(code))
                     response = handler(conn, request, now)
             except Exception as error:
                 response = _error_response(conn, request, error)

@@ -31,7 +31,7 @@ from firearrow.wire.bodies_route import (
     TopicRouteData,
 )
 from firearrow.wire.bodies_topic import DataVersion
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.errors import HeaderError, ProtocolError
 
@@ -104,9 +104,7 @@ class NamesrvService:
     def answer(self, conn: Connection, request: Command) -> bytes:
         handler = HANDLERS.get(request.code)
         if handler is None:
-            return encode_response(
-                request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-            )
+            return encode_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(request.code))
         try:
             return handler(self, conn, request)
         except Refusal as refusal:
