@@ -7,8 +7,11 @@ from datetime import datetime
 from firearrow.client.errors import ClientError
 from firearrow.client.instance import ClientInstance
 from firearrow.client.message import MessageQueue
-from firearrow.wire.codes import RequestCode
+from firearrow.client.pulling import Puller
+from firearrow.client.subscription import EVERYTHING, subscription
+from firearrow.wire.codes import VERSION_5_0_0, RequestCode
 from firearrow.wire.headers_client import GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, SearchOffsetResponseHeader
+from firearrow.wire.names import TOOLS_CONSUMER_GROUP
 
 
 async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
@@ -28,8 +31,15 @@ async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
 async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
     """The offset of the first message stored at or after a moment; the end of the queue if there is none."""
     ext = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp_ms}
-    answer = await instance.check(await master_address(instance, queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
-    return SearchOffsetResponseHeader.decode(answer.ext).offset
+    address = await master_address(instance, queue)
+    answer = await instance.check(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+    offset = SearchOffsetResponseHeader.decode(answer.ext).offset
+    if instance.broker_version(address) >= VERSION_5_0_0:
+        return offset
+    # Older brokers answer with the message that is nearest to the moment, which may be the last one before it.
+    everything = subscription(queue.topic, EVERYTHING, timestamp_ms)
+    nearest = await Puller(instance, TOOLS_CONSUMER_GROUP, lite=True).pull(queue, offset, everything, suspend_ms=0, batch=1)
+    return offset + 1 if nearest.messages and nearest.messages[0].store_ms < timestamp_ms else offset
 
 
 async def master_address(instance: ClientInstance, queue: MessageQueue) -> str:
