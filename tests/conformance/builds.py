@@ -20,6 +20,8 @@ OUT = ROOT / "build" / "conformance"
 
 CLIENT_VERSIONS = ("4.9.8", "5.5.0")
 SERVER_VERSION = "5.5.0"
+# Maven Central has the client 4.9.8, but of the servers 4.9.7 is the last.
+OLD_SERVER_VERSION = "4.9.7"
 
 
 def missing_tools(*names: str) -> str | None:

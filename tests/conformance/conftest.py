@@ -28,6 +28,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "everywhere: of the client's matrix, run against Apache's servers in every run")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The tests of the client's matrix: each against its servers, with both faces of the client."""
+    if "world" not in metafunc.fixturenames:
+        return
+    from tests.conformance import client_matrix  # it uses this module
+
+    everywhere = metafunc.definition.get_closest_marker("everywhere") is not None
+    metafunc.parametrize("matrix_server", client_matrix.kinds(everywhere), indirect=True, scope="session")
+    metafunc.parametrize("face", client_matrix.FACES)
+
+
+@pytest.fixture(scope="session")
+def matrix_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    from tests.conformance import client_matrix
+
+    running = servers.start(tmp_path_factory.mktemp("matrix"), client_matrix.SETTINGS, kind=request.param)
+    yield running
+    running.dispose()
+
+
+@pytest.fixture
+def world(matrix_server: Cluster, face: str) -> Any:
+    from tests.conformance import client_matrix
+
+    return client_matrix.World(matrix_server, face)
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The server most tests share, with Apache's default settings."""
@@ -88,22 +119,7 @@ def make_topic(cluster: Cluster) -> MakeTopic:
     """Makes a topic nobody else uses (or changes one) and waits until the name server knows its route."""
 
     def make(read: int = 4, write: int = 4, perm: int = 6, name: str | None = None, on: Cluster | None = None) -> str:
-        where = on or cluster
-        topic = name or fresh("Topic")
-        ext = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(read),
-            "writeQueueNums": str(write),
-            "perm": str(perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        }
-        answer, _ = rawcall.call(where.broker, 17, ext)
-        assert answer["code"] == 0, answer
-        wait_until(lambda: _route_is(where.namesrv, topic, read, write, perm), f"the route of {topic}")
-        return topic
+        return topic_on(on or cluster, read, write, perm, name)
 
     return make
 
@@ -124,6 +140,25 @@ def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
     java.call("pull.start", name=name, group=name, namesrv=cluster.namesrv)
     yield name
     java.submit("pull.stop", name=name)
+
+
+def topic_on(where: Cluster, read: int = 4, write: int = 4, perm: int = 6, name: str | None = None) -> str:
+    """Makes or changes a topic and waits until the name server knows its route."""
+    topic = name or fresh("Topic")
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(read),
+        "writeQueueNums": str(write),
+        "perm": str(perm),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    answer, _ = rawcall.call(where.broker, 17, ext)
+    assert answer["code"] == 0, answer
+    wait_until(lambda: _route_is(where.namesrv, topic, read, write, perm), f"the route of {topic}")
+    return topic
 
 
 def fresh(kind: str) -> str:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Cluster:
 
     def dispose(self) -> None:
         """The end of a test. Ours must stop cleanly every time; Apache's would take half a minute for that."""
-        if self.kind == "apache":
+        if self.kind.startswith("apache"):
             self.kill()
         else:
             self.stop()
@@ -128,10 +129,11 @@ def free_port(*neighbours: int) -> int:
 
 def start(directory: Path, settings: Mapping[str, str] | None = None, kind: str = TARGET) -> Cluster:
     """A name server and a broker of the kind under test, ready to be used."""
-    starters = {"firearrow": start_firearrow, "apache": start_apache}
-    if kind not in starters:
-        raise ValueError(f"FIREARROW_CONFORMANCE_TARGET is {kind!r}; it can be {' or '.join(starters)}")
-    return starters[kind](directory, settings or {})
+    if kind not in APART:
+        raise ValueError(f"the kind of server under test is {kind!r}; it can be {' or '.join(APART)}")
+    if kind == "firearrow":
+        return start_firearrow(directory, settings or {})
+    return start_apart(directory, settings or {}, kind)
 
 
 def start_apart(directory: Path, settings: Mapping[str, str], kind: str = TARGET, port: int | None = None) -> Cluster:
@@ -182,16 +184,12 @@ def start_firearrow_broker(
     return process, f"127.0.0.1:{port}"
 
 
-def start_apache(directory: Path, settings: Mapping[str, str]) -> Cluster:
-    return start_apart(directory, settings, "apache")
-
-
-def start_apache_namesrv(directory: Path) -> tuple[Process, str]:
+def start_apache_namesrv(directory: Path, version: str = builds.SERVER_VERSION) -> tuple[Process, str]:
     port = free_port()
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "namesrv.conf"
     config.write_text(f"listenPort={port}\nkvConfigPath={directory / 'kvConfig.json'}\n")
-    process = _apache("org.apache.rocketmq.namesrv.NamesrvStartup", ["-c", str(config)], directory, "namesrv.log")
+    process = _apache("org.apache.rocketmq.namesrv.NamesrvStartup", ["-c", str(config)], directory, "namesrv.log", version)
     address = f"127.0.0.1:{port}"
     process.wait_until(lambda: _accepts(address), "Apache's name server")
     return process, address
@@ -213,9 +211,13 @@ def start_apache_broker(
     return process, f"127.0.0.1:{port}"
 
 
-APART = {
+APART: dict[str, tuple[Callable[..., tuple[Process, str]], Callable[..., tuple[Process, str]]]] = {
     "firearrow": (start_firearrow_namesrv, start_firearrow_broker),
     "apache": (start_apache_namesrv, start_apache_broker),
+    "apache-4.9": (
+        partial(start_apache_namesrv, version=builds.OLD_SERVER_VERSION),
+        partial(start_apache_broker, version=builds.OLD_SERVER_VERSION),
+    ),
 }
 
 
@@ -257,7 +259,8 @@ def _apache(main_class: str, words: list[str], directory: Path, log: str, versio
     home = directory / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     # Older releases do not start without it.
-    (home / "conf" / "logback_broker.xml").write_text("<configuration/>\n")
+    for server in ("broker", "namesrv"):
+        (home / "conf" / f"logback_{server}.xml").write_text("<configuration/>\n")
     command = [
         "java",
         *SMALL_JVM,

@@ -1,0 +1,208 @@
+"""The Python client against every server it must work with: what the tests of test_client_matrix_*.py share.
+
+    kind          server
+    firearrow     ours
+    apache        Apache 5.5.0
+    apache-4.9    Apache 4.9.7
+
+Every test is run with both faces of the client: `aio`, where it is asyncio, and `sync`, where every call waits in a thread. A
+test is written once, for awaiting; what a server does not have is skipped with a reason that says so.
+
+An ordinary run has the server under test, and the tests marked `everywhere` on Apache's too. FIREARROW_CLIENT_MATRIX chooses
+otherwise: `all`, or kinds with commas between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import inspect
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ParamSpec, Self
+
+import pytest
+
+import firearrow as fa
+import firearrow.aio as aio
+from firearrow.wire import record
+from tests.conformance import rawcall
+from tests.conformance.conftest import fresh, topic_on
+from tests.conformance.servers import APART, TARGET, Cluster
+
+Given = ParamSpec("Given")
+
+FACES = ("sync", "aio")
+# On Apache's broker about one start of a consumer in twenty waits for the next heartbeat (30 s).
+PATIENCE_S = 75.0
+SETTINGS = {
+    "transactionCheckInterval": "1000",
+    "transactionTimeOut": "1500",
+    "transactionOpBatchInterval": "200",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "traceTopicEnable": "true",
+}
+MISSING = {"apache-4.9": {"timers": "Apache 4.9 has no timer messages: they came with 5.0", "recall": "came with Apache 5.3"}}
+
+
+def kinds(everywhere: bool) -> list[str]:
+    """The servers that a test is run against."""
+    chosen = os.environ.get("FIREARROW_CLIENT_MATRIX", "")
+    if chosen == "all":
+        return list(APART)
+    if chosen:
+        return chosen.split(",")
+    return [TARGET, *(kind for kind in APART if kind != TARGET and kind != "firearrow")] if everywhere else [TARGET]
+
+
+def story(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(*given: Given.args, **named: Given.kwargs) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run
+
+
+async def until(check: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Waits for a condition on the other side of a process boundary."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = check()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
+        await asyncio.sleep(0.05)
+
+
+@dataclass
+class Seen:
+    """What a listener was given, and how often it is to refuse which body."""
+
+    refuse: dict[bytes, int] = field(default_factory=dict)
+    refusal: Callable[[], Exception] = lambda: fa.RetryLater(delay_level=1)
+    messages: list[fa.ReceivedMessage] = field(default_factory=list)
+    moments_ms: list[float] = field(default_factory=list)
+    tries: list[tuple[bytes, int]] = field(default_factory=list)  # body, and how often it had come before
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, message: fa.ReceivedMessage) -> None:
+        with self._lock:
+            self.messages.append(message)
+            self.moments_ms.append(time.time() * 1000)
+            self.tries.append((message.body, message.reconsume_times))
+            left = self.refuse.get(message.body, 0)
+            if left > 0:
+                self.refuse[message.body] = left - 1
+                raise self.refusal()
+
+    async def take_on_loop(self, message: fa.ReceivedMessage) -> None:
+        self.take(message)
+
+    def bodies(self) -> list[bytes]:
+        with self._lock:
+            return [message.body for message in self.messages]
+
+    async def wait(self, count: int) -> list[bytes]:
+        await until(lambda: len(self.messages) >= count, f"{count} messages")
+        return self.bodies()
+
+
+class Client:
+    """A client of either face, all of whose methods are awaited."""
+
+    def __init__(self, client: Any, in_threads: bool) -> None:
+        self._client = client
+        self._in_threads = in_threads
+
+    async def __aenter__(self) -> Self:
+        if self._in_threads:
+            await asyncio.to_thread(self._client.__enter__)
+        else:
+            await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._in_threads:
+            await asyncio.to_thread(self._client.__exit__, kind, error, traceback)
+        else:
+            await self._client.__aexit__(kind, error, traceback)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._client, name)
+
+        async def call(*given: Any, **named: Any) -> Any:
+            outcome = await asyncio.to_thread(method, *given, **named) if self._in_threads else method(*given, **named)
+            if isinstance(outcome, concurrent.futures.Future):
+                return await asyncio.wrap_future(outcome)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+
+        return call
+
+
+@dataclass
+class World:
+    """One server, and clients of one face for it."""
+
+    cluster: Cluster
+    face: str
+
+    def needs(self, feature: str) -> None:
+        """Skips the test where the server does not have the feature."""
+        reason = MISSING.get(self.cluster.kind, {}).get(feature)
+        if reason is not None:
+            pytest.skip(reason)
+
+    def topic(self, queues: int = 4, perm: int = 6) -> str:
+        return topic_on(self.cluster, queues, queues, perm)
+
+    def producer(self, **options: Any) -> Client:
+        return self._client("Producer", {"group": fresh("pg"), "send_timeout_ms": 10_000} | options)
+
+    def transaction_producer(self, **options: Any) -> Client:
+        return self._client("TransactionProducer", {"group": fresh("pg"), "send_timeout_ms": 10_000} | options)
+
+    def push(self, topic: str, seen: Seen, expression: Any = "*", **options: Any) -> Client:
+        """A push consumer that begins with the first message, of a group of its own unless `group` says otherwise."""
+        listener = seen.take if self.face == "sync" else seen.take_on_loop
+        options = {"group": fresh("g"), "start_from": "first", "subscribe": {topic: expression}, "listener": listener} | options
+        return self._client("PushConsumer", options)
+
+    def pull(self, **options: Any) -> Client:
+        return self._client("PullConsumer", {"group": fresh("g"), "start_from": "first"} | options)
+
+    async def stored(self, topic: str, count: int, timeout_s: float = PATIENCE_S) -> list[fa.ReceivedMessage]:
+        """Everything a topic has, by queue and offset, as soon as that is `count` messages."""
+        messages: list[fa.ReceivedMessage] = []
+        deadline = time.monotonic() + timeout_s
+        async with self.pull() as consumer:
+            await consumer.assign(await consumer.queues(topic))
+            await consumer.seek_all("begin")
+            while len(messages) < count and time.monotonic() < deadline:
+                messages += await consumer.poll(1_000)
+            messages += await consumer.poll(200)
+        assert len(messages) == count, f"{len(messages)} messages instead of {count}: {messages[:10]}"
+        return sorted(messages, key=lambda message: (message.queue_id, message.queue_offset))
+
+    def query(self, topic: str, key: str, **more: str) -> list[record.Record]:
+        """What the broker's index finds (12)."""
+        span = {"beginTimestamp": "0", "endTimestamp": str(int(time.time() * 1000) + 60_000)}
+        answer, body = rawcall.call(self.cluster.broker, 12, {"topic": topic, "key": key, "maxNum": "32", **span, **more})
+        assert answer["code"] in (0, 22), answer
+        return record.decode_all(body) if answer["code"] == 0 else []
+
+    def _client(self, name: str, options: dict[str, Any]) -> Client:
+        options = {"route_interval_ms": 1_000, "request_timeout_ms": 10_000} | options
+        return Client(getattr(fa if self.face == "sync" else aio, name)(self.cluster.namesrv, **options), self.face == "sync")
