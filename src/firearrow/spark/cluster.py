@@ -1,0 +1,191 @@
+"""What planning and reading ask of name servers and brokers, for code that waits.
+
+Connections belong to the process: workers of Spark are used for many tasks, and the second one finds everything open. They live
+on the event loop of the sync clients (`client/background.py`), so answers arrive while the thread of a task decodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from firearrow.client.background import background
+from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
+from firearrow.client.instance import ClientInstance, acquire
+from firearrow.client.message import MessageQueue
+from firearrow.client.options import ClientOptions
+from firearrow.client.queue_offsets import max_offset, min_offset, offset_at
+from firearrow.client.routes import MASTER, TopicRoute
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.offsets import Offsets, Queue
+from firearrow.wire.bodies_route import TopicList
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command
+from firearrow.wire.fastjson import loads
+from firearrow.wire.headers_client import QueryConsumerOffsetResponseHeader
+
+ATTEMPTS: Final = 6  # over three seconds: a broker that is restarted is back by then
+_ROUTE_ATTEMPTS: Final = 2
+_AT_ONCE: Final = 64  # questions under way
+_RETRY_S: Final = 0.2
+
+T = TypeVar("T")
+
+_clusters: dict[tuple[int, ClientOptions], Cluster] = {}
+
+
+def cluster(options: ClientOptions) -> Cluster:
+    """The one of this process for these options."""
+    key = (id(background()), options)  # a forked process has a loop, and connections, of its own
+    if key not in _clusters:
+        _clusters[key] = Cluster(options)
+    return _clusters[key]
+
+
+class Cluster:
+    """Use `cluster`. Methods are for threads without an event loop; those with `a_` are for the loop behind."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+        self._instance: ClientInstance | None = None
+
+    def submit(self, call: Callable[[], Awaitable[T]]) -> Future[T]:
+        """Begins something on the loop."""
+
+        async def made() -> T:
+            return await call()
+
+        return asyncio.run_coroutine_threadsafe(made(), background().loop)
+
+    def topics(self) -> list[str]:
+        """Every topic that the name servers know."""
+
+        async def ask() -> list[str]:
+            answer = await (await self._client()).ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError(answer.code, answer.remark, self._servers)
+            return sorted(TopicList.from_json(loads(answer.body)).topic_list)
+
+        return self._planned(ask)
+
+    def queues(self, topics: Iterable[str]) -> list[Queue]:
+        """The queues of these topics that may be read. SparkOptionError for a topic that does not exist."""
+
+        async def ask() -> list[Queue]:
+            routes = await asyncio.gather(*(self._route(topic) for topic in topics))
+            return sorted(_queue(found) for route in routes for found in route.read_queues())
+
+        return self._planned(ask)
+
+    def min_offsets(self, queues: Iterable[Queue]) -> Offsets:
+        return self._each(queues, min_offset)
+
+    def max_offsets(self, queues: Iterable[Queue]) -> Offsets:
+        return self._each(queues, max_offset)
+
+    def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> Offsets:
+        """Of the first messages stored at or after a moment; the end of the queue if there is none."""
+        return self._each(queues, lambda instance, queue: offset_at(instance, queue, timestamp_ms))
+
+    def committed(self, group: str, queues: Iterable[Queue]) -> Offsets:
+        """Where a group is; queues of which it has no offset are left out."""
+
+        async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
+            ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "setZeroIfNotFound": "false"}
+            answer = await instance.call(await self.a_address(_queue(queue)), RequestCode.QUERY_CONSUMER_OFFSET, ext)
+            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+                return -1
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError(answer.code, answer.remark, queue.broker_name)
+            offset = QueryConsumerOffsetResponseHeader.decode(answer.ext).offset
+            return -1 if offset is None else offset
+
+        return {queue: offset for queue, offset in self._each(queues, ask).items() if offset >= 0}
+
+    async def a_address(self, queue: Queue, *, refresh: bool = False) -> str:
+        """The master that has a queue, or another broker of its name."""
+        instance = await self._client()
+        found = None if refresh else instance.broker_address(queue.broker_name, MASTER)
+        if found is None:
+            await instance.route(queue.topic, refresh=True)
+            found = instance.broker_address(queue.broker_name, MASTER)
+        if found is None:
+            raise ClientError(f"the broker {queue.broker_name!r} of {queue.topic} is in no route: is it down?")
+        return found[0]
+
+    async def a_call(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int) -> Command:
+        """The answer of the broker that has a queue, whatever its code; several attempts."""
+        problem: ClientError | None = None
+        for attempt in range(ATTEMPTS):
+            try:
+                if attempt:
+                    await asyncio.sleep(_RETRY_S * attempt)
+                address = await self.a_address(queue, refresh=attempt > 0)
+                return await (await self._client()).call(address, code, ext, timeout_ms=timeout_ms)
+            except (RequestTimeout, ConnectionLost, NoRouteError) as error:
+                problem = error
+        raise problem if problem is not None else ClientError("no attempt was made")
+
+    @property
+    def _servers(self) -> str:
+        return ";".join(self._options.name_servers)
+
+    async def _client(self) -> ClientInstance:
+        if self._instance is None:
+            self._instance = await acquire(self._options)
+        return self._instance
+
+    async def _route(self, topic: str) -> TopicRoute:
+        for attempt in range(_ROUTE_ATTEMPTS):
+            try:
+                return await (await self._client()).route(topic, refresh=True)
+            except NoRouteError as error:
+                if error.asked or attempt == _ROUTE_ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _each(self, queues: Iterable[Queue], ask: Callable[[ClientInstance, MessageQueue], Awaitable[int]]) -> Offsets:
+        wanted = list(queues)
+
+        async def ask_all() -> list[int]:
+            instance = await self._client()
+            turn = asyncio.Semaphore(_AT_ONCE)
+
+            async def one(queue: Queue) -> int:
+                async with turn:
+                    return await _patiently(lambda: ask(instance, MessageQueue(*queue)))
+
+            return list(await asyncio.gather(*(one(queue) for queue in wanted)))
+
+        return dict(zip(wanted, self._planned(ask_all), strict=True))
+
+    def _planned(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The result, or an error in one line that says what to look at."""
+        try:
+            return self.submit(call).result()
+        except NoRouteError as error:
+            if error.asked:
+                raise SparkOptionError(f"the topic {error.topic!r} does not exist (name server {self._servers})") from None
+            raise SparkOptionError(
+                f"nobody answers at the name server {self._servers}: is the option nameServer right?"
+            ) from None
+        except (ClientError, BrokerError) as error:
+            raise SparkOptionError(f"name server {self._servers}: {error}") from None
+
+
+async def _patiently(ask: Callable[[], Awaitable[int]]) -> int:
+    for attempt in range(ATTEMPTS):
+        try:
+            return await ask()
+        except (RequestTimeout, ConnectionLost):
+            if attempt == ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(_RETRY_S * (attempt + 1))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _queue(queue: MessageQueue) -> Queue:
+    return Queue(queue.topic, queue.broker_name, queue.queue_id)

@@ -1,0 +1,73 @@
+"""Offsets as Spark keeps them: `{"Orders":{"broker-a":{"0":120}}}`, the next offset to read of every queue.
+
+Spark compares offsets as JSON text, so equal offsets must give equal text: `to_dict` sorts topics, brokers and queues and is the
+only place that makes it. A queue is known by the name of its broker, not by an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from firearrow.spark.errors import SparkOptionError
+
+EARLIEST = -2
+LATEST = -1
+
+
+class Queue(NamedTuple):
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+Offsets = dict[Queue, int]
+
+
+def to_dict(offsets: Mapping[Queue, int]) -> dict[str, Any]:
+    made: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        made.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    # Text order, whatever Spark's JSON library does with the order of keys.
+    return {
+        topic: {broker: dict(sorted(queues.items())) for broker, queues in sorted(brokers.items())}
+        for topic, brokers in sorted(made.items())
+    }
+
+
+def from_dict(found: Mapping[str, Any], what: str = "the offsets", lowest: int = 0) -> Offsets:
+    """SparkOptionError names what is wrong: `what` may come from a user or from a checkpoint."""
+    if "_v" in found:
+        raise SparkOptionError(f"{what} have version {found['_v']!r}, which is newer than this release knows")
+    offsets: Offsets = {}
+    for topic, brokers in found.items():
+        for broker_name, queues in _object(brokers, what, f'"{topic}"').items():
+            for number, offset in _object(queues, what, f'"{broker_name}" of {topic}').items():
+                if not str(number).isdecimal():
+                    raise SparkOptionError(f"{what} name the queue {number!r} of {topic} on {broker_name}, expected a number")
+                if not isinstance(offset, int) or isinstance(offset, bool) or offset < lowest:
+                    help_ = ", -2 for earliest or -1 for latest" if lowest < 0 else ""
+                    raise SparkOptionError(
+                        f"{what} say {offset!r} for queue {number} of {topic} on {broker_name}, expected a whole number{help_}"
+                    )
+                offsets[Queue(topic, broker_name, int(number))] = offset
+    return offsets
+
+
+def assigned(found: Mapping[str, Any]) -> list[Queue]:
+    """The queues of option `assign`: `{"Orders":{"broker-a":[0,1]}}`."""
+    queues = []
+    for topic, brokers in found.items():
+        for broker_name, numbers in _object(brokers, "assign", f'"{topic}"').items():
+            if not isinstance(numbers, list) or not all(isinstance(number, int) and number >= 0 for number in numbers):
+                raise SparkOptionError(f"assign says {numbers!r} for {topic} on {broker_name}, expected a list of queue numbers")
+            queues += [Queue(topic, broker_name, number) for number in numbers]
+    if not queues:
+        raise SparkOptionError('assign names no queue, expected queues such as {"Orders":{"broker-a":[0,1]}}')
+    return sorted(set(queues))
+
+
+def _object(value: Any, what: str, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SparkOptionError(f"{what} have {value!r} for {where}, expected a JSON object")
+    return value
