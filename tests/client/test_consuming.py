@@ -19,6 +19,7 @@ from firearrow.client.pulling import Puller
 from firearrow.client.queue_locks import QueueLocks
 from firearrow.client.subscription import subscription
 from firearrow.wire import fastjson
+from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.command import Command
 
@@ -53,6 +54,9 @@ class Instance:
 
     def broker_address(self, name: str, broker_id: int = 0, *, only_this: bool = False) -> tuple[str, bool]:
         return "1:1", False
+
+    def broker_version(self, address: str) -> int:
+        return VERSION
 
     async def call(self, address: str, code: int, ext: dict[str, Any], body: bytes = b"", **_: Any) -> Command:
         if code == Code.PULL_MESSAGE:
