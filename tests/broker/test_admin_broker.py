@@ -38,6 +38,8 @@ def test_settings_that_apache_answers_are_known_or_mean_nothing_here(kit: Kit) -
     [
         (b"brokerName=other\n", 16, "brokerName"),
         (b"storePathRootDir=/tmp/x\n", 16, "storePathRootDir"),
+        (b"brokerConfigPath=/tmp/x\n", 16, "brokerConfigPath"),
+        (b"fileReservedTime=48\nconfigBlackList=\n", 16, "configBlackList"),
         (b"waitTimeMillsInSendQueue=soon\n", 29, "whole number"),
         (b"waitTimeMillsInSendQueue=0\n", 29, "from 1"),
         (b"waitTimeMilsInSendQueue=500\n", 29, "did you mean waitTimeMillsInSendQueue"),

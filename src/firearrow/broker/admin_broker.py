@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from firearrow.net.server import Connection
 
 VERSION_NAME = "V5_5_0"  # the release whose protocol is spoken
+BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # no settings of ours, but Apache's way out of the allow-list
 _MAX_CHANGES = 1_000
 
 
@@ -43,6 +44,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         nonlocal version
         wish = _read_wish(request)
         for key, text in wish.items():
+            if key in BLACK_LIST:
+                raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}={text[:128]}")
             known = [declaration for kind in kinds if (declaration := declared(kind).get(key)) is not None]
             if known and not any(declaration.runtime for declaration in known):
                 raise Refused(
