@@ -133,7 +133,7 @@ class _Making:
     def offset_msg_id(self, kind: str) -> Any:
         records = self._records
         count = len(records)
-        if (records.field("sys_flag") & record.STORE_HOST_V6).any():
+        if (records.field("sys_flag") & _ANY_V6).any():
             hosts = self._hosts(record.STORE_HOST_V6)
             return pa.array(
                 [
@@ -189,7 +189,7 @@ class _Making:
 
     def _host_texts(self, field: str, v6: int) -> Any:
         """Hosts repeat: each is written once."""
-        if (self._records.field("sys_flag") & v6).any():
+        if (self._records.field("sys_flag") & _ANY_V6).any():
             return pa.array([host_text(host) for host in self._hosts(v6)], pa.string())
         hosts = np.ascontiguousarray(self._records.head[field]).view(np.int64).ravel()
         different, numbers = np.unique(hosts, return_inverse=True)
@@ -206,6 +206,7 @@ class _Making:
         return [records.buffer[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
 
 
+_ANY_V6: Final = record.BORN_HOST_V6 | record.STORE_HOST_V6  # an IPv6 born host moves the store host, too
 _HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
 _FIELDS: Final = {
     "queueId": ("queue_id", "i4"), "queueOffset": ("queue_offset", "i8"), "flag": ("flag", "i4"), "sysFlag": ("sys_flag", "i4"),

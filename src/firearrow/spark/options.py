@@ -240,10 +240,11 @@ class Options:
         return self.values[name]
 
     def client(self) -> ClientOptions:
+        credentials = self._credentials()
         try:
             return client_options(
                 self["nameServer"],
-                credentials=self._credentials(),
+                credentials=credentials,
                 tls=self["tls"],
                 request_timeout_ms=self["pullTimeoutMs"],
                 route_interval_ms=_ROUTES_NEVER_MS,

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from . import needs
+
+_NEED_ARROW = ("test_records.py", "test_columns.py", "test_store_files.py", "test_pulls.py")
+_NEED_SPARK = ("test_source.py", "test_stream.py", "test_sink.py")
+
+collect_ignore: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name != "spark":
+            continue
+        if item.path.name in _NEED_ARROW:
+            item.add_marker(needs.arrow)
+        elif item.path.name in _NEED_SPARK and needs.no_spark():
+            item.add_marker(pytest.mark.skip(reason=needs.no_spark()))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One session for all tests: making one takes ten seconds."""
+    from firearrow.spark import session
+
+    made = session(
+        "firearrow-tests",
+        spark_master="local[2]",
+        spark_ui_enabled="false",
+        spark_driver_memory="1g",
+        spark_sql_shuffle_partitions="2",
+        spark_driver_host="127.0.0.1",
+        spark_driver_bindAddress="127.0.0.1",
+    )
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

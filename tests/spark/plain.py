@@ -1,0 +1,41 @@
+"""What a row must be, decoded one record at a time by `wire`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from firearrow.client.compression import inflated
+from firearrow.wire.ids import host_text, offset_msg_id
+from firearrow.wire.properties import parse
+from firearrow.wire.record import COMPRESSED, Record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def row(record: Record, broker_name: str | None) -> dict[str, Any]:
+    found = parse(record.properties.decode("utf-8", "replace"))
+    offset_id = offset_msg_id(record.store_host, record.physical_offset)
+    return {
+        "topic": record.topic,
+        "brokerName": broker_name,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "msgId": found.get("UNIQ_KEY", offset_id),
+        "offsetMsgId": offset_id,
+        "keys": found.get("KEYS"),
+        "tags": found.get("TAGS"),
+        "body": inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body,
+        "properties": list(found.items()),
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": _EPOCH + timedelta(milliseconds=record.born_timestamp),
+        "bornHost": host_text(record.born_host),
+        "storeTimestamp": _EPOCH + timedelta(milliseconds=record.store_timestamp),
+        "storeHost": host_text(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "commitLogOffset": record.physical_offset,
+        "storeSize": record.total_size,
+        "bodyCRC": record.body_crc,
+    }

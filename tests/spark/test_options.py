@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import read_options, write_options
+
+LIVE = {"nameServer": "127.0.0.1:9876", "subscribe": "Orders"}
+
+
+def test_names_do_not_care_about_capitals_and_old_names_are_known() -> None:
+    options = read_options({"NAMESRVADDR": "a:1;b:2", "topic": "Orders", "FailOnDataLoss": "FALSE", "group": "g"})
+
+    assert options.client().name_servers == ("a:1", "b:2")
+    assert options["subscribe"] == ("Orders",)
+    assert options["failOnDataLoss"] is False
+    assert options["consumerGroup"] == "g"
+
+
+def test_sizes_times_and_moments() -> None:
+    options = read_options(
+        {**LIVE, "maxBytesPerTrigger": "4m", "maxTriggerDelay": "2h", "startingTimestamp": "2026-01-01T00:00:00Z"}
+    )
+
+    assert options["maxBytesPerTrigger"] == 4 << 20
+    assert options["maxTriggerDelay"] == 7_200_000
+    assert options["startingTimestamp"] == 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({**LIVE, "maxOffsetPerTriger": "1"}, "unknown option 'maxOffsetPerTriger'; did you mean maxOffsetsPerTrigger?"),
+        ({**LIVE, "zzz": "1"}, "unknown option 'zzz'; docs/spark lists them all"),
+        ({**LIVE, "sendBatchBytes": "1m"}, "option sendBatchBytes is not for a query that reads"),
+        ({**LIVE, "pullBatchSize": "-3"}, "option pullBatchSize is '-3', expected a whole number above 0"),
+        ({**LIVE, "startingOffsets": "first"}, None),
+        ({**LIVE, "startingOffsets": "group"}, "startingOffsets is group: name the group with consumerGroup"),
+        ({**LIVE, "subscribePattern": "a.*"}, "subscribe and subscribePattern each say what to read: give one of them"),
+        ({**LIVE, "nameServer": "nowhere"}, None),
+        ({"subscribe": "Orders"}, "option nameServer is missing: host:port of a name server (or path, for a store directory)"),
+        ({"nameServer": "a:1"}, "nothing to read: give subscribe (topics), subscribePattern or assign"),
+        ({**LIVE, "path": "/x"}, "path and nameServer each say where to read: give one of them"),
+        ({"path": "/x", "startingOffsets": "earliest"}, "option startingOffsets is not for store files (path)"),
+        ({**LIVE, "accessKey": "a"}, "accessKey and secretKey belong together: one of them is missing"),
+        ({**LIVE, "subscribePattern": "("}, None),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str | None) -> None:
+    with pytest.raises(SparkOptionError) as error:
+        read_options(given)
+
+    assert "\n" not in str(error.value)
+    assert said is None or str(error.value) == said
+
+
+def test_options_of_streams_and_of_batches() -> None:
+    with pytest.raises(SparkOptionError, match="endingOffsets is only for batch queries"):
+        read_options({**LIVE, "endingOffsets": "latest"}, stream=True)
+    with pytest.raises(SparkOptionError, match="maxOffsetsPerTrigger is only for streams"):
+        read_options({**LIVE, "maxOffsetsPerTrigger": "1"}, stream=False)
+    with pytest.raises(SparkOptionError, match="batch queries only"):
+        read_options({"path": "/x"}, stream=True)
+    assert read_options({**LIVE, "checkpointLocation": "/x"}, stream=True)["maxOffsetsPerTrigger"] == 1_000_000
+
+
+def test_credentials_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text('{"accessKey": "me", "secretKey": "secret"}')
+
+    credentials = write_options({"nameServer": "a:1", "credentialsFile": str(path)}).client().credentials
+
+    assert credentials is not None
+    assert (credentials.access_key, credentials.secret_key) == ("me", "secret")
+    with pytest.raises(SparkOptionError, match="credentialsFile"):
+        write_options({"nameServer": "a:1", "credentialsFile": str(tmp_path / "none.json")})
