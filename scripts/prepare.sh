@@ -1,6 +1,7 @@
 # Sourced by the scripts beside it: finds the checkout and brings what a script needs onto the machine.
 #
-#   prepare_python run|dev   a virtual environment in .venv with the package (dev: and the tools for tests and lint)
+#   prepare_python run|dev|spark   a virtual environment in .venv with the package (dev: and the tools for tests and lint; spark:
+#                                  and PySpark, which is half a gigabyte)
 #   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when we are root, else named, and we stop
 #   want COMMAND PACKAGE...  the same, but go on without it
 #
@@ -27,7 +28,10 @@ prepare_python() {
   make_venv
   say "installing the Python packages into .venv ..."
   local what=.
-  if [ "$wanted" = dev ]; then what='.[dev]'; fi
+  case $wanted in
+    dev) what='.[dev]' ;;
+    spark) what='.[dev,spark]' ;;
+  esac
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" >&2 \
     || fail "pip could not install the packages named in pyproject.toml (see above); is the package index reachable?"
   state >"$venv/.prepared-$wanted"
@@ -38,8 +42,12 @@ prepare_python() {
 state() { printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")"; cksum <"$root/pyproject.toml"; }
 
 prepared() {
-  local kind
-  for kind in dev "$1"; do
+  local kind kinds=(spark)
+  case $1 in
+    run) kinds=(run dev spark) ;;
+    dev) kinds=(dev spark) ;;
+  esac
+  for kind in "${kinds[@]}"; do
     if [ -x "$venv/bin/python" ] && [ -f "$venv/.prepared-$kind" ] && [ "$(cat "$venv/.prepared-$kind")" = "$(state)" ]; then
       return 0
     fi
