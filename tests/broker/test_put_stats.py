@@ -20,6 +20,23 @@ def counts(running: Broker, *topics: str) -> list[int]:
     return [running.parts.stats.topic_put(topic).nums for topic in topics]
 
 
+def test_the_bytes_that_went_in_are_those_that_come_out(tmp_path: Path) -> None:
+    """In the records as they are stored, of single messages, of batches, and of those that waited elsewhere."""
+
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as peer:
+            await peer.send("T", b"one", TAGS="a")
+            await peer.send_batch("T", [(0, b"two", b"KEYS\x01k\x02"), (0, b"three", b"")])
+            await peer.send_batch("T", [(0, b"four", b"__PRODUCER_ID\x01p\x02__PRODUCER_SEQ\x011\x02")])
+            await peer.send("T", b"later", DELAY="1")
+            while len((answer := await peer.pull("T", 0, flags=6, hold_ms=5_000)).body) < running.parts.stats.topic_put("T").size:
+                pass
+            assert counts(running, "T") == [5]
+            assert len(answer.body) == running.parts.stats.topic_put("T").size
+
+    run(story())
+
+
 async def commit(peer: Client, group: str, message_id: str, half_offset: int) -> int:
     ext = {"producerGroup": group, "tranStateTableOffset": half_offset, "commitLogOffset": parse_offset_msg_id(message_id)[1]}
     answer = await peer.call(RequestCode.END_TRANSACTION, ext | {"commitOrRollback": COMMIT_FLAG})

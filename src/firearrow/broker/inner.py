@@ -92,8 +92,9 @@ class InnerMessages:
         `deliver` for transactions that are committed by the thousand, without the objects in between.
         """
         _, physical_offset, topic, queue_id, body, _, code, flag, _, born_ms, born_host, reconsume_times = placed
+        queue = self._store.queue(topic, queue_id)
         self._store.append(
-            self._store.queue(topic, queue_id),
+            queue,
             body,
             raw,
             code,
@@ -107,7 +108,7 @@ class InnerMessages:
         )
         put = self._stats.topic_put(topic)
         put.nums += 1
-        put.size += len(body)
+        put.size += queue.base_size + len(body) + len(raw)
         self._open_round()
 
     def _append(self, message: InnerMessage, code: int, now_ms: int) -> Stored:
@@ -128,6 +129,6 @@ class InnerMessages:
         )
         put = self._stats.topic_put(message.topic)
         put.nums += 1
-        put.size += len(message.body)
+        put.size += queue.base_size + len(message.body) + len(message.properties)
         self._open_round()
         return Stored(queue_offset, offset)

@@ -200,7 +200,7 @@ class Sends:
             reconsume_times=header.reconsume_times,
         )
         put.nums += 1
-        put.size += len(body)
+        put.size += stored_in.base_size + len(body) + len(raw)
         if keep is not None:
             keep(
                 Placed(
@@ -256,7 +256,7 @@ class Sends:
                 reconsume_times=header.reconsume_times,
             )
             target.put.nums += len(offsets)
-            target.put.size += len(request.body)
+            target.put.size += self._store.appended_offset - offsets[0]
         else:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         if request.flag & 2:
@@ -297,7 +297,7 @@ class Sends:
             )
         )
         target.put.nums += len(new)
-        target.put.size += sum(len(text) for _, text, _, _ in new)
+        target.put.size += sum(queue.base_size + len(text) + len(known) for _, text, known, _ in new)
         results = []
         for claim, key in zip(claims, keys, strict=True):
             if claim is not None and claim.first is not None:
