@@ -9,6 +9,7 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.settings import SettingError, apply, as_properties, change, declared
 
 OURS = [
+    "slaveSyncInterval",
     "idempotentProducerMaxNum",
     "idempotentProducerWindow",
     "deduplicateUniqKeyWindowMs",
@@ -55,6 +56,7 @@ def test_defaults(key: str, default: str) -> None:
         ("listenPort", "65536"),
         ("brokerId", "1"),
         ("brokerRole", "SLAVE"),
+        ("brokerRole", "MASTER"),
         ("messageDelayLevel", "1s soon"),
         ("messageDelayLevel", ""),
         ("defaultTopicQueueNums", "0"),

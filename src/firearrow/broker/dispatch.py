@@ -64,7 +64,7 @@ class Dispatch:
         self._rounds = rounds
         self._flow = flow
         self._round_started_ms = 0  # 0: no round is open
-        self._stopping = False
+        self._closed: str | None = None  # why no send is taken
         self._call_soon = asyncio.get_running_loop().call_soon
 
     def connected(self, conn: Connection) -> None:
@@ -118,9 +118,9 @@ class Dispatch:
             self._sends.replies.append(Reply(conn, request, response))
             self.open_round()
 
-    def stop_sends(self) -> None:
+    def stop_sends(self, why: str = "the broker is stopping; send to another one") -> None:
         """No send is taken from now on; what was taken is written."""
-        self._stopping = True
+        self._closed = why
         if self._round_started_ms:
             self._end_round()
 
@@ -131,8 +131,8 @@ class Dispatch:
                 ResponseCode.NO_PERMISSION,
                 f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
             )
-        if self._stopping:
-            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping; send to another one")
+        if self._closed is not None:
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)
         if not store.writable:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal or "the store takes no messages")
         busy = self._flow.refusal(now, conn.state.in_flight, self._rounds.flushing_since_ms)

@@ -169,6 +169,14 @@ class OffsetTable:
             topic, _, group = key.partition(SEPARATOR)
             self._entry(topic, group).update(queues)
 
+    def take_over(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
+        """A slave's offsets become those of its master, where that has any."""
+        self.data_version = theirs.data_version
+        for key, queues in theirs.offset_table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._entry(topic, group).update(queues)
+        self.dirty = True
+
     def to_json(self) -> dict[str, Any]:
         """What the file holds, for the JSON writers; the large tables are text already, which is many times quicker.
 

@@ -12,6 +12,8 @@ held_pulls.py.) A pull that was held goes through the second gate once more and 
     OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED     the queue's min, its max
     OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED     where it was moved to
 
+A slave answers 20 instead of 19 and 21 as long as its master is there: the consumer asks that one.
+
 A pull without an expression is filtered by the subscription of the group's heartbeat. When the pull is newer than that
 heartbeat (the two travel independently), filtering by the old tags could skip messages that the consumer wants now, and
 refusing it would stall the consumer: such a pull is served unfiltered, since clients compare the tags themselves.
@@ -20,6 +22,7 @@ refusing it would stall the consumer: such a pull is served unfiltered, since cl
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,6 +58,7 @@ _RESPONSE = (
     b'"minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION
 )
+_HAS_LOOKED = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _RETRY = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 _NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
 _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
@@ -94,6 +98,7 @@ class Pulls:
         self._store = parts.store
         self._sources: dict[tuple[str, str, int], Source] = {}
         self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
+        self.master_alive: Callable[[], bool] | None = None  # of a slave
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         """The answer, or None when the pull is held."""
@@ -114,6 +119,8 @@ class Pulls:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
         result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql)
         code = _code(result.status, header.queue_offset)
+        if self.master_alive is not None and code not in _HAS_LOOKED:
+            code = self._not_here(result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
             self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms)
             return None
@@ -132,13 +139,24 @@ class Pulls:
             return
         result = self._read(source, pull.offset, header.max_msg_nums, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
-        if code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
+        if code == ResponseCode.PULL_OFFSET_MOVED and self.master_alive is not None:
+            code = self._not_here(result, pull.offset)
+        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
             # What arrived was not for this consumer: it goes on waiting, behind that.
             pull.offset = result.next_begin_offset
             pull.conn.state.held += 1
             self._held.hold(HeldPull(source.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
             return
         pull.conn.write(self._answer(pull.request, header, source, code, result))
+
+    def _not_here(self, result: GetResult, offset: int) -> ResponseCode:
+        """A slave may be behind its master, or begin later: it never moves a consumer because of what it does not have.
+
+        Who finds nothing here goes to the master; while that is away it waits here.
+        """
+        assert self.master_alive is not None
+        result.next_begin_offset = offset
+        return ResponseCode.PULL_RETRY_IMMEDIATELY if self.master_alive() else ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, pull: Pull, now_ms: int) -> None:
         settings = self._parts.settings
@@ -273,7 +291,9 @@ class Pulls:
         result: GetResult,
         remark: str | None = None,
     ) -> bytes:
-        suggested = 1 if result.suggest_slave and self._parts.settings.slave_read_enable else 0
+        suggested = 0
+        if result.suggest_slave and self._parts.settings.slave_read_enable:
+            suggested = source.group.which_broker_when_consume_slowly
         body = result.body
         if code == ResponseCode.SUCCESS:
             self._parts.stats.got(source.got, result.count, len(body))

@@ -30,7 +30,11 @@ from firearrow.wire.bodies_topic import DataVersion, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers_namesrv import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+from firearrow.wire.headers_namesrv import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
 
 MIN_PERIOD_MS = 10_000
 MAX_PERIOD_MS = 60_000
@@ -60,7 +64,8 @@ class Identity:
 
 class Registration:
     """`topics` gives the data version and all topics as they are now. `permission` is ANDed into the topics' own when it lacks
-    read or write. `on_order_config` gets the order configuration (topic -> `broker:queues;...`) that name servers answer with."""
+    read or write. `on_order_config` gets the order configuration (topic -> `broker:queues;...`) that name servers answer with;
+    `on_master`, of a slave, where its master is: replication address and address, None as long as nobody knows."""
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Registration:
         timeout_ms: int = 24_000,
         permission: Callable[[], int] = lambda: PERM_READ_WRITE,
         on_order_config: Callable[[dict[str, str]], None] = lambda table: None,
+        on_master: Callable[[str | None, str | None], None] = lambda ha_address, address: None,
     ) -> None:
         self.identity = identity
         self.topics = topics
@@ -79,6 +85,7 @@ class Registration:
         self.timeout_ms = timeout_ms
         self.permission = permission
         self.on_order_config = on_order_config
+        self.on_master = on_master
         self._seats = [_Seat(self, address) for address in namesrv_addrs]
 
     async def start(self) -> None:
@@ -231,6 +238,9 @@ class _Seat:
             log.info("registered at name server %s", self._address)
             self._complained = False
         self._take_order_config(answer)
+        if who.broker_id:
+            said = RegisterBrokerResponseHeader.decode(answer.ext)
+            owner.on_master(said.ha_server_addr, said.master_addr)
 
     def _take_order_config(self, answer: Command) -> None:
         if answer.body:

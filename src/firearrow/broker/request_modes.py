@@ -35,5 +35,12 @@ class RequestModes:
         """Takes over what the file held. Called once."""
         self._modes = MessageRequestModeSerializeWrapper.from_json(table).message_request_mode_map
 
+    def take_over(self, theirs: Mapping[str, Any]) -> None:
+        """A slave has the modes of its master."""
+        before = self.to_json()
+        self.load(theirs)
+        if self.to_json() != before:
+            self._save(self.to_json())
+
     def to_json(self) -> dict[str, Any]:
         return MessageRequestModeSerializeWrapper(self._modes).to_json()

@@ -2,12 +2,15 @@
 
     sends of a round --end_round()--> one write --+-- ASYNC_FLUSH: confirmed at once ------------------+--> replies leave,
                                                   +-- SYNC_FLUSH: group waits for the flusher's word --+    held pulls wake
+                                                  +-- SYNC_MASTER: and for the word of enough replicas +
 
 A round ends when every connection that had data ready has been served. Under load a round therefore gathers the sends of many
 connections, and one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits.
 
 Invariants
 - A success reply leaves only after the log is as durable as `flushDiskType` promises, and only if nothing failed on the way.
+- With replicas, `durable` hears how far the log is durable here, and says with `release` how far it is safe. What it gives up
+  waiting for is released with a code that says so.
 - Groups are confirmed and answered in the order they were written.
 - After a failed write or flush no reply of the failed groups says success; the store refuses further writes.
 """
@@ -61,11 +64,34 @@ class Rounds:
         self._sync_flush = sync_flush
         self._flush_timeout_ms = flush_timeout_ms
         self._waiting: deque[WaitingGroup] = deque()
+        self.durable: Callable[[int], None] | None = None  # whoever copies the log to others
+        self._durable_offset = 0  # kept when somebody does
+        self._waits = sync_flush
+
+    def wait_for_replicas(self) -> None:
+        """From now on no group is answered before it is released."""
+        self._waits = True
 
     @property
     def flushing_since_ms(self) -> int | None:
-        """Since when the oldest group waits for the disk; None: nothing waits."""
-        return self._waiting[0].written_ms if self._waiting else None
+        """Since when the oldest group waits for the disk; None: nothing waits for it."""
+        if not self._waiting or self._waiting[0].end_offset <= self._durable_offset:
+            return None
+        return self._waiting[0].written_ms
+
+    @property
+    def waiting(self) -> bool:
+        """Somebody waits for an answer: for the disk, or for replicas."""
+        return bool(self._waiting)
+
+    def waiting_since(self, ms: int) -> int:
+        """Where the last group ends that was written at this time or before, and waits; 0: none."""
+        end = 0
+        for group in self._waiting:
+            if group.written_ms > ms:
+                break
+            end = group.end_offset
+        return end
 
     def end_round(self, now_ms: int) -> None:
         """Writes what the round appended."""
@@ -80,25 +106,42 @@ class Rounds:
         if group is None:
             self._answer_for_earlier(replies, early)
             return
-        if self._sync_flush:
+        if self._waits:
             self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
+            if not self._sync_flush:
+                self.flushed(group.end_offset)
         else:
             self._confirm(group.end_offset)
             answer(replies)
             self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early))
+            if self.durable is not None:
+                self.flushed(group.end_offset)
         if early:
             answer(early)
 
     def flushed(self, offset: int) -> None:
-        """The log is on the disk up to `offset`."""
+        """The log is on the disk up to `offset`, or as near to it as it has to be."""
+        if self.durable is None:
+            self.release(offset)
+        else:
+            self._durable_offset = offset
+            self.durable(offset)
+
+    def release(self, offset: int, code: ResponseCode | None = None) -> None:
+        """Groups up to `offset` are as safe as they will be: they become readable and are answered, with `code` if they should
+        have become safer."""
         waiting = self._waiting
         if waiting and waiting[0].end_offset <= offset:
             self._confirm(offset)
         now_ms = self._now_ms()
         while waiting and waiting[0].end_offset <= offset:
             group = waiting.popleft()
-            answer(group.replies)
+            answer(group.replies if code is None else [reply.with_code(code) for reply in group.replies])
             self._stats.put_took(now_ms - group.written_ms, len(group.replies))
+
+    def follow(self, offset: int) -> None:
+        """What a replica has copied up to `offset` becomes readable."""
+        self._confirm(offset)
 
     def flush_failed(self, reason: str) -> None:
         """The disk refused: nobody who still waits may hear success, now or later."""

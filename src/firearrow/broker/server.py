@@ -23,7 +23,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry, slave_requests
+from firearrow.broker.answers import json_answer
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
 from firearrow.broker.dedup_file import DedupFile
@@ -39,6 +40,7 @@ from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.placing import Placing
 from firearrow.broker.pull import Pulls
 from firearrow.broker.registration import Identity, Registration
+from firearrow.broker.replication import MakeReplication, Replicated, Replication
 from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.rounds_in_one_thread import RoundsInOneThread
@@ -49,13 +51,15 @@ from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
 from firearrow.broker.transaction import Transactions
 from firearrow.net.address import advertised_ip
-from firearrow.net.server import Ports, SocketPair
+from firearrow.net.server import Connection, Ports, SocketPair
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.disk import Disk
 from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
 from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
 from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Command
 from firearrow.wire.ids import host_bytes
 
 if TYPE_CHECKING:
@@ -92,6 +96,7 @@ class Broker:
         bind: Callable[[str, int], Ports] = SocketPair,
         disk: Disk | None = None,
         own_process: bool = True,
+        replication: MakeReplication | None = None,
     ) -> None:
         self.settings = settings
         self._now_ms = now_ms
@@ -100,6 +105,10 @@ class Broker:
         self._bind = bind
         self._disk = disk
         self._own_process = own_process
+        if settings.broker_role != "ASYNC_MASTER" and replication is None:
+            raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
+        self._make_replication = replication
+        self._replication: Replication | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
@@ -122,7 +131,11 @@ class Broker:
             try:
                 self._assemble(store, clean=report.clean)
                 await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms)
+                if self._replication is not None:
+                    await self._replication.start()
             except BaseException:
+                if self._replication is not None:
+                    await self._replication.stop(abruptly=True)
                 store.close()
                 raise
         except BaseException:
@@ -157,6 +170,8 @@ class Broker:
         self._transactions.stop(self._now_ms())
         await self._registration.stop()
         await self._answer_what_waits()
+        if self._replication is not None:
+            await self._replication.stop()
         await self.ports.close()
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
@@ -176,6 +191,8 @@ class Broker:
         if self.metrics is not None:
             await self.metrics.stop()
         self._registration.abandon()
+        if self._replication is not None:
+            await self._replication.stop(abruptly=True)
         await self.ports.close(abruptly=True)
 
     # For whoever moves the clock.
@@ -187,8 +204,11 @@ class Broker:
         for held in self._held.expired(now):
             self._pulls.again(held)
         self._rounds.expire(now)
-        self._deliver_due()
-        self._work_on_transactions()
+        if self._replication is not None:
+            self._replication.tick(now)
+        if not self.settings.is_slave:
+            self._deliver_due()
+            self._work_on_transactions()
         parts.store.tick(now)
         while parts.store.problems:
             log.error("store: %s", parts.store.problems.pop(0))
@@ -216,7 +236,9 @@ class Broker:
         return store.appended_offset > store.confirm_offset or (due_ms is not None and due_ms <= now)
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """When a message will be delivered, or a transaction asked about, until then; None: not before."""
+        """When a message will be delivered, or a transaction asked about, until then; None: not before, or not by this broker."""
+        if self.settings.is_slave:
+            return None
         due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
         due_ms = min((moment for moment in due if moment is not None), default=None)
         return due_ms if due_ms is not None and due_ms <= until_ms else None
@@ -232,6 +254,8 @@ class Broker:
 
     @property
     def _ha_address(self) -> str:
+        if self._replication is not None and self._replication.ha_address is not None:
+            return self._replication.ha_address
         ip, _, _ = self.advertised.rpartition(":")
         return f"{self.settings.broker_ip2 or ip}:{self.settings.ha_listen_port or self.listen_port + 1}"
 
@@ -295,6 +319,7 @@ class Broker:
         self.handlers = _all_handlers(parts) | self._transactions.handlers()
         self._dispatch = Dispatch(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored
+        self._set_up_replication()
         self._registration = Registration(
             self.namesrv_addrs,
             Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
@@ -302,19 +327,47 @@ class Broker:
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
             permission=lambda: settings.broker_permission,
-            on_order_config=lambda table: parts.topics.mark_ordered(table, self._now_ms()),
+            on_order_config=self._mark_ordered,
+            on_master=self._registered,
         )
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
         store.on_min_moved = self._min_moved
         if self._own_process:
+            flushed = self._rounds.flushed
+            if settings.is_slave and self._replication is not None:
+                flushed = self._replication.durable
             store.start(
-                lambda offset: _from_thread(loop, self._rounds.flushed, offset),
+                lambda offset: _from_thread(loop, flushed, offset),
                 lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
             )
 
+    def _set_up_replication(self) -> None:
+        make, parts = self._make_replication, self.parts
+        if make is None:
+            return
+        replication = make(Replicated(parts, self._rounds, self._config, self._now_ms, threads=self._own_process))
+        self._replication = replication
+
+        def status(conn: Connection, request: Command, now_ms: int) -> bytes:
+            return json_answer(request, replication.status())
+
+        self.handlers[RequestCode.GET_BROKER_HA_STATUS] = status
+        if self.settings.is_slave:
+            self.handlers.update(slave_requests.handlers())
+            self._dispatch.stop_sends(slave_requests.NO_SENDS)
+            self._pulls.master_alive = lambda: replication.master_alive
+
     # Events.
+
+    def _mark_ordered(self, table: dict[str, str]) -> None:
+        if not self.settings.is_slave:  # which has it from its master
+            self.parts.topics.mark_ordered(table, self._now_ms())
+
+    def _registered(self, ha_address: str | None, master_address: str | None) -> None:
+        if self._replication is not None:
+            self._replication.registered(ha_address, master_address)
 
     def _arrived(self, queue: ConsumeQueue, first: int, end: int) -> None:
         for held in self._held.arrived(queue, first, end):
@@ -391,7 +444,7 @@ class Broker:
         """Nothing new is taken; what was appended is written, flushed and answered, unless the disk hangs."""
         self._dispatch.stop_sends()
         for _ in range(100):
-            if self._rounds.flushing_since_ms is None:
+            if not self._rounds.waiting:
                 return
             await asyncio.sleep(0.01)
 

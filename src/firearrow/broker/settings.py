@@ -1,8 +1,9 @@
 """The broker's settings, under the names and with the defaults of Apache RocketMQ's broker.properties.
 
-Three defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), SQL92 filters
-are on (`enablePropertyFilter`), and timer messages can be recalled (`recallMessageEnable`). Settings marked `runtime` may be
-changed while the broker runs (request 25, mqadmin updateBrokerConfig); identity, addresses and paths never.
+Four defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), a SYNC_MASTER
+waits for one slave (`inSyncReplicas`, with Apache's default for none), SQL92 filters are on (`enablePropertyFilter`), and timer
+messages can be recalled (`recallMessageEnable`). Settings marked `runtime` may be changed while the broker runs (request 25,
+mqadmin updateBrokerConfig); identity, addresses and paths never.
 
 Keys that only size thread pools or tune mapped files are accepted and mean nothing here.
 """
@@ -33,17 +34,39 @@ class BrokerSettings:
     # Who the broker is and where it is found.
     broker_cluster_name: str = setting("DefaultCluster", "the cluster this broker belongs to")
     broker_name: str = setting(_host_name(), "the broker's name; unique in the cluster")
-    broker_id: int = setting(0, "0 is a master; replicas are not supported yet", low=0, high=0)
-    broker_role: str = setting("ASYNC_MASTER", "role in replication", choices=("ASYNC_MASTER",))
+    broker_id: int = setting(0, "0 is the master; every slave of it has another one", low=0, high=2**31 - 1)
+    broker_role: str = setting(
+        "ASYNC_MASTER",
+        "ASYNC_MASTER acknowledges by itself, SYNC_MASTER when slaves have confirmed, SLAVE copies its master",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    )
     broker_ip1: str | None = setting(None, "the address that clients are told to connect to")
     broker_ip2: str | None = setting(None, "the address that replicas are told to connect to; as brokerIP1 if not given")
     bind_address: str = setting("127.0.0.1", "the local address to listen on; 0.0.0.0 for every interface")
     listen_port: int = setting(10911, "the port to listen on; the fast port is two below it", low=0, high=65_533)
     ha_listen_port: int = setting(0, "the replication port; 0 is listenPort + 1", low=0, high=65_535)
+    ha_master_address: str | None = setting(
+        None, "a slave's master, host:port of its replication port; name servers are asked if not given"
+    )
     namesrv_addr: str | None = setting(None, "name servers, host:port joined by ';'")
     region_id: str = setting("DefaultRegion", "written into every message as MSG_REGION")
     broker_permission: int = setting(
         6, "2 write, 4 read, 6 both: ANDed into the permission of every topic", low=0, high=7, runtime=True
+    )
+
+    # Replication.
+    in_sync_replicas: int = setting(
+        2, "brokers, with the master, that must have a message before a SYNC_MASTER acknowledges it", low=1, high=64, runtime=True
+    )
+    slave_timeout: int = setting(3_000, "ms that a SYNC_MASTER waits for slaves", low=1, high=600_000, runtime=True)
+    ha_max_gap_not_in_sync: int = setting(
+        268_435_456, "bytes that a slave may be behind and still count as one to wait for", low=1, high=2**62, runtime=True
+    )
+    ha_transfer_batch_size: int = setting(32_768, "bytes of the log in one piece to a slave", low=256, high=4_194_304)
+    ha_send_heartbeat_interval: int = setting(5_000, "ms of silence after which master and slave greet", low=10, high=600_000)
+    ha_housekeeping_interval: int = setting(20_000, "ms of silence after which a connection is given up", low=50, high=600_000)
+    slave_sync_interval: int = setting(
+        10_000, "ms between copies of topics, groups and offsets to a slave", key="slaveSyncInterval", low=50, high=600_000
     )
 
     # Registration.
@@ -159,11 +182,21 @@ class BrokerSettings:
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not _NAME.fullmatch(name):
                 raise SettingError(key, name, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
+        if self.is_slave and not self.broker_id:
+            raise SettingError(
+                "brokerRole", self.broker_role, "a brokerId of 1 or more with it, another for each slave of a master"
+            )
+        if self.broker_id and not self.is_slave:
+            raise SettingError("brokerId", self.broker_id, f"0 with brokerRole {self.broker_role}; slaves have brokerRole SLAVE")
         if self.listen_port in (1, 2):
             raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for a free one")
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
             raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_role == "SLAVE"
 
     def delay_level_count(self) -> int:
         return len(self.message_delay_level.split())

@@ -24,7 +24,7 @@ from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.table_file import EntryTexts, Save, TableFile
 from firearrow.broker.topic_attributes import alter_attributes
-from firearrow.wire.bodies import DataVersion, TopicConfig
+from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers_client import SendMessageRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC
@@ -235,6 +235,25 @@ class TopicTable:
         self.file.now()
         self._tell(topic, None)
         return True
+
+    def take_over(self, theirs: TopicConfigSerializeWrapper) -> list[str]:
+        """A slave has the topics of its master, and none but them; returns those that are gone."""
+        if theirs.data_version == self.data_version:
+            return []
+        gone = [topic for topic in self._table if topic not in theirs.topic_config_table and topic not in self._system]
+        changed = [config for name, config in theirs.topic_config_table.items() if self._table.get(name) != config]
+        for topic in gone:
+            del self._table[topic]
+            self._texts.pop(topic)
+        for config in changed:
+            self._keep(config)
+        self.data_version = theirs.data_version
+        self.file.now()
+        for topic in gone:
+            self._tell(topic, None)
+        for config in changed:
+            self._tell(config.topic_name, config)
+        return gone
 
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
         """The name server's order configuration names these topics."""

@@ -58,12 +58,13 @@ async def up(options: argparse.Namespace) -> int:
 
 async def _up_in_one_process(options: argparse.Namespace, settings: UpSettings, stop: asyncio.Event) -> int:
     from firearrow.broker.server import Broker
+    from firearrow.ha.static import static_replication
     from firearrow.namesrv.server import NameServer
 
     namesrv = NameServer(settings.namesrv)
     await namesrv.start()
     try:
-        broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address])
+        broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address], replication=static_replication)
         await broker.start()
         try:
             announce(_ready(broker, namesrv.address), options.ready_file)
@@ -91,6 +92,7 @@ async def namesrv(options: argparse.Namespace) -> int:
 
 async def broker(options: argparse.Namespace) -> int:
     from firearrow.broker.server import Broker
+    from firearrow.ha.static import static_replication
 
     stop = stop_signal()
     if options.stop_with_parent:
@@ -101,7 +103,7 @@ async def broker(options: argparse.Namespace) -> int:
         print(
             "firearrow: warning: no name server was given (-n or namesrvAddr): clients will not find this broker", file=sys.stderr
         )
-    server = Broker(settings, store_settings, namesrv_addrs=addresses)
+    server = Broker(settings, store_settings, namesrv_addrs=addresses, replication=static_replication)
     await server.start()
     try:
         announce(_ready(server, ";".join(addresses) or None), options.ready_file)

@@ -29,7 +29,7 @@ from struct import Struct
 from zlib import crc32
 
 from firearrow.store.consumequeue import ENTRY, UNIT, ConsumeQueue
-from firearrow.store.disk import Disk
+from firearrow.store.disk import Bytes, Disk
 from firearrow.store.errors import NotWritableError, StoreError
 from firearrow.store.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.settings import StoreSettings
@@ -310,6 +310,34 @@ class CommitLog:
         group = AppendGroup(end, self._store_ms, self._touched, index_input)
         self._forget_group()
         return group
+
+    def write_raw(self, data: Bytes) -> None:
+        """Adds bytes of another broker's log as they are, whatever segments they belong to. For replicas only."""
+        if self.failure is not None:
+            raise self.refusal()
+        assert self.next_offset == self.written_offset, "messages of its own are pending"
+        view = memoryview(data)
+        while view:
+            segment = self._active
+            if segment is None or self.next_offset >= segment.end:
+                self._activate(self.next_offset)
+                continue
+            part = view[: segment.end - self.next_offset]
+            try:
+                segment.write(part, self.next_offset)
+            except OSError as error:
+                raise self.fail(f"writing {len(part)} bytes to {segment.path} failed: {error}") from error
+            self.next_offset = self._run_start = self.written_offset = self.next_offset + len(part)
+            view = view[len(part) :]
+
+    def begin_anew(self, offset: int) -> None:
+        """An empty log goes to another place: its first record will lie at `offset`."""
+        assert self.next_offset == self.min_offset, "there are messages"
+        for segment in self.segments.values():
+            segment.close()
+            self._disk.unlink(segment.path)
+        self.segments.clear()
+        self.begin(offset)
 
     def forget_pending(self) -> list[ConsumeQueue]:
         """Drops what is pending and returns the queues whose offsets have to be taken back."""

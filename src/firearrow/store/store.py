@@ -27,6 +27,7 @@ from firearrow.store.disk import Disk, Lock, RealDisk
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.errors import StoreError
 from firearrow.store.flush import Flusher, Housekeeper
+from firearrow.store.follow import Follower, FollowError
 from firearrow.store.index import KeyIndex
 from firearrow.store.reader import GetResult, GetStatus, StoreReader
 from firearrow.store.recovery import RecoveryReport, recover
@@ -89,9 +90,10 @@ class MessageStore:
         self._on_flushed: Callable[[int], None] = _ignore_offset
         self._on_error: Callable[[StoreError], None] = _ignore_error
         self._flusher = Flusher(self._log.sync, self._flushed, self._flush_failed)
-        self._lock: Lock | None = None
         self.flushes = self._flusher.figures
+        self._lock: Lock | None = None
         self._unconfirmed: deque[AppendGroup] = deque()
+        self._follower: Follower | None = None  # of a replica
         self._checkpoint = Checkpoint()
         self._checkpoint_path = os.path.join(root, "checkpoint")
         self._checkpoint_saving = False
@@ -108,6 +110,7 @@ class MessageStore:
         self.append_batch_body = self._log.append_batch_body
         self.get_messages = self._reader.get_messages
         self.read = self._reader.read
+        self.read_log = self._log.read  # written bytes, confirmed or not: for those who copy them
         self.read_record = self._reader.read_record
         self.store_time = self._reader.store_time
         self.earliest_store_time = self._reader.earliest_store_time
@@ -231,6 +234,28 @@ class MessageStore:
             except OSError as error:
                 self._derived_failed(error)
         return visible
+
+    def append_raw(self, data: bytes, offset: int) -> AppendGroup | None:
+        """Takes bytes of another broker's log, which begin at `offset`, as they are; this store is its replica from then on.
+
+        Returns the group of records that became whole; `confirm` makes it readable. An empty log begins wherever the first
+        bytes do. FollowError when the bytes cannot follow what is here.
+        """
+        log = self._log
+        if self._follower is None or log.next_offset == log.min_offset != offset:
+            self._begin_following(offset)
+        assert self._follower is not None
+        if offset != log.next_offset:
+            raise FollowError(f"bytes of log offset {offset} cannot follow a log that ends at {log.next_offset}")
+        log.write_raw(data)
+        if self.settings.sync_flush:
+            self._flusher.request(log.written_offset)  # before the records are looked at: the disk works meanwhile
+        if log.written_offset >= self._next_housekeeping:
+            self._look_ahead()
+        group = self._follower.take(data)
+        if group is not None:
+            self._unconfirmed.append(group)
+        return group
 
     def flush(self) -> int:
         """Makes everything written durable, here and now; returns up to where. For stores without threads."""
@@ -401,6 +426,20 @@ class MessageStore:
         finally:
             file.close()
         self._disk.fsync_dir(self._root)
+
+    def _begin_following(self, offset: int) -> None:
+        log = self._log
+        if log.next_offset == log.min_offset != offset:
+            if offset % log.segment_size:
+                raise FollowError(
+                    f"the master's log begins at {offset}, where no segment of {log.segment_size} bytes does; set "
+                    "mappedFileSizeCommitLog as there"
+                )
+            log.begin_anew(offset)
+            self._flusher.flushed_offset = log.durable_offset = self._reader.confirm_offset = offset
+            self._checkpoint.flushed_offset = offset
+            self._dispatcher.begin(offset, 0, None, clean=True, now_ms=self._now_ms())
+        self._follower = Follower(self.settings, self.queue, self.drop_topic, self.problems.append, log.next_offset)
 
     def _take_back(self) -> None:
         """The pending group is lost: its queues continue where the last written group left them."""

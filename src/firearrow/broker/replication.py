@@ -1,0 +1,51 @@
+"""What a broker asks of whoever copies its log to others, or another's log to it. The room `ha` has those who can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from firearrow.broker.config_files import ConfigFiles
+from firearrow.broker.parts import BrokerParts
+from firearrow.broker.rounds import Rounds
+from firearrow.wire.bodies_admin import HARuntimeInfo
+
+
+@dataclass(slots=True)
+class Replicated:
+    """The broker, as far as replication has to do with it."""
+
+    parts: BrokerParts
+    rounds: Rounds
+    config: ConfigFiles
+    now_ms: Callable[[], int]
+    threads: bool  # the store has its threads: a flush is asked for, and reported to `durable`
+
+
+class Replication(Protocol):
+    """Its role does not change while the broker runs."""
+
+    ha_address: str | None  # host:port that slaves are told to connect to; None: as the settings say
+
+    async def start(self) -> None:
+        """The broker's ports are open, the name servers have not heard of it."""
+
+    async def stop(self, *, abruptly: bool = False) -> None: ...
+
+    def durable(self, offset: int) -> None:
+        """The log is as durable here as `flushDiskType` promises, up to `offset`."""
+
+    def registered(self, ha_address: str | None, master_address: str | None) -> None:
+        """What a name server says about the master."""
+
+    def tick(self, now_ms: int) -> None: ...
+
+    @property
+    def master_alive(self) -> bool:
+        """Of a slave: it hears its master. A master is one itself."""
+
+    def status(self) -> HARuntimeInfo: ...
+
+
+MakeReplication = Callable[[Replicated], Replication]

@@ -1,0 +1,183 @@
+"""Following another broker's log: its bytes are written as they come, and records are looked for in them afterwards.
+
+The log of a replica is the master's log, byte for byte and at the same offsets: records, the blank that closes a segment and
+whatever lies behind it. Bytes arrive in pieces that know nothing of records. Whole records, as far as they have arrived, get
+their queue entries and go to the key index, many at a time (`columns.scan`), the same way as in recovery.
+
+    take(data) -> AppendGroup | None     the records that became whole with these bytes, ready to be confirmed
+
+Invariants
+- `position` is where a record, or a blank, begins, or where one will; everything from there to the end of the log is in `_rest`.
+- Bytes that are no record at `position` end the following, with a FollowError that says what to do. The bytes stay where they
+  are: a recovery finds them behind the end of the log, keeps a copy and zeroes their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from struct import Struct
+
+import numpy as np
+
+from firearrow.store.columns import ScanResult, Stop, scan
+from firearrow.store.commitlog import BLANK_SIZE, NOT_DISPATCHED, AppendGroup, IndexInput
+from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
+from firearrow.store.errors import StoreError
+from firearrow.store.settings import StoreSettings, delay_levels_ms
+from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+
+_I32 = Struct(">i")
+_LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is damaged
+_ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+
+class FollowError(StoreError):
+    """What the other broker sends cannot follow what is here."""
+
+
+class Follower:
+    """`queue_of` and `drop_topic` are the store's; `note` gets what is odd, in words."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        queue_of: Callable[[str, int], ConsumeQueue],
+        drop_topic: Callable[[str], None],
+        note: Callable[[str], None],
+        position: int,
+    ) -> None:
+        self.position = position
+        self._segment_size = settings.mapped_file_size_commit_log
+        self._check_crc = settings.check_crc_on_recover
+        self._delay_levels_ms = delay_levels_ms(settings.message_delay_level)
+        self._directory = settings.store_path_root_dir
+        self._queue_of = queue_of
+        self._drop_topic = drop_topic
+        self._note = note
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._needed = BLANK_SIZE  # with fewer bytes there is nothing to look at
+        self._filler = 0  # bytes behind a blank that have not arrived yet
+        self._store_ms = 0
+
+    def take(self, data: bytes) -> AppendGroup | None:
+        """These bytes were written at the end of the log."""
+        self._rest.append(data)
+        self._rest_bytes += len(data)
+        touched: dict[ConsumeQueue, int] = {}
+        index_input: list[IndexInput] = []
+        before = self.position
+        while self._rest_bytes and (self._filler or self._rest_bytes >= self._needed):
+            buffer = self._rest[0] if len(self._rest) == 1 else b"".join(self._rest)
+            used = self._pass_filler(buffer) if self._filler else self._pass_records(buffer, touched, index_input)
+            self.position += used
+            self._rest = [buffer[used:]] if used < len(buffer) else []
+            self._rest_bytes = len(buffer) - used
+        if self.position == before:
+            return None
+        return AppendGroup(self.position, self._store_ms, touched, index_input)
+
+    def _pass_filler(self, buffer: bytes) -> int:
+        passed = min(self._filler, len(buffer))
+        self._filler -= passed
+        return passed
+
+    def _pass_records(self, buffer: bytes, touched: dict[ConsumeQueue, int], index_input: list[IndexInput]) -> int:
+        """Takes the whole records at the start of the buffer; returns how many bytes they have."""
+        segment_end = self.position - self.position % self._segment_size + self._segment_size
+        here = buffer if len(buffer) <= segment_end - self.position else buffer[: segment_end - self.position]
+        result = scan(here, self.position, check_crc=self._check_crc, delay_levels_ms=self._delay_levels_ms)
+        if len(result):
+            self._store_ms = int(result.store_ms[-1])
+            self._extend_queues(result, touched)
+            self._add_to_index(here, result, index_input)
+        place, left = self.position + result.end, segment_end - self.position - result.end
+        self._needed = BLANK_SIZE
+        if result.stop is Stop.END and max(result.needed, BLANK_SIZE) <= left:
+            self._needed = max(result.needed, BLANK_SIZE)
+        elif result.stop is Stop.BLANK and _I32.unpack_from(here, result.end)[0] == left:
+            self._filler = left
+        elif left:
+            raise FollowError(self._complaint(place, result.stop))
+        return result.end
+
+    def _complaint(self, place: int, stop: Stop) -> str:
+        if stop is Stop.BLANK:
+            return (
+                f"at log offset {place} the master's segment ends, and the one here does not: mappedFileSizeCommitLog is "
+                f"{self._segment_size} here and another there; set it as there, move {self._directory} away and start again"
+            )
+        return (
+            f"the master's bytes at log offset {place} are no record that could follow the log here ({stop.value}): this log is "
+            f"damaged or belongs to another master; move {self._directory} away and start again, all is then copied anew"
+        )
+
+    def _extend_queues(self, result: ScanResult, touched: dict[ConsumeQueue, int]) -> None:
+        picked = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
+        if not len(picked):
+            return
+        keys = (result.topic_id[picked] << 32) | (result.queue_id[picked] & 0xFFFFFFFF)
+        if len(picked) > 1:
+            order = np.argsort(keys, kind="stable")
+            keys, picked = keys[order], picked[order]
+        entries = np.empty(len(picked), _ENTRY_TYPE)
+        entries["offset"] = result.offset[picked]
+        entries["size"] = result.size[picked]
+        entries["tags_code"] = result.tags_code[picked]
+        data = entries.tobytes()
+        queue_offsets = result.queue_offset[picked].tolist()
+        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
+        for begin, end in pairwise(bounds):
+            key = int(keys[begin])
+            topic, queue_id = result.topics[key >> 32], (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1)
+            try:
+                queue = self._queue_of(topic, queue_id)
+            except ValueError as error:
+                self._note(str(error))
+                continue
+            run = data[begin * UNIT : end * UNIT]
+            first = queue_offsets[begin]
+            if first == queue.next_offset and queue_offsets[end - 1] - first == end - begin - 1:
+                queue.tail += run
+                queue.next_offset += end - begin
+            else:
+                for i in range(begin, end):
+                    queue = self._extend_by_one(queue, queue_offsets[i], data[i * UNIT : (i + 1) * UNIT])
+            touched[queue] = queue.next_offset
+
+    def _extend_by_one(self, queue: ConsumeQueue, queue_offset: int, entry: bytes) -> ConsumeQueue:
+        """Adds one entry that may not be the next in line; returns its queue."""
+        gap = queue_offset - queue.next_offset
+        unused = queue.next_offset == queue.lowest_entry() and not queue.tail
+        if gap and unused:
+            queue.reset(queue_offset)  # the log here begins later than the queue does
+        elif gap < 0 and queue_offset == 0:
+            self._drop_topic(queue.topic)  # it was deleted and made again
+            queue = self._queue_of(queue.topic, queue.queue_id)
+        elif gap < 0 or gap > _LARGEST_GAP:
+            self._note(f"{queue.topic} queue {queue.queue_id}: a record claims queue offset {queue_offset}; left out")
+            return queue
+        elif gap:
+            self._note(f"{queue.topic} queue {queue.queue_id}: offsets {queue.next_offset} to {queue_offset - 1} have no message")
+            queue.tail += ENTRY.pack(ENTRY.unpack(entry)[0], ABSENT_SIZE, 0) * gap
+            queue.next_offset = queue_offset
+        queue.tail += entry
+        queue.next_offset += 1
+        return queue
+
+    def _add_to_index(self, buffer: bytes, result: ScanResult, index_input: list[IndexInput]) -> None:
+        starts = result.property_start
+        ends = (starts + result.property_length).tolist()
+        rolled_back = (result.sys_flag & TRANSACTION_TYPE) == TRANSACTION_ROLLBACK
+        rows = zip(
+            result.offset.tolist(),
+            result.store_ms.tolist(),
+            map(result.topics.__getitem__, result.topic_id.tolist()),
+            map(buffer.__getitem__, map(slice, starts.tolist(), ends)),
+            strict=True,
+        )
+        if rolled_back.any():
+            index_input += [row for row, out in zip(rows, rolled_back.tolist(), strict=True) if not out]
+        else:
+            index_input += rows

@@ -1,0 +1,94 @@
+"""A master, its slaves and a name server, in this process, on loopback sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from firearrow.broker.server import Broker
+from firearrow.broker.settings import BrokerSettings
+from firearrow.ha.master import HaMaster
+from firearrow.ha.slave import HaSlave
+from firearrow.ha.static import static_replication
+from firearrow.namesrv.server import NameServer
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.store.settings import StoreSettings
+
+SEGMENT = 1024 * 1024
+
+
+@contextlib.asynccontextmanager
+async def name_server() -> AsyncIterator[NameServer]:
+    server = NameServer(NamesrvSettings(bind_address="127.0.0.1", listen_port=0, kv_config_path=""))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def make(directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
+    settings = {"listen_port": 0, "slave_sync_interval": 100, "ha_send_heartbeat_interval": 200} | settings
+    broker_settings = BrokerSettings(broker_name="broker-a", bind_address="127.0.0.1", **settings)
+    store_settings = StoreSettings(
+        store_path_root_dir=str(directory),
+        **{
+            "flush_disk_type": "ASYNC_FLUSH", "mapped_file_size_commit_log": SEGMENT, "max_hash_slot_num": 1000,
+            "max_index_num": 4000, **(store or {}),
+        },
+    )  # fmt: skip
+    broker_settings.check()
+    return Broker(broker_settings, store_settings, namesrv_addrs=[names.address], replication=static_replication)
+
+
+@contextlib.asynccontextmanager
+async def running(broker: Broker) -> AsyncIterator[Broker]:
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def master(directory: Path, names: NameServer, **settings: Any) -> contextlib.AbstractAsyncContextManager[Broker]:
+    return running(make(directory, names, **settings))
+
+
+def slave(directory: Path, names: NameServer, **settings: Any) -> contextlib.AbstractAsyncContextManager[Broker]:
+    return running(make(directory, names, broker_role="SLAVE", broker_id=settings.pop("broker_id", 1), **settings))
+
+
+def ha_of_master(broker: Broker) -> HaMaster:
+    assert isinstance(broker._replication, HaMaster)
+    return broker._replication
+
+
+def ha_of_slave(broker: Broker) -> HaSlave:
+    assert isinstance(broker._replication, HaSlave)
+    return broker._replication
+
+
+async def until(holds: Callable[[], Any], *, seconds: float = 10) -> None:
+    """Looks again every few milliseconds: what is awaited happens in another broker of this process."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come to that in time"
+        await asyncio.sleep(0.005)
+
+
+async def in_step(one: Broker, other: Broker) -> None:
+    """The slave has, and shows, all that its master has."""
+    await until(lambda: other.parts.store.confirm_offset == one.parts.store.max_offset == one.parts.store.confirm_offset)
+
+
+def log_bytes(broker: Broker) -> bytes:
+    store = broker.parts.store
+    pieces, offset = [], store.min_offset
+    while offset < store.max_offset:
+        data = store.read_log(offset, min(65536, store.max_offset - offset))
+        pieces.append(data)
+        offset += len(data)
+    return b"".join(pieces)
