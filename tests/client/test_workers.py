@@ -21,8 +21,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def workers(kind: str, count: int, call: Callable[[int], int], settle: Callable[[list[Any]], None]) -> Any:
-    if kind == "threads":
-        return ThreadWorkers(count, call, settle)
+    if kind != "tasks":
+        return ThreadWorkers(count, call, settle, patient=kind == "patient threads")
 
     async def awaited(job: int) -> int:
         return call(job)
@@ -30,7 +30,7 @@ def workers(kind: str, count: int, call: Callable[[int], int], settle: Callable[
     return TaskWorkers(count, awaited, settle)
 
 
-@pytest.mark.parametrize("kind", ["threads", "tasks"])
+@pytest.mark.parametrize("kind", ["threads", "patient threads", "tasks"])
 def test_every_job_is_settled_once_many_at_a_time(kind: str) -> None:
     async def story() -> None:
         settled: list[tuple[int, int]] = []
@@ -56,11 +56,12 @@ def test_every_job_is_settled_once_many_at_a_time(kind: str) -> None:
     run(story())
 
 
-def test_threads_that_wait_are_joined_by_others() -> None:
+@pytest.mark.parametrize("patient", [False, True])
+def test_threads_that_wait_are_joined_by_others(patient: bool) -> None:
     async def story() -> None:
         gate = threading.Barrier(5)
         done: list[Any] = []
-        pool: ThreadWorkers[int, int] = ThreadWorkers(5, lambda job: gate.wait(10), done.extend)
+        pool: ThreadWorkers[int, int] = ThreadWorkers(5, lambda job: gate.wait(10), done.extend, patient=patient)
         pool.put(range(5))  # nobody passes before five are there
         await until(lambda: len(done) == 5)
         assert await pool.stop(1)
@@ -88,6 +89,23 @@ def test_tasks_that_wait_are_joined_by_others_up_to_their_number() -> None:
         go.set()
         await until(lambda: len(done) == 12)
         assert most == 5
+        assert await pool.stop(1)
+
+    run(story())
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_a_job_that_is_finished_when_nobody_looks_any_more_is_settled(patient: bool) -> None:
+    async def story() -> None:
+        release = threading.Event()
+        done: list[Any] = []
+        pool: ThreadWorkers[int, bool] = ThreadWorkers(1, lambda job: release.wait(10), done.extend, patient=patient)
+        for number in range(1, 4):
+            pool.put([number])
+            await asyncio.sleep(0.02)  # ten looks
+            release.set()
+            await until(lambda number=number: len(done) == number)  # type: ignore[misc]  # mypy does not infer the default
+            release.clear()
         assert await pool.stop(1)
 
     run(story())

@@ -70,7 +70,7 @@ class Concurrently:
         self._workers: Workers[Batch] = (
             TaskWorkers(concurrency, consume_in_task, self._settle)
             if coroutine
-            else ThreadWorkers(concurrency, consume_in_thread, self._settle, name=name)
+            else ThreadWorkers(concurrency, consume_in_thread, self._settle, patient=True, name=name)
         )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:

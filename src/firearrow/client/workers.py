@@ -42,15 +42,25 @@ class Workers(Protocol[J]):
 
 
 class ThreadWorkers(Generic[J, R]):
-    """`call` runs in the threads and must not raise; `settle` on the loop."""
+    """`call` runs in the threads and must not raise; `settle` on the loop.
+
+    With `patient` a job may be settled LOOK_S after it was finished: the loop is not woken for what it is about to see anyway.
+    """
 
     def __init__(
-        self, count: int, call: Callable[[J], R], settle: Callable[[list[tuple[J, R, float]]], None], *, name: str = "consume"
+        self,
+        count: int,
+        call: Callable[[J], R],
+        settle: Callable[[list[tuple[J, R, float]]], None],
+        *,
+        patient: bool = False,
+        name: str = "consume",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._count = count
         self._call = call
         self._settle = settle
+        self._patient = patient
         self._name = name
         self._jobs: deque[J] = deque()
         self._finished: deque[tuple[J, R, float]] = deque()
@@ -99,7 +109,9 @@ class ThreadWorkers(Generic[J, R]):
 
     def _look(self) -> None:
         """While jobs wait: are those at work held up, and would one more help?"""
-        self._looking = False
+        self._looking = False  # before handing back: what finishes from now on rings
+        if self._patient:
+            self._hand_back()
         if not self._jobs or self._stopped:
             return
         ended = self._settled_jobs + len(self._finished)
@@ -125,7 +137,7 @@ class ThreadWorkers(Generic[J, R]):
             result = call(job)
             finished.append((job, result, time.monotonic() - now))
             me.job = None
-            if not self._settling:
+            if not self._settling and not (self._patient and self._looking):
                 self._settling = True
                 try:
                     self._loop.call_soon_threadsafe(self._hand_back)
