@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.conformance import servers
 from tests.conformance.agent import Agent
 from tests.conformance.conftest import MakeTopic, fresh, wait_until
 from tests.conformance.servers import Cluster
+from tests.store.archives import unpack
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 CASE = "d-retention"
@@ -49,8 +49,7 @@ def manifest() -> dict[str, Any]:
 def aged(tmp_path_factory: pytest.TempPathFactory, manifest: dict[str, Any]) -> Iterator[Cluster]:
     """A server on a directory of Apache's whose oldest files are gone: the smallest offsets of its queues are no longer 0."""
     directory = tmp_path_factory.mktemp("aged")
-    with tarfile.open(FIXTURES / f"{CASE}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
+    unpack(CASE, directory)
     # It was written with other sizes than the usual ones; and its files must not grow too old for us.
     names = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "mappedFileSizeTimerLog")
     settings = {name: manifest["brokerConfig"][name] for name in names}

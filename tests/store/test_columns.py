@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import struct
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +17,9 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.javahash import hash_code
 from firearrow.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record, decode, encode
 
+from .archives import manifest, unpack
 from .index_model import parse_properties
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 BASE = 1 << 30
 STORE_MS = 1_794_785_474_933
 
@@ -207,10 +204,8 @@ def test_in_the_schedule_topic_the_tags_code_is_the_due_time() -> None:
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash", "c1-torn-tail", "c2-bit-flip", "d-retention"])
 def test_apaches_logs_hold_what_their_manifests_say(tmp_path: Path, case: str) -> None:
-    with tarfile.open(FIXTURES / f"{case}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    with gzip.open(FIXTURES / f"{case}.manifest.json.gz") as file:
-        expected = json.load(file)["messages"]
+    unpack(case, tmp_path)
+    expected = manifest(case)["messages"]
     rows: list[dict[str, object]] = []
     for segment in sorted((tmp_path / "store" / "commitlog").iterdir()):
         found = scan(segment.read_bytes(), int(segment.name), check_crc=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import struct
-import tarfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,10 +21,10 @@ from firearrow.store.disk import Bytes, RealDisk, RealFile
 from firearrow.store.index import KeyIndex
 from firearrow.wire.javahash import hash_code
 
+from .archives import unpack
 from .index_model import Message, ModelIndex, entry_texts
 from .simdisk import SimulatedDisk
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 NOW_MS = 1_794_785_474_933
 FOREVER = 1 << 62
 
@@ -91,8 +90,7 @@ def model_of(messages: Sequence[Message], slots: int = 500, entries: int = 2000)
 @pytest.mark.parametrize(("case", "file_count"), [("a-clean", 5), ("b-crash", 2)])
 @pytest.mark.parametrize("chunk", [1 << 20, 4_096])
 def test_files_made_from_apaches_log_are_apaches_files(tmp_path: Path, case: str, file_count: int, chunk: int) -> None:
-    with tarfile.open(FIXTURES / f"{case}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(case, tmp_path)
     index = new_index(tmp_path / "ours")
     for segment in sorted((tmp_path / "store" / "commitlog").iterdir()):
         data, position = segment.read_bytes(), 0

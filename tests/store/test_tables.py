@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from firearrow.store import tables
 from firearrow.store.disk import RealDisk
 from firearrow.wire.fastjson import loads
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
+from .archives import unpack
 
 
 @pytest.fixture
@@ -112,8 +111,7 @@ def test_a_save_cut_at_any_step_leaves_the_old_or_the_new_table(path: str, steps
 
 
 def test_tables_written_by_apache_are_read(tmp_path: Path) -> None:
-    with tarfile.open(FIXTURES / "a-clean.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack("a-clean", tmp_path)
     config = tmp_path / "store" / "config"
     offsets = tables.load(RealDisk(), str(config / "consumerOffset.json"))
     assert offsets is not None
