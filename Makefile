@@ -1,7 +1,12 @@
 # Every target is a script of the same name in scripts/, which works without make too. ARGS goes to the script:
 #   make up ARGS="--data /srv/firearrow --brokers 2"
 
-.PHONY: up test conformance spark bench lint
+.PHONY: up test conformance spark bench lint sim
 
 up test conformance spark bench lint:
 	@scripts/$@ $(ARGS)
+
+# Elected groups under misfortune: make sim SEEDS=1000
+SEEDS ?= 100
+sim:
+	@scripts/sim --seeds $(SEEDS) $(ARGS)

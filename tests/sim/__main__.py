@@ -1,0 +1,68 @@
+"""Runs simulated groups: `python -m tests.sim [--seeds N] [--from SEED] [--jobs N]`, or `--seed SEED` to see one in full.
+
+Every run is a function of its seed and of this source tree. A seed that fails is printed with what was broken; it belongs into
+failed_seeds.txt, which the ordinary tests run for ever after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import secrets
+import sys
+import time
+
+from tests.sim.world import World
+
+
+def outcome(seed: int) -> tuple[int, str, int, int, int]:
+    """Seed, what was broken ("" when nothing), acknowledged messages, terms, events."""
+    world = World(seed)
+    try:
+        world.run()
+        broken = ""
+    except Exception as error:
+        broken = f"{type(error).__name__}: {error}"
+    return seed, broken, world.acknowledged, len(world.leaders), world.events
+
+
+def show(seed: int) -> int:
+    world = World(seed, trace=True)
+    try:
+        world.run()
+    finally:
+        print("\n".join(world.lines or []))
+        print(f"seed {seed}: {world.describe()}")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Simulates elected groups under misfortune.")
+    parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
+    parser.add_argument("--from", dest="first", type=int, help="the first seed (a new one each time)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
+    parser.add_argument("--seed", type=int, help="run this one and print everything that happens")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return show(options.seed)
+    first = options.first if options.first is not None else secrets.randbelow(10**9)
+    seeds = range(first, first + options.seeds)
+    began = time.monotonic()
+    failed, acknowledged, terms, events = [], 0, 0, 0
+    with multiprocessing.Pool(options.jobs) as pool:
+        for seed, broken, acked, led, happened in pool.imap_unordered(outcome, seeds, chunksize=5):
+            acknowledged, terms, events = acknowledged + acked, terms + led, events + happened
+            if broken:
+                failed.append(seed)
+                print(f"seed {seed}: {broken}", flush=True)
+    print(
+        f"{len(seeds)} seeds from {first}: {len(failed)} failed; {acknowledged} acknowledged messages, {terms} terms, "
+        f"{events} events in {time.monotonic() - began:.0f} s"
+    )
+    if failed:
+        print(f"see one with: scripts/sim --seed {failed[0]}; add it to tests/sim/failed_seeds.txt")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""One member's machine: a disk that outlives its processes, a clock of its own, and perhaps a process."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+
+from firearrow.ha.raft import Options, Role
+from firearrow.ha.raft_epochs import EpochTable
+from firearrow.ha.raft_files import COPY, DamagedFileError
+from firearrow.ha.raft_node import RaftNode
+from firearrow.ha.raft_vote import HardState
+from firearrow.store.errors import StoreError
+from tests.sim.modellog import ModelLog, sound
+from tests.store.simdisk import SimulatedDisk
+
+DIRECTORY = "/store"
+
+
+class PowerCut(BaseException):
+    """In the middle of something; not an error that code could handle."""
+
+
+class Machine:
+    def __init__(
+        self, name: str, members: Sequence[str], options: Options, rng: random.Random, now_ms: Callable[[], int]
+    ) -> None:
+        self.name = name
+        self.members = members
+        self.options = options
+        self.node: RaftNode | None = None
+        self.log: ModelLog | None = None
+        self.disk = SimulatedDisk()
+        self.lives = 0
+        self.paused_until = 0
+        self.sync_planned = False
+        self.harmed = False  # bytes that were durable were changed or taken away, and not all of it is repaired
+        self.damaged_for_good = ""
+        self._rng = rng
+        self._now = now_ms
+        self._skew = rng.randint(0, 10**6)
+        self._rate = rng.uniform(0.97, 1.03)
+        self._operations_left: int | None = None
+        self._check: Callable[[str, str], None] = self.disk.check
+        self._use(self.disk)
+
+    def clock(self) -> int:
+        return int(self._now() * self._rate) + self._skew
+
+    @property
+    def leads(self) -> bool:
+        return self.node is not None and self.node.raft.role is Role.LEADER
+
+    # Processes
+
+    def start(self) -> str:
+        """Opens the files. What goes wrong is said, and the machine stays without a process."""
+        assert self.node is None
+        self.lives += 1
+        try:
+            log = ModelLog(self.disk, DIRECTORY)
+            self.node = RaftNode(
+                "group",
+                self.members,
+                self.name,
+                disk=self.disk,
+                directory=DIRECTORY,
+                log=log,
+                options=self.options,
+                rng=random.Random(self._rng.getrandbits(64)),
+                now_ms=self.clock(),
+            )
+            self.log = log
+        except DamagedFileError as error:
+            self.damaged_for_good = str(error)
+            return f"stays out: {error}"
+        except (OSError, StoreError) as error:
+            return f"does not start: {error}"
+        state = self.node.raft
+        return f"starts: term {state.term} log {log.min_offset}..{log.end_offset} epochs {state.epochs} doubtful {state.doubtful}"
+
+    def stop(self, *, power_cut: bool) -> None:
+        self.node = self.log = None
+        self.sync_planned = False
+        self.paused_until = 0
+        self._operations_left = None
+        self._use(self.disk.power_cut(self._rng) if power_cut else self.disk.copy())
+
+    def wipe(self) -> None:
+        self.node = self.log = None
+        self.sync_planned = False
+        self.paused_until = 0
+        self._operations_left = None
+        self.damaged_for_good = ""
+        self._use(SimulatedDisk())
+
+    # Disks that fail
+
+    def fill(self) -> None:
+        self.disk.fail("pwrite", "", errno.ENOSPC)
+
+    def break_disk(self) -> None:
+        self.disk.fail(self._rng.choice(("fdatasync", "pwrite", "truncate", "pread")), "", errno.EIO)
+
+    def heal_disk(self) -> None:
+        self.disk.heal()
+
+    def cut_power_after(self, operations: int) -> None:
+        self._operations_left = operations
+
+    def flip_a_bit(self) -> str:
+        """In one file of the log, or in one of the two copies of a small file."""
+        files = [
+            path
+            for path in self.disk.files(DIRECTORY)
+            if not path.endswith("mark") and ".tmp" not in path and self.disk.read_bytes(path)
+        ]
+        if not files:
+            return "nothing to flip"
+        path = self._rng.choice(files)
+        at = self._rng.randrange(self.disk.file_size(path))
+        bit = 1 << self._rng.randrange(8)
+        inode = self.disk._inode(path)
+        inode.data[at] ^= bit
+        if at < len(inode.durable):
+            inode.durable[at] ^= bit
+        self.harmed = True
+        return f"bit flipped at {at} of {path}"
+
+    def weak(self) -> bool:
+        """It may lack what it once confirmed, or cannot vouch for it: a second like it is more than a group of three survives."""
+        if self.harmed or not self.disk.exists(f"{DIRECTORY}/currterm"):
+            return True
+        if self.node is not None:
+            return self.node.raft.doubtful or self.node.raft.epochs.last == 0
+        return HardState.decode(self.disk.read_bytes(f"{DIRECTORY}/currterm")).doubtful
+
+    def whole_again(self) -> bool:
+        """Nothing of the harm is left: the log reads well and both copies of the small files do."""
+        if self.node is None or self.log is None or self.node.raft.role is Role.OUT or self.node.raft.doubtful:
+            return False
+        data = self.log.raw_range(self.log.min_offset, self.log.end_offset)
+        if sound(data, self.log.min_offset) != len(data):
+            return False
+        for name, decode in (("currterm", HardState.decode), ("epochFileCheckpoint", EpochTable.decode)):
+            for path in (f"{DIRECTORY}/{name}", f"{DIRECTORY}/{name}{COPY}"):
+                try:
+                    if self.disk.exists(path):
+                        decode(self.disk.read_bytes(path))
+                except ValueError:
+                    return False
+        return True
+
+    def _use(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        check = disk.check
+
+        def counted(operation: str, path: str) -> None:
+            if self._operations_left is not None and self.node is not None and operation != "pread":
+                self._operations_left -= 1
+                if self._operations_left < 0:
+                    raise PowerCut
+            check(operation, path)
+
+        disk.check = counted  # type: ignore[method-assign]  # the disk's own seam for faults, once more

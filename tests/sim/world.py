@@ -1,0 +1,458 @@
+"""A whole elected group under a virtual clock, driven by one seed: machines, network, clients and misfortune.
+
+After every event these hold, or the run ends with BrokenPromiseError and the seed:
+
+- One leader a term.
+- Logs agree up to the commit: what any member ever calls confirmed is a piece of one history, which only grows.
+- An acknowledged message is in that history at the offset it was acknowledged with, and whoever leads has the whole history.
+- Nobody goes out because it was asked to cut off what is confirmed.
+
+When the misfortune is over the group must recover: one leader, everyone with the same log, new messages acknowledged.
+
+Misfortune keeps to what a group promises to survive: bytes that were durable are taken from fewer than half of the members at a
+time. Power cuts, stops, pauses, partitions and full or failing disks may hit everyone at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firearrow.ha.raft import Options, Role
+from firearrow.wire.errors import ProtocolError
+from tests.sim.machine import Machine, PowerCut
+from tests.sim.modellog import records
+from tests.sim.network import Network
+
+TROUBLE_MS = 12_000
+RECOVERY_MS = 30_000
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Pending:
+    machine: Machine
+    life: int
+    term: int
+    start: int
+    data: bytes
+
+
+class World:
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = 0
+        self.lines: list[str] | None = [] if trace else None
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self.events = 0
+        members = [f"n{i}" for i in range(self.rng.choice((3, 3, 5)))]
+        options = Options(
+            heartbeat_ms=200,
+            election_ms=1000,
+            resend_ms=1000,
+            batch_bytes=self.rng.choice((600, 4000, 256 << 10)),
+            window_bytes=self.rng.choice((2000, 20_000, 8 << 20)),
+            preferred_leader=self.rng.choice((None, None, "n0")),
+        )
+        self.network = Network(self.rng, members)
+        self.machines = {name: Machine(name, members, options, self.rng, lambda: self.now) for name in members}
+        self.few = (len(members) - 1) // 2  # that many may lose what was durable
+        self.history = bytearray()
+        self.pending: list[Pending] = []
+        self.acknowledged = 0
+        self.leaders: dict[int, str] = {}
+        self._seen_commit: dict[str, tuple[int, int]] = {}  # life, commit
+        self._messages = 0
+        self.trouble = True
+        self._acknowledged_in_trouble = 0
+
+    def run(self) -> None:
+        for machine in self.machines.values():
+            self._start(machine)
+            self._tick_later(machine)
+        self.after(self.rng.randint(500, 2500), self._misfortune)
+        self.after(100, self._client)
+        self._run_until(TROUBLE_MS)
+        self.trouble = False
+        self._end_of_trouble()
+        self._run_until(TROUBLE_MS + RECOVERY_MS, self._recovered)
+        if not self._recovered():
+            raise BrokenPromiseError(f"no recovery: {self.describe()}")
+        self._compare_all()
+
+    def _run_until(self, end: int, done: Callable[[], bool] = lambda: False) -> None:
+        while self._queue and self._queue[0][0] <= end and not done():
+            self.now, _, event = heapq.heappop(self._queue)
+            event()
+        if not done():
+            self.now = end
+
+    def after(self, delay_ms: int, event: Callable[[], None]) -> None:
+        self.events += 1
+        heapq.heappush(self._queue, (self.now + delay_ms, self.events, event))
+
+    def trace(self, text: str) -> None:
+        if self.lines is not None:
+            self.lines.append(f"{self.now:6d} {text}")
+
+    def describe(self) -> str:
+        states = []
+        for machine in self.machines.values():
+            if machine.node is None:
+                states.append(f"{machine.name} down {machine.damaged_for_good}")
+            else:
+                raft = machine.node.raft
+                states.append(
+                    f"{machine.name} {raft.role.value} term {raft.term} end {raft.end} durable {raft.durable} "
+                    f"commit {raft.commit} epochs {raft.epochs} doubtful {raft.doubtful} {raft.reason}"
+                )
+        return "; ".join(states) + f"; history {len(self.history)}"
+
+    # Machines
+
+    def _start(self, machine: Machine) -> None:
+        if machine.node is None:
+            self.trace(f"{machine.name} {machine.start()}")
+            self._settle(machine)
+
+    def _tick_later(self, machine: Machine) -> None:
+        def tick() -> None:
+            self.on(machine, lambda: machine.node and machine.node.tick(machine.clock()))
+            self._tick_later(machine)
+
+        self.after(self.rng.randint(40, 60), tick)
+
+    def on(self, machine: Machine, action: Callable[[], object]) -> None:
+        """Something happens on a machine: now, or when it is no longer paused."""
+        if machine.paused_until > self.now:
+            self.after(machine.paused_until - self.now, lambda: self.on(machine, action))
+            return
+        if machine.node is None:
+            return
+        try:
+            action()
+        except PowerCut:
+            self._stop(machine, power_cut=True, why="power cut in the middle of a write")
+            return
+        self._settle(machine)
+
+    def _settle(self, machine: Machine) -> None:
+        """Sends what is to be sent, plans what was asked for, and looks whether everything still holds."""
+        node = machine.node
+        if node is None:
+            return
+        for note in node.notes:
+            self.trace(note)
+        node.notes.clear()
+        for receiver, data in node.outbox:
+            for delay, arrived in self.network.carry(machine.name, receiver, data):
+                self.after(delay, lambda to=self.machines[receiver], data=arrived: self._deliver(to, data))
+        node.outbox.clear()
+        if node.sync_wanted and not machine.sync_planned:
+            machine.sync_planned = True
+            life = machine.lives
+            slow = self.rng.random() < 0.1
+            self.after(self.rng.randint(100, 1500) if slow else self.rng.randint(1, 15), lambda: self._sync(machine, life))
+        self._check(machine)
+
+    def _sync(self, machine: Machine, life: int) -> None:
+        def sync() -> None:
+            if machine.lives == life and machine.node is not None:
+                machine.sync_planned = False
+                machine.node.sync(machine.clock())
+
+        self.on(machine, sync)
+
+    def _deliver(self, machine: Machine, data: bytes) -> None:
+        def receive() -> None:
+            assert machine.node is not None
+            try:
+                machine.node.received(data, machine.clock())
+            except ProtocolError as error:
+                self.trace(f"{machine.name} refuses a message: {error}")
+
+        self.on(machine, receive)
+
+    def _stop(self, machine: Machine, *, power_cut: bool, why: str) -> None:
+        self.trace(f"{machine.name} stops: {why}")
+        machine.stop(power_cut=power_cut)
+        self.after(self.rng.choice((50, 300, 1500, 4000)), lambda: self._come_back(machine))
+
+    def _come_back(self, machine: Machine) -> None:
+        if machine.node is None:
+            self._start(machine)
+            if machine.node is None and not machine.damaged_for_good:
+                self.after(1000, lambda: self._come_back(machine))
+
+    # Clients
+
+    def _client(self) -> None:
+        if self._served_after_trouble():
+            return
+        leaders = [machine for machine in self.machines.values() if machine.leads and machine.paused_until <= self.now]
+        if leaders:
+            machine = self.rng.choice(leaders)
+            self.on(machine, lambda: self._append(machine))
+        self.after(self.rng.randint(10, 120), self._client)
+
+    def _append(self, machine: Machine) -> None:
+        node, log = machine.node, machine.log
+        if node is None or log is None or not node.raft.accepting:
+            return
+        payloads = []
+        for _ in range(self.rng.randint(1, 4)):
+            self._messages += 1
+            payloads.append(b"message %d " % self._messages + bytes(self.rng.randint(0, 120)))
+        start = log.end_offset
+        data = records(start, payloads)
+        try:
+            log.append(start, data)
+        except OSError as error:
+            node.failed(error)
+            return
+        self.pending.append(Pending(machine, machine.lives, node.raft.term, start, data))
+        node.appended(machine.clock())
+
+    # What must hold
+
+    def _check(self, machine: Machine) -> None:
+        node, log = machine.node, machine.log
+        assert node is not None
+        assert log is not None
+        raft = node.raft
+        if raft.role is Role.OUT:
+            if "nothing was cut off" in raft.reason or "both lead" in raft.reason:
+                raise BrokenPromiseError(raft.reason)
+            self._restart_later(machine)
+            return
+        if raft.role is Role.LEADER and self.leaders.get(raft.term) != machine.name:
+            self._check_new_leader(machine)
+        life, seen = self._seen_commit.get(machine.name, (0, 0))
+        if life != machine.lives:
+            seen = log.min_offset
+        if raft.commit < seen and life == machine.lives:
+            raise BrokenPromiseError(f"{machine.name}: commit went back from {seen} to {raft.commit}")
+        if raft.commit > seen or life != machine.lives:
+            self._check_commit(machine, max(seen, log.min_offset))
+            self._seen_commit[machine.name] = (machine.lives, raft.commit)
+            if raft.role is Role.LEADER:
+                self._acknowledge(machine)
+
+    def _check_new_leader(self, machine: Machine) -> None:
+        assert machine.node is not None
+        assert machine.log is not None
+        term = machine.node.raft.term
+        if term in self.leaders:
+            raise BrokenPromiseError(f"term {term} is led by {self.leaders[term]} and {machine.name}")
+        self.leaders[term] = machine.name
+        start, end = machine.log.min_offset, len(self.history)
+        if machine.log.end_offset < end:
+            raise BrokenPromiseError(
+                f"{machine.name} leads term {term} with a log up to {machine.log.end_offset}; confirmed is {end}"
+            )
+        if not machine.harmed and machine.log.raw_range(start, end) != self.history[start:]:
+            raise BrokenPromiseError(f"{machine.name} leads term {term} with another log than what is confirmed")
+
+    def _check_commit(self, machine: Machine, seen: int) -> None:
+        assert machine.node is not None
+        assert machine.log is not None
+        commit = machine.node.raft.commit
+        if commit <= seen:
+            return
+        data = machine.log.raw_range(seen, commit)
+        known = min(commit, len(self.history))
+        if data[: max(0, known - seen)] != self.history[seen:known] and not machine.harmed:
+            raise BrokenPromiseError(f"{machine.name}: confirmed bytes {seen} to {commit} are not those confirmed before")
+        if commit > len(self.history):
+            if machine.node.raft.role is not Role.LEADER:
+                raise BrokenPromiseError(f"{machine.name} calls {commit} confirmed before its leader did")
+            self.history += data[len(self.history) - seen :]
+
+    def _acknowledge(self, machine: Machine) -> None:
+        assert machine.node is not None
+        raft = machine.node.raft
+        still = []
+        for pending in self.pending:
+            mine = pending.machine is machine and pending.life == machine.lives and pending.term == raft.term
+            end = pending.start + len(pending.data)
+            if mine and end <= raft.commit:
+                if self.history[pending.start : end] != pending.data and not machine.harmed:
+                    raise BrokenPromiseError(f"acknowledged at {pending.start}, not there: {pending.data[:40]!r}")
+                self.acknowledged += 1
+            else:
+                still.append(pending)
+        self.pending = still
+
+    def _restart_later(self, machine: Machine) -> None:
+        """Somebody starts a member again that went out. What its disk had not confirmed may be gone."""
+        life = machine.lives
+        if machine.paused_until == -life:
+            return
+        machine.paused_until = -life
+
+        def restart() -> None:
+            if machine.lives == life and machine.node is not None:
+                self._stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.reason)
+
+        self.after(self.rng.randint(100, 2000), restart)
+
+    def _recovered(self) -> bool:
+        rafts = [machine.node.raft for machine in self.machines.values() if machine.node is not None]
+        leaders = [raft for raft in rafts if raft.role is Role.LEADER]
+        return (
+            self._served_after_trouble()
+            and len(rafts) == len(self.machines)
+            and len(leaders) == 1
+            and leaders[0].confirmed_start
+            and all(raft.commit == leaders[0].commit == raft.end and not raft.doubtful for raft in rafts)
+        )
+
+    def _served_after_trouble(self) -> bool:
+        return not self.trouble and self.now > TROUBLE_MS + 2000 and self.acknowledged > self._acknowledged_in_trouble
+
+    def _compare_all(self) -> None:
+        for machine in self.machines.values():
+            assert machine.log is not None
+            start = machine.log.min_offset
+            if not machine.harmed and machine.log.raw_range(start, machine.log.end_offset) != self.history[start:]:
+                raise BrokenPromiseError(f"{machine.name}: its log is not the confirmed one")
+
+    # Misfortune
+
+    def _misfortune(self) -> None:
+        if not self.trouble:
+            return
+        self._forget_harm()
+        machine = self.rng.choice(list(self.machines.values()))
+        kinds = self.rng.choice(_MISFORTUNES)
+        text = getattr(self, f"_{kinds}")(machine)
+        self.trace(f"-- {kinds}: {text}")
+        self.after(self.rng.choice((10, 100, 300, 1200)), self._misfortune)
+
+    def _forget_harm(self) -> None:
+        for machine in self.machines.values():
+            if machine.harmed and machine.whole_again():
+                machine.harmed = False
+
+    def _kill(self, machine: Machine) -> str:
+        if machine.node is not None:
+            self._stop(machine, power_cut=False, why="killed")
+        return machine.name
+
+    def _power_cut(self, machine: Machine) -> str:
+        if machine.node is not None:
+            self._stop(machine, power_cut=True, why="power cut")
+        return machine.name
+
+    def _blackout(self, _: Machine) -> str:
+        for machine in self.machines.values():
+            self._power_cut(machine)
+        return "everywhere"
+
+    def _power_cut_soon(self, machine: Machine) -> str:
+        operations = self.rng.randint(0, 60)
+        machine.cut_power_after(operations)
+        return f"{machine.name} after {operations} operations of its disk"
+
+    def _leader_killed(self, machine: Machine) -> str:
+        leaders = [other for other in self.machines.values() if other.leads]
+        return self._power_cut(self.rng.choice(leaders)) if leaders else "nobody leads"
+
+    def _pause(self, machine: Machine) -> str:
+        if machine.node is not None and machine.paused_until >= 0:
+            machine.paused_until = self.now + self.rng.choice((100, 1200, 4000))
+        return f"{machine.name} until {machine.paused_until}"
+
+    def _full(self, machine: Machine) -> str:
+        machine.fill()
+        self.after(self.rng.randint(100, 4000), machine.heal_disk)
+        return machine.name
+
+    def _disk_error(self, machine: Machine) -> str:
+        machine.break_disk()
+        self.after(self.rng.randint(100, 4000), machine.heal_disk)
+        return machine.name
+
+    def _flip(self, machine: Machine) -> str:
+        if sum(other.weak() for other in self.machines.values() if other is not machine) >= self.few or machine.harmed:
+            return "not now"
+        return f"{machine.name} {machine.flip_a_bit()}"
+
+    def _lost_disk(self, machine: Machine) -> str:
+        """A new disk for a member, put in while the others are well."""
+        if sum(other.weak() for other in self.machines.values() if other is not machine) >= self.few or machine.harmed:
+            return "not now"
+        others = [other.node.raft for other in self.machines.values() if other is not machine and other.node is not None]
+        if sum(raft.epochs.last > 0 and raft.role is not Role.OUT for raft in others) <= len(self.machines) // 2:
+            return "too few others"
+        machine.wipe()
+        machine.harmed = True
+        self.after(5000, lambda: self._come_back(machine))
+        return machine.name
+
+    def _partition(self, _: Machine) -> str:
+        network = self.network
+        return self.rng.choice((network.split, network.split, network.one_way, network.bridge, network.ring))()
+
+    def _heal(self, _: Machine) -> str:
+        return self.network.heal()
+
+    def _weather(self, _: Machine) -> str:
+        return self.network.new_weather()
+
+    def _transfer(self, machine: Machine) -> str:
+        leaders = [other for other in self.machines.values() if other.leads and other is not machine]
+        if leaders:
+            leader = leaders[0]
+            self.on(leader, lambda: leader.leads and leader.node and leader.node.transfer(machine.name, leader.clock()))
+        return f"to {machine.name}"
+
+    def _expire(self, machine: Machine) -> str:
+        if machine.node is None or machine.log is None or machine.node.raft.role is Role.OUT:
+            return "not now"
+        try:
+            machine.log.expire(self.rng.randint(0, machine.node.raft.commit))
+        except (OSError, PowerCut):
+            self._stop(machine, power_cut=True, why="power cut at retention")
+            return machine.name
+        return f"{machine.name} begins at {machine.log.min_offset}"
+
+    def _end_of_trouble(self) -> None:
+        self.trace("-- the trouble is over")
+        self.network.heal()
+        self.network.calm()
+        self._acknowledged_in_trouble = self.acknowledged
+        self._forget_harm()
+        for machine in self.machines.values():
+            machine.heal_disk()
+            machine.cut_power_after(10**9)
+            if machine.paused_until > self.now:
+                machine.paused_until = self.now
+            if machine.damaged_for_good:
+                machine.wipe()
+            self.after(self.rng.randint(0, 3000), lambda machine=machine: self._come_back(machine))
+
+
+_MISFORTUNES = (
+    *("kill", "power_cut", "power_cut_soon", "power_cut_soon", "leader_killed", "blackout", "blackout", "pause", "full"),
+    *(
+        "disk_error",
+        "flip",
+        "flip",
+        "lost_disk",
+        "partition",
+        "partition",
+        "partition",
+        "heal",
+        "heal",
+        "weather",
+        "transfer",
+        "expire",
+    ),
+)
