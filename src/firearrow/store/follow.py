@@ -7,7 +7,8 @@ their queue entries and go to the key index, many at a time (`columns.scan`), th
     take(data) -> AppendGroup | None     the records that became whole with these bytes, ready to be confirmed
 
 Invariants
-- `position` is where a record, or a blank, begins, or where one will; everything from there to the end of the log is in `_rest`.
+- `position` is where a record, or a blank, begins, or where one will; everything from there to the end of the log is in `_rest`,
+  but for filler behind a blank, which is passed over as it comes. The position is behind it when all of it has come.
 - Bytes that are no record at `position` end the following, with a FollowError that says what to do. The bytes stay where they
   are: a recovery finds them behind the end of the log, keeps a copy and zeroes their place.
 """
@@ -71,7 +72,6 @@ class Follower:
         while self._rest_bytes and (self._filler or self._rest_bytes >= self._needed):
             buffer = self._rest[0] if len(self._rest) == 1 else b"".join(self._rest)
             used = self._pass_filler(buffer) if self._filler else self._pass_records(buffer, touched, index_input)
-            self.position += used
             self._rest = [buffer[used:]] if used < len(buffer) else []
             self._rest_bytes = len(buffer) - used
         if self.position == before:
@@ -81,28 +81,35 @@ class Follower:
     def _pass_filler(self, buffer: bytes) -> int:
         passed = min(self._filler, len(buffer))
         self._filler -= passed
+        if not self._filler:
+            self.position = self._segment_end()
         return passed
+
+    def _segment_end(self) -> int:
+        return self.position - self.position % self._segment_size + self._segment_size
 
     def _pass_records(self, buffer: bytes, touched: dict[ConsumeQueue, int], index_input: list[IndexInput]) -> int:
         """Takes the whole records at the start of the buffer; returns how many bytes they have."""
-        segment_end = self.position - self.position % self._segment_size + self._segment_size
+        segment_end = self._segment_end()
         here = buffer if len(buffer) <= segment_end - self.position else buffer[: segment_end - self.position]
         result = scan(here, self.position, check_crc=self._check_crc, delay_levels_ms=self._delay_levels_ms)
         if len(result):
             self._store_ms = int(result.store_ms[-1])
             self._extend_queues(result, touched)
             self._add_to_index(here, result, index_input)
-        place, left = self.position + result.end, segment_end - self.position - result.end
+        self.position += result.end
+        left = segment_end - self.position
         self._needed = BLANK_SIZE
         if result.stop is Stop.END and max(result.needed, BLANK_SIZE) <= left:
             self._needed = max(result.needed, BLANK_SIZE)
         elif result.stop is Stop.BLANK and _I32.unpack_from(here, result.end)[0] == left:
             self._filler = left
         elif left:
-            raise FollowError(self._complaint(place, result.stop))
+            raise FollowError(self._complaint(result.stop))
         return result.end
 
-    def _complaint(self, place: int, stop: Stop) -> str:
+    def _complaint(self, stop: Stop) -> str:
+        place = self.position
         if stop is Stop.BLANK:
             return (
                 f"at log offset {place} the master's segment ends, and the one here does not: mappedFileSizeCommitLog is "
