@@ -2,8 +2,8 @@
 
     python -m tests.client.leak_cycles NAME_SERVER CYCLES
 
-Every cycle uses each client of the sync face and of the async one. One line of JSON for each sample: the cycle, resident memory,
-threads, descriptors, living objects of the client's classes.
+Every cycle uses each client of the sync face and of the async one, and one that finds nobody to talk to. One line of JSON for
+each sample: the cycle, resident memory, threads, descriptors, living objects of the client's classes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main(name_server: str, cycles: int) -> None:
     for number in range(1, cycles + 1):
         sync_cycle(name_server)
         asyncio.run(async_cycle(name_server))
+        failing_cycle()
         if number % max(1, cycles // SAMPLES) == 0:
             print(json.dumps(sample(number)), flush=True)
 
@@ -75,6 +76,16 @@ async def async_cycle(name_server: str) -> None:
                 if not left:
                     break
             await consumer.commit()
+
+
+def failing_cycle() -> None:
+    """Nobody is at that address."""
+    with fa.Producer("127.0.0.1:1", group="cycles") as producer:
+        try:
+            producer.send(fa.Message(TOPIC, b"nowhere"), timeout_ms=1000)
+        except fa.FirearrowError:
+            return
+    raise AssertionError("a message was sent to nobody")
 
 
 def sample(number: int) -> dict[str, object]:
