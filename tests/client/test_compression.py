@@ -53,3 +53,9 @@ def test_old_producers_do_not_say_how() -> None:
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(ValueError, match="'gzip', expected zlib, lz4 or zstd"):
         compressor("gzip")
+
+
+def test_lz4_blocks_do_not_refer_to_each_other() -> None:
+    """Java's reader takes no others: bit 5 of the frame's flags says so."""
+    data, _ = compressed("lz4", b"x" * 100_000)
+    assert (data[:4], data[4] & 0x20) == (b"\x04\x22\x4d\x18", 0x20)

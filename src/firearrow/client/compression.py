@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from firearrow.client.errors import DecompressionError
@@ -26,7 +27,8 @@ def compressor(name: str) -> tuple[Compressor, int]:
     if name == "zlib":
         return _deflate, COMPRESSED | COMPRESSION_ZLIB
     if name == "lz4":
-        return _package("lz4.frame", name).compress, COMPRESSED | COMPRESSION_LZ4
+        # Java's reader refuses blocks that refer to the ones before them.
+        return partial(_package("lz4.frame", name).compress, block_linked=False), COMPRESSED | COMPRESSION_LZ4
     if name == "zstd":
         zstandard = _package("zstandard", name)
         return zstandard.ZstdCompressor(level=3).compress, COMPRESSED | COMPRESSION_ZSTD
