@@ -87,6 +87,32 @@ def test_what_is_unknown_is_asked_for(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_producer_that_has_sent_nothing_answers_for_its_group(tmp_path: Path) -> None:
+    """As after a restart of the program that left a transaction open."""
+
+    def unknown(message: Message, argument: Any) -> State:
+        return State.UNKNOWN
+
+    async def story() -> None:
+        async with servers(tmp_path, **QUICK) as cluster:
+            names = cluster.name_server
+            async with TransactionProducer(names, group="money", execute=unknown, check=lambda message: State.UNKNOWN) as one:
+                await one.send_in_transaction(Message("Orders", b"left open"))
+            async with TransactionProducer(names, group="money", execute=unknown, check=lambda message: State.COMMIT):
+                [message] = await until_stored(cluster, "Orders", 1)
+            assert message.body == b"left open"
+
+    run(story())
+
+
+def test_without_a_name_server_a_producer_starts_and_closes_all_the_same() -> None:
+    async def story() -> None:
+        async with TransactionProducer("127.0.0.1:1", group="money", execute=lambda *_: State.UNKNOWN, check=unasked):
+            pass
+
+    run(story())
+
+
 def test_what_the_local_transaction_raises_is_raised_and_its_outcome_asked_for(tmp_path: Path) -> None:
     def fail(message: Message, argument: Any) -> State:
         raise KeyError("no such account")

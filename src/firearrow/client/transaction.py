@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Any, Final, Unpack
 
 from firearrow.client.connections import closed_error
-from firearrow.client.errors import ClientError, InvalidMessageError
+from firearrow.client.errors import ClientError, FirearrowError, InvalidMessageError
 from firearrow.client.hooks import EndTransactionContext, SendHook, call_hooks
 from firearrow.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from firearrow.client.options import ClientKeywords, NameServers
@@ -33,6 +33,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers_client import CheckTransactionStateRequestHeader
 from firearrow.wire.ids import parse_offset_msg_id
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from firearrow.wire.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_PRODUCER_GROUP,
@@ -118,9 +119,20 @@ class TransactionProducer(Producer):
         self._check = check
         self._pool: ThreadPoolExecutor | None = None
         self._checks: set[asyncio.Task[None]] = set()
+        self._introduction: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """As a producer does; and it makes itself known to the brokers, which may have open transactions of its group."""
+        if self._instance is not None:
+            return
+        await super().start()
+        self._introduction = asyncio.get_running_loop().create_task(self._introduce(), name=f"introduction of {self.group}")
 
     async def close(self) -> None:
         """Finishes checks in hand, then closes as a producer does."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+            await asyncio.wait([self._introduction])
         if self._checks:
             await asyncio.wait(self._checks, timeout=self.send_timeout_ms / 1000)
             for task in self._checks:
@@ -161,12 +173,24 @@ class TransactionProducer(Producer):
 
     # ---- the side that the instance sees
 
+    def topics(self) -> set[str]:
+        return super().topics() | {AUTO_CREATE_TOPIC_KEY_TOPIC}
+
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
         task = asyncio.get_running_loop().create_task(self._answer_check(address, header, message))
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
 
     # ---- inside
+
+    async def _introduce(self) -> None:
+        """Brokers ask those whose heartbeat they have, and heartbeats go to the brokers in the routes, if there is one yet."""
+        instance = self._known()
+        try:
+            await instance.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
+            await instance.ensure_known_to_brokers()
+        except FirearrowError as error:
+            log.debug("producer %s is not known to brokers before its first message: %s", self.group, error)
 
     async def _answer_check(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
         try:
