@@ -51,6 +51,22 @@ def test_a_half_message_waits_where_nobody_looks_in_apaches_form(story: Transact
     assert story.delivered() == []
 
 
+def test_a_half_message_is_answered_when_it_can_be_decided_about(
+    story: TransactionStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[tuple[int, int]] = []
+    end_round = story.end_round
+
+    def count_and_end() -> None:
+        waiting.append((len(story.sends.replies), len(story.sends.early_replies)))
+        end_round()
+
+    monkeypatch.setattr(story, "end_round", count_and_end)
+    story.half(b"x", WAIT="false")
+    story.send(b"y", WAIT="false", TRAN_MSG="", sys_flag=0)
+    assert waiting == [(1, 0), (0, 1)]
+
+
 @pytest.mark.parametrize(("text", "half"), [("true", True), ("TRUE", True), ("false", False), ("1", False), ("", False)])
 def test_the_property_decides_and_is_read_as_java_reads_it(story: TransactionStory, text: str, half: bool) -> None:
     assert story.send(b"x", TRAN_MSG=text, sys_flag=0).code == ResponseCode.SUCCESS

@@ -50,8 +50,11 @@ _LENGTHS = struct.Struct(">II")
 
 
 def _waits(raw: bytes) -> bool:
-    """Whether the producer wants to wait until the message is as durable as the settings ask for (WAIT; true if not said)."""
-    return properties.find(raw, b"WAIT") != b"false"
+    """Whether the producer waits until the message is as durable as the settings ask for (WAIT; true if not said).
+
+    It always does with half a transaction: its decision may be here the moment after, and is refused before the half can be read.
+    """
+    return properties.find(raw, b"WAIT") != b"false" or properties.find(raw, b"TRAN_MSG") is not None
 
 
 def _too_long(raw: bytes) -> Refused:
