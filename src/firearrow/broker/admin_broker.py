@@ -7,6 +7,7 @@ until the broker is restarted; the file is the operator's.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ from firearrow.wire.headers_admin import ViewBrokerStatsDataRequestHeader
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
+
+log = logging.getLogger("firearrow.broker")
 
 VERSION_NAME = "V5_5_0"  # the release whose protocol is spoken
 BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # no settings of ours, but Apache's way out of the allow-list
@@ -58,6 +61,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         except SettingError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"nothing was changed: {error}") from None
         version = replace(version, counter=version.counter + 1, timestamp=now_ms)
+        fields = {"event": "settings_changed", "settings": wish, "by": conn.peer}
+        log.info("settings changed by %s: %s", conn.peer, wish, extra={"fields": fields})
         if wish.keys() & {"autoCreateTopicEnable", "traceTopicEnable"}:
             broker.topics.add_system_topics(now_ms)  # with these come and go the template topic and the trace topic
         if "brokerPermission" in wish:

@@ -10,6 +10,7 @@ given offsets. That needs consumers online and offsets committed; without force,
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from firearrow.broker.answers import json_answer
@@ -24,6 +25,8 @@ from firearrow.wire.headers_admin import ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
+
+log = logging.getLogger("firearrow.broker")
 
 NO_OFFSET = -1
 ALL_QUEUES = -1
@@ -49,6 +52,8 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
                 broker.wake_queue(header.topic, queue_id)
         else:
             targets = _tell_consumers(broker, header, config, c_list=request.language == "CPP")
+        fields = {"event": "offsets_reset", "group": header.group, "topic": header.topic, "offsets": targets, "by": conn.peer}
+        log.info("group %s of topic %s was sent to %s by %s", header.group, header.topic, targets, conn.peer, extra={"fields": fields})
         return json_answer(request, _offset_table(broker, header.topic, targets), None if targets else "No queues to reset.")
 
     return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset}

@@ -63,6 +63,7 @@ from firearrow.wire.command import Command
 from firearrow.wire.ids import host_bytes
 
 if TYPE_CHECKING:
+    from firearrow.broker.event_log import EventLog
     from firearrow.broker.metrics_endpoint import MetricsEndpoint
 
 TICK_S = 0.1
@@ -110,6 +111,7 @@ class Broker:
         self._make_replication = replication
         self._replication: Replication | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
+        self._event_log: EventLog | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0  # when it was set
@@ -133,6 +135,7 @@ class Broker:
                 await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms)
                 if self._replication is not None:
                     await self._replication.start()
+                await self._start_metrics()
             except BaseException:
                 if self._replication is not None:
                     await self._replication.stop(abruptly=True)
@@ -141,14 +144,9 @@ class Broker:
         except BaseException:
             await ports.close()
             raise
-        try:
-            await self._start_metrics()
-        except BaseException:
-            await ports.close()
-            store.close()
-            raise
         await self._registration.start()
         self._tick()
+        self._start_event_log()
         if self._own_process:
             # What exists now lives as long as the broker: the collector need not look at it again and again.
             gc.collect()
@@ -162,6 +160,25 @@ class Broker:
 
             self.metrics = MetricsEndpoint(self.parts, self.ports, self._now_ms)
             await self.metrics.start()
+
+    def _start_event_log(self) -> None:
+        settings = self.settings
+        if settings.log_file:
+            from firearrow.broker.event_log import EventLog, happened, watch
+
+            self._event_log = EventLog(settings, self.store_settings.store_path_root_dir)
+            self._event_log.start()
+            watch(self.parts)
+            text = f"broker {settings.broker_name} started at {self.advertised}"
+            happened("broker_started", text, broker=settings.broker_name, address=self.advertised, role=settings.broker_role)
+
+    def _stop_event_log(self) -> None:
+        if self._event_log is not None:
+            from firearrow.broker.event_log import happened
+
+            happened("broker_stopped", f"broker {self.settings.broker_name} stopped", broker=self.settings.broker_name)
+            self._event_log.stop()
+            self._event_log = None
 
     async def stop(self) -> None:
         self._cancel_timers()
@@ -183,6 +200,7 @@ class Broker:
         self._dedup_file.save()
         self._timers.close(self._now_ms())
         self.parts.store.close()
+        self._stop_event_log()
 
     async def abandon(self) -> None:
         """Ends as if the process were killed: nobody is told, nothing is saved. Not for one with threads."""

@@ -164,6 +164,11 @@ class BrokerSettings:
     metrics_prom_exporter_port: int = setting(5557, "the port of the metrics; 0 takes any free port", low=0, high=65_535)
     metrics_label: str = setting("", "further labels of every figure: name:value, joined by commas")
 
+    # The log for machines.
+    log_file: str = setting("", "a file for the log, one JSON object a line; below storePathRootDir; empty is none")
+    log_file_max_size: int = setting(67_108_864, "bytes after which the next file is begun", low=4_096, high=2**40)
+    log_file_max_num: int = setting(10, "earlier files that are kept", low=1, high=1_000)
+
     # Flow control.
     broker_fast_failure_enable: bool = setting(True, "refuse requests that waited too long", runtime=True)
     wait_time_mills_in_send_queue: int = setting(
