@@ -53,7 +53,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
         else:
             targets = _tell_consumers(broker, header, config, c_list=request.language == "CPP")
         fields = {"event": "offsets_reset", "group": header.group, "topic": header.topic, "offsets": targets, "by": conn.peer}
-        log.info("group %s of topic %s was sent to %s by %s", header.group, header.topic, targets, conn.peer, extra={"fields": fields})
+        log.info("group %s of topic %s was sent to offsets %s", header.group, header.topic, targets, extra={"fields": fields})
         return json_answer(request, _offset_table(broker, header.topic, targets), None if targets else "No queues to reset.")
 
     return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset}

@@ -4,8 +4,8 @@
      "message":"topic Orders changed: 4 read and 4 write queues, permission 6"}
 
 `message` is what stands in the ordinary log on standard error; an event's own fields come before it. An error has its traceback
-under `error`. `logFile` names the file (below `storePathRootDir` unless the path is absolute); when it has `logFileMaxSize` bytes,
-it becomes `.1`, that `.2`, and so on up to `logFileMaxNum`.
+under `error`. `logFile` names the file (below `storePathRootDir` unless its path is absolute); having `logFileMaxSize` bytes, it
+becomes `.1`, that `.2`, and so on up to `logFileMaxNum`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
         line["message"] = record.getMessage()
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def happened(event: str, message: str, **fields: Any) -> None:
