@@ -62,7 +62,7 @@ def test_a_connected_group_consumes_again() -> None:
 
 def test_wishes_that_make_no_sense() -> None:
     async def story() -> None:
-        async with running() as (cluster, admin):
+        async with running() as (_, admin):
             await admin.create_topic("T", queues=2)
             await admin.create_group("g")
             with pytest.raises(NotFoundError, match="no topic"):

@@ -12,7 +12,7 @@ from .kit import consuming, running, send
 
 def test_a_topic_is_made_changed_and_deleted() -> None:
     async def story() -> None:
-        async with running(brokers=2) as (cluster, admin):
+        async with running(brokers=2) as (_, admin):
             assert await admin.create_topic("Orders", queues=3, attributes={"message.type": "FIFO"}) == ["broker-a", "broker-b"]
             found = {one.topic: one for one in await admin.list_topics()}["Orders"]
             assert (found.kind, found.read_queues, found.write_queues, found.perm) == ("normal", 6, 6, "rw")

@@ -106,6 +106,7 @@ class Admin:
     alter_group = Asks(groups.alter_group)
     delete_group = Asks(groups.delete_group)
     group_progress = Asks(groups.group_progress)
+    group_rate = Asks(groups.group_rate)
 
     consumer_connection = Asks(clients.consumer_connection)
     producer_connection = Asks(clients.producer_connection)

@@ -137,7 +137,7 @@ async def _broker(client: ClientInstance, report: Report, broker: BrokerAddress)
         report.add(
             WARNING, "brokers", broker.name,
             f"{unflushed / (1 << 20):.0f} MiB are written and not yet on the disk: a power cut would lose them",
-            f"firearrow broker config set {broker.name} flushIntervalCommitLog=200, or a faster disk",
+            f"firearrow config set --broker {broker.name} flushIntervalCommitLog=200, or a faster disk",
         )  # fmt: skip
     clock_ms = _clock_ms(status)
     if clock_ms is not None and abs(clock_ms - now_ms) > CLOCK_MAY_DIFFER_MS:
@@ -151,7 +151,7 @@ async def _broker(client: ClientInstance, report: Report, broker: BrokerAddress)
     if permission.isdigit() and not int(permission) & _WRITE:
         report.add(
             WARNING, "brokers", broker.name, f"brokerPermission is {permission}: nobody can send to it",
-            f"firearrow broker config set {broker.name} brokerPermission=6",
+            f"firearrow config set --broker {broker.name} brokerPermission=6",
         )  # fmt: skip
     _process(report, broker)
 
@@ -167,7 +167,7 @@ def _disk(report: Report, broker: BrokerAddress, status: Mapping[str, str], conf
         )
     )
     hours = config.get("fileReservedTime", "72")
-    fix = f"firearrow broker config set {broker.name} fileReservedTime=HOURS (it is {hours}), or a larger disk"
+    fix = f"firearrow config set --broker {broker.name} fileReservedTime=HOURS (it is {hours}), or a larger disk"
     if used >= warning:
         report.add(
             ERROR, "brokers", broker.name, f"its disk is {used:.0f} % full: from {warning:.0f} % on it refuses messages", fix

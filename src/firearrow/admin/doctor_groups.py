@@ -110,7 +110,7 @@ async def _expiring(client: ClientInstance, report: Report, group: str, progress
                 WARNING, "groups", group,
                 f"it is {max(ages) / _HOUR_MS:.0f} hours behind in {topic}, and messages are kept {hours:.0f} hours: unread ones "
                 "will expire",
-                f"more or faster consumers of {group}; until then firearrow broker config set BROKER "
+                f"more or faster consumers of {group}; until then firearrow config set --broker BROKER "
                 f"fileReservedTime={int(hours * 2)}",
             )  # fmt: skip
 

@@ -151,6 +151,16 @@ async def group_progress(
     return sorted(found, key=lambda one: (one.topic, one.broker, one.queue_id))
 
 
+async def group_rate(client: ClientInstance, group: str) -> float:
+    """Messages that a group consumes in a second, over all brokers."""
+
+    async def ask(broker: BrokerAddress) -> float:
+        answer = await client.check(broker.address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
+        return ConsumeStats.from_json(fastjson.loads(answer.body)).consume_tps
+
+    return sum(await for_each(await masters_of_group(client, group), ask))
+
+
 async def _owners(client: ClientInstance, group: str) -> dict[tuple[str, str, int], str]:
     """Queue -> client id, as the members say. One that does not answer says nothing."""
     _, connection = await _connection_or_none(client, group)

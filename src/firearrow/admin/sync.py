@@ -51,6 +51,7 @@ class Admin(SyncClient[aio.Admin]):
     alter_group = blocking(groups.alter_group)
     delete_group = blocking(groups.delete_group)
     group_progress = blocking(groups.group_progress)
+    group_rate = blocking(groups.group_rate)
 
     consumer_connection = blocking(clients.consumer_connection)
     producer_connection = blocking(clients.producer_connection)

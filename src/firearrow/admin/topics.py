@@ -29,7 +29,7 @@ from firearrow.wire.fastjson import loads
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 
 DEFAULT_QUEUES: Final = 8
-ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
 _ROUTE_PATIENCE_S: Final = 3.0
 _LOOK_AGAIN_S: Final = 0.02
 PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6, "none": 0}
@@ -73,12 +73,14 @@ async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> 
 
 async def list_topics(client: ClientInstance, *, cluster: str | None = None) -> list[TopicSummary]:
     """Every topic that a master has: one question to each of them, however many topics there are."""
-    tables = await for_each(await masters(client, cluster), lambda broker: _all_configs(client, broker))
+    brokers = await masters(client, cluster)
+    tables = await for_each(brokers, lambda broker: _all_configs(client, broker))
+    own = {name for one in brokers for name in (one.name, one.cluster, f"{one.cluster}_{REPLY_TOPIC_POSTFIX}")}
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for broker, table in tables:
         for topic, config in table.items():
             found.setdefault(topic, []).append((broker, config))
-    return [_summary(topic, found[topic]) for topic in sorted(found)]
+    return [_summary(topic, found[topic], own) for topic in sorted(found)]
 
 
 async def topic_configs(client: ClientInstance, topic: str) -> dict[str, TopicConfig]:
@@ -243,13 +245,13 @@ async def _all_configs(client: ClientInstance, broker: BrokerAddress) -> tuple[s
     return broker.name, table
 
 
-def _summary(topic: str, places: list[tuple[str, dict[str, Any]]]) -> TopicSummary:
+def _summary(topic: str, places: list[tuple[str, dict[str, Any]]], own: set[str]) -> TopicSummary:
     """From the JSON as it came: ten thousand topics need not become ten thousand objects first."""
     perms = {perm_text(int(config.get("perm", 6))) for _, config in places}
     first = places[0][1]
     return TopicSummary(
         topic,
-        kind_of(topic) if topic not in {name for name, _ in places} else "system",
+        "system" if topic in own else kind_of(topic),
         sum(int(config.get("readQueueNums", 0)) for _, config in places),
         sum(int(config.get("writeQueueNums", 0)) for _, config in places),
         "/".join(sorted(perms)),

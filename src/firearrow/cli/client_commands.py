@@ -38,11 +38,11 @@ def run(options: argparse.Namespace) -> int:
 def client_keywords(options: argparse.Namespace) -> ClientKeywords:
     """What every client takes, from the options that every command has."""
     return ClientKeywords(
-        namespace=options.namespace, credentials=_credentials(options.access_key), tls=options.tls, trace=options.trace
+        namespace=options.namespace, credentials=credentials(options.access_key), tls=options.tls, trace=options.trace
     )
 
 
-def _credentials(access_key: str | None) -> Credentials | None:
+def credentials(access_key: str | None) -> Credentials | None:
     if access_key is None:
         return None
     secret_key = os.environ.get(SECRET_KEY_VARIABLE, "")

@@ -16,12 +16,18 @@ from typing import NoReturn
 
 from firearrow import __version__
 from firearrow.cli.client_words import CLIENT_COMMANDS, add_bench, add_consume, add_send
+from firearrow.cli.operate.words import NOUNS
 
 MAX_BROKERS = 26  # broker-a to broker-z
+COMMANDS = ("up", "namesrv", "broker", *CLIENT_COMMANDS)
+OPERATION = frozenset((*NOUNS, "mqadmin", "completion", "__complete"))
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    options = _understand(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in OPERATION and not _starts_a_broker(words):
+        sys.exit(_operate(words))
+    options = _understand(words)
     if options.command in CLIENT_COMMANDS:
         from firearrow.cli import client_commands
 
@@ -31,12 +37,45 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(commands.run(options))
 
 
+def _starts_a_broker(words: Sequence[str]) -> bool:
+    """`firearrow broker` starts one, `firearrow broker list` asks about those that run."""
+    return words[0] == "broker" and (len(words) == 1 or words[1].startswith("-"))
+
+
+def _operate(words: Sequence[str]) -> int:
+    if words[0] == "mqadmin":
+        from firearrow.cli import mqadmin
+
+        return mqadmin.run(words[1:])
+    if words[0] in ("completion", "__complete"):
+        from firearrow.cli import completion
+
+        return completion.run(words)
+    from firearrow.cli.operate import main as operate
+
+    return operate.run(words)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"firearrow: {message}\n{self.format_usage()}")
 
 
 def _understand(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser, commands = _parsers()
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command = commands.choices[options.command]
+        command.error(f"unknown argument {unknown[0]}{_nearest(unknown[0], command)}")
+    return options
+
+
+def parser_of_command(name: str) -> argparse.ArgumentParser | None:
+    """For completion."""
+    return _parsers()[1].choices.get(name)
+
+
+def _parsers() -> tuple[_Parser, argparse._SubParsersAction[_Parser]]:
     parser = _Parser(
         prog="firearrow", description="A message broker and name server compatible with Apache RocketMQ, and clients for them."
     )
@@ -48,11 +87,12 @@ def _understand(argv: Sequence[str] | None) -> argparse.Namespace:
     add_send(commands)
     add_consume(commands)
     add_bench(commands)
-    options, unknown = parser.parse_known_args(argv)
-    if unknown:
-        command = commands.choices[options.command]
-        command.error(f"unknown argument {unknown[0]}{_nearest(unknown[0], command)}")
-    return options
+    for noun, about in NOUNS.items():  # understood elsewhere; here for the list of commands
+        if noun != "broker":
+            commands.add_parser(noun, help=about)
+    commands.add_parser("mqadmin", help="Apache's administration tool: its subcommands, flags and format")
+    commands.add_parser("completion", help="completion for bash, zsh or fish")
+    return parser, commands
 
 
 def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -83,7 +123,12 @@ def _add_namesrv(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_broker(commands: argparse._SubParsersAction[_Parser]) -> None:
-    broker = commands.add_parser("broker", help="start a broker", description="Starts a broker.", allow_abbrev=False)
+    broker = commands.add_parser(
+        "broker",
+        help="start a broker; or, with a verb, ask about running ones: list, status, stats, clean, wipe, allow",
+        description="Starts a broker. With a verb (list, status, stats, ...): asks about running ones.",
+        allow_abbrev=False,
+    )
     broker.add_argument("-c", dest="config", metavar="FILE", help="property file, as Apache's broker.conf")
     broker.add_argument(
         "-n", dest="namesrv", metavar="ADDR;ADDR", help="name servers (default: namesrvAddr in the file, or $NAMESRV_ADDR)"
