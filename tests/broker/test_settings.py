@@ -14,6 +14,9 @@ OURS = [
     "idempotentProducerWindow",
     "deduplicateUniqKeyWindowMs",
     "deduplicateUniqKeyMaxNum",
+    "logFile",
+    "logFileMaxSize",
+    "logFileMaxNum",
 ]
 
 
