@@ -191,12 +191,7 @@ class Raft:
 
     def fail(self, reason: str) -> Ready:
         """The disk failed or the log is damaged: this member goes out."""
-        if self.role is not Role.OUT:
-            self.role = Role.OUT
-            self.leader = None
-            self.reason = reason
-            self._ready = Ready()
-            self._note(f"{self.me} is out of its group: {reason}")
+        self._go_out(reason)
         return self._done()
 
     # State
@@ -352,7 +347,7 @@ class Raft:
         point = self.epochs.agreement(message.epochs, self.end)
         kept = point or 0
         if self.commit > max(kept, message.min_offset):
-            self.fail(
+            self._go_out(
                 f"the leader of term {self.term} ({self.leader}) shares this log only up to {kept}, and it is confirmed up to "
                 f"{self.commit}: nothing was cut off. Compare the store directories of the group before you go on"
             )
@@ -405,7 +400,7 @@ class Raft:
     def _follow(self, leader: str) -> bool:
         """The sender leads our term. Two leaders of one term would mean that a vote was given twice."""
         if self.role is Role.LEADER or self.leader not in (None, leader):
-            self.fail(
+            self._go_out(
                 f"{leader} and {self.leader} both lead term {self.term}: do two members have the same id or a copied directory?"
             )
             return False
@@ -557,8 +552,16 @@ class Raft:
         try:
             return self._log.read(offset, min(self.options.batch_bytes, self.end - offset))
         except (LogDamagedError, OSError) as error:
-            self.fail(f"the log cannot be read at {offset}: {error}. Start this member again: it repairs from the others")
+            self._go_out(f"the log cannot be read at {offset}: {error}. Start this member again: it repairs from the others")
             return None
+
+    def _go_out(self, reason: str) -> None:
+        if self.role is not Role.OUT:
+            self.role = Role.OUT
+            self.leader = None
+            self.reason = reason
+            self._ready = Ready()
+            self._note(f"{self.me} is out of its group: {reason}")
 
     # The bundle
 
