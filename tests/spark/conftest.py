@@ -7,10 +7,8 @@ import pytest
 
 from . import needs
 
-_NEED_ARROW = ("test_records.py", "test_columns.py", "test_store_files.py", "test_pulls.py")
-_NEED_SPARK = ("test_source.py", "test_stream.py", "test_sink.py")
-
-collect_ignore: list[str] = []
+_NEED_ARROW = ("test_records.py", "test_columns.py", "test_store_files.py", "test_pulls.py", "test_sink.py")
+_NEED_SPARK = ("test_source.py", "test_stream.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,3 +38,12 @@ def spark() -> Iterator[Any]:
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Any]:
+    """Two brokers that other processes can reach."""
+    from firearrow.testing import Cluster
+
+    with Cluster(2, sockets=True, clock=None) as cluster:
+        yield cluster

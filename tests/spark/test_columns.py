@@ -63,7 +63,7 @@ def any_record(draw: st.DrawFn) -> Record:
 
 
 @given(st.lists(any_record(), min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_columns_are_what_decoding_one_by_one_gives(records: list[Record]) -> None:
     made = rows(records)
 

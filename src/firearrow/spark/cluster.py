@@ -79,6 +79,17 @@ class Cluster:
 
         return self._planned(ask)
 
+    def write_queues(self, topic: str) -> list[Queue]:
+        """The queues of a topic that may be written, sorted."""
+
+        async def ask() -> list[Queue]:
+            return [_queue(found) for found in (await self._route(topic)).write_queues()]
+
+        queues = self._planned(ask)
+        if not queues:
+            raise SparkOptionError(f"no queue of the topic {topic!r} can be written: has it write permission, and a master?")
+        return queues
+
     def min_offsets(self, queues: Iterable[Queue]) -> Offsets:
         return self._each(queues, min_offset)
 
@@ -95,7 +106,7 @@ class Cluster:
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
             ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "setZeroIfNotFound": "false"}
             answer = await instance.call(await self.a_address(_queue(queue)), RequestCode.QUERY_CONSUMER_OFFSET, ext)
-            if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            if answer.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.code, answer.remark, queue.broker_name)
@@ -115,7 +126,7 @@ class Cluster:
             raise ClientError(f"the broker {queue.broker_name!r} of {queue.topic} is in no route: is it down?")
         return found[0]
 
-    async def a_call(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int) -> Command:
+    async def a_call(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int, body: bytes = b"") -> Command:
         """The answer of the broker that has a queue, whatever its code; several attempts."""
         problem: ClientError | None = None
         for attempt in range(ATTEMPTS):
@@ -123,7 +134,7 @@ class Cluster:
                 if attempt:
                     await asyncio.sleep(_RETRY_S * attempt)
                 address = await self.a_address(queue, refresh=attempt > 0)
-                return await (await self._client()).call(address, code, ext, timeout_ms=timeout_ms)
+                return await (await self._client()).call(address, code, ext, body, timeout_ms=timeout_ms)
             except (RequestTimeout, ConnectionLost, NoRouteError) as error:
                 problem = error
         raise problem if problem is not None else ClientError("no attempt was made")

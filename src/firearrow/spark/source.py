@@ -18,7 +18,7 @@ from firearrow.spark.bounds import ending, starting, wanted_queues
 from firearrow.spark.cluster import cluster
 from firearrow.spark.columns import Columns, chosen, of_fields
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options, read_options
+from firearrow.spark.options import Options, read_options, write_options
 from firearrow.spark.planning import Range, ranges, tasks
 from firearrow.spark.pulls import read_ranges
 from firearrow.spark.store_files import Split, plan_splits, read_splits
@@ -48,6 +48,18 @@ class RocketMQDataSource(DataSource):
 
         _check_version()
         return RocketMQStreamReader(read_options(self.options, stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        from firearrow.spark.writers import RocketMQWriter
+
+        _check_version()
+        return RocketMQWriter(write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        from firearrow.spark.writers import RocketMQStreamWriter
+
+        _check_version()
+        return RocketMQStreamWriter(write_options(self.options), schema, overwrite)
 
 
 class RangePartition(InputPartition):

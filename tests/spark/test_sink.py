@@ -1,0 +1,177 @@
+"""The sink without Spark: tasks called, killed and called again as Spark would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import write_options
+from firearrow.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Any]:
+    with Cluster(2, clock=None) as cluster:
+        yield cluster
+
+
+def write(cluster: Any, topic: str, columns: dict[str, list[Any]], origin: Any, rows_per_batch: int = 300, **more: str) -> Any:
+    import pyarrow as pa
+
+    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.sink import Sink, shape_of
+
+    options = write_options({"nameServer": cluster.name_server, "topic": topic, **more})
+    table = pa.table(columns)
+    kinds = {"large_binary": "binary", "int32": "int", "int64": "bigint"}
+    fields = [(field.name, kinds.get(str(field.type), str(field.type).replace(", ", ","))) for field in table.schema]
+    sink = Sink(connected(options.client()), options, shape_of(fields, topic), origin)
+    sink.write(table.to_batches(rows_per_batch))
+    return sink
+
+
+def origin(batch_id: int = 0, partition: int = 0, writer: str = "query") -> Any:
+    from firearrow.spark.sink import Origin
+
+    return Origin(writer, batch_id, partition)
+
+
+def bodies(cluster: Any, topic: str) -> Counter[bytes]:
+    return Counter(message.body for message in cluster.messages(topic))
+
+
+def rows(count: int, first: int = 0) -> dict[str, list[Any]]:
+    return {"body": [b"%d" % n for n in range(first, first + count)], "tags": ["t"] * count}
+
+
+def test_every_row_becomes_a_message(target: Any) -> None:
+    target.create_topic("Plain", 2)
+
+    sink = write(target, "Plain", {**rows(1000), "keys": [f"k{n}" for n in range(1000)]}, origin())
+
+    assert (sink.rows, sink.bytes) == (1000, sum(len(b"%d" % n) for n in range(1000)))
+    found = {message.body: message for message in target.messages("Plain")}
+    assert len(found) == 1000
+    assert found[b"17"].tags == "t"
+    assert found[b"17"].keys == ("k17",)
+    assert found[b"17"].properties["__SPARK_ID"] == "query/0/0/17"
+
+
+@pytest.mark.parametrize("size", [300, 7, 1000])
+def test_a_task_that_is_tried_again_stores_nothing_twice(target: Any, size: int) -> None:
+    topic = f"Again{size}"
+    target.create_topic(topic, 2)
+    write(target, topic, rows(2500), origin())
+
+    write(target, topic, rows(2500), origin(), rows_per_batch=size)
+
+    assert bodies(target, topic) == Counter({b"%d" % n: 1 for n in range(2500)})
+
+
+def test_a_task_that_ended_in_the_middle_is_completed(target: Any) -> None:
+    target.create_topic("Middle", 2)
+    for part in (1, 450, 1234, 2500):
+        write(target, "Middle", rows(part), origin(), rows_per_batch=part)
+
+    write(target, "Middle", rows(3000), origin())
+
+    assert bodies(target, "Middle") == Counter({b"%d" % n: 1 for n in range(3000)})
+
+
+def test_the_next_batch_and_another_partition_are_other_rows(target: Any) -> None:
+    target.create_topic("Batches", 2)
+    for number, partition in ((0, 0), (0, 1), (1, 0)):
+        write(target, "Batches", rows(10), origin(number, partition))
+
+    assert bodies(target, "Batches") == Counter({b"%d" % n: 3 for n in range(10)})
+
+
+def test_a_broker_is_killed_between_two_attempts(target: Any) -> None:
+    target.create_topic("Killed", 2)
+    write(target, "Killed", rows(1700), origin())
+    for broker in target.brokers:
+        broker.kill()
+        broker.start()
+
+    write(target, "Killed", rows(2000), origin())
+
+    assert bodies(target, "Killed") == Counter({b"%d" % n: 1 for n in range(2000)})
+
+
+def test_rows_of_a_key_keep_their_order_in_one_queue(target: Any) -> None:
+    target.create_topic("Ordered", 4)
+    keys = [f"key {n % 5}" for n in range(1000)]
+
+    write(target, "Ordered", {**rows(1000), "shardingKey": keys}, origin())
+
+    by_key: dict[str, list[tuple[Any, int, int]]] = {}
+    for message in target.messages("Ordered"):
+        place = (message.queue, message.queue_offset, int(message.body))
+        by_key.setdefault(message.properties["__SHARDINGKEY"], []).append(place)
+    for places in by_key.values():
+        assert len({queue for queue, _, _ in places}) == 1
+        assert [number for _, _, number in sorted(places)] == sorted(number for _, _, number in places)
+
+
+def test_named_queues_and_delays(target: Any) -> None:
+    import pyarrow as pa
+
+    target.create_topic("Named", 2)
+    columns = {**rows(3), "queueId": pa.array([1, 1, 0], pa.int32()), "brokerName": ["broker-b", "broker-a", "broker-a"]}
+
+    write(target, "Named", columns, origin())
+    write(target, "Named", {**rows(1, 3), "delayLevel": pa.array([1], pa.int32())}, origin(1))
+
+    places = {message.body: (message.queue.broker_name, message.queue.queue_id) for message in target.messages("Named")}
+    assert {body: place for body, place in places.items() if body != b"3"} == {
+        b"0": ("broker-b", 1),
+        b"1": ("broker-a", 1),
+        b"2": ("broker-a", 0),
+    }
+    with pytest.raises(SparkOptionError, match="Named has no queue 7 on broker-a"):
+        write(target, "Named", {**rows(1), "queueId": pa.array([7], pa.int32()), "brokerName": ["broker-a"]}, origin(2))
+
+
+def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
+    from firearrow.spark.sink import _NOT_PASSED_ON
+
+    assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= _NOT_PASSED_ON
+    assert not {"TAGS", "KEYS", "amount"} & _NOT_PASSED_ON
+
+
+@pytest.mark.parametrize(
+    ("fields", "topic", "said"),
+    [
+        ([("tags", "string")], "T", "there is no column body"),
+        ([("body", "binary"), ("tagz", "string")], "T", "unknown column 'tagz'; did you mean tags?"),
+        ([("body", "int")], "T", "the column body has type int, expected binary or string"),
+        ([("body", "binary")], None, "give the option topic, or a column topic"),
+        ([("body", "binary"), ("queueId", "int")], "T", "queueId and brokerName name a queue together"),
+        ([("body", "binary")], "no/such", "option topic is 'no/such'"),
+    ],
+)
+def test_frames_that_cannot_be_written(fields: list[tuple[str, str]], topic: str | None, said: str) -> None:
+    from firearrow.spark.sink import shape_of
+
+    with pytest.raises(SparkOptionError) as error:
+        shape_of(fields, topic)
+
+    assert said in str(error.value)
+
+
+def test_what_was_read_can_be_written_as_it_is() -> None:
+    from firearrow.spark.columns import TYPES
+    from firearrow.spark.sink import shape_of
+
+    assert set(shape_of(list(TYPES.items()), "Copy").places) == {"body", "keys", "tags", "properties"}
+
+
+def test_a_row_without_a_body_is_named(target: Any) -> None:
+    target.create_topic("Empty", 1)
+
+    with pytest.raises(SparkOptionError, match="row 1 of partition 0 has no body"):
+        write(target, "Empty", {"body": [b"x", b""]}, origin())

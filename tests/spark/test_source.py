@@ -1,0 +1,113 @@
+"""The data source in a real session: one for all tests, brokers on loopback."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow import Message
+from tests.store.archives import manifest, unpack
+
+
+def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
+    with brokers.producer() as producer:
+        sent = [
+            producer.send_soon(Message(topic, f"body {n} é".encode(), tags="abc"[n % 3], properties={"n": str(n), "漢": "🙂"}))
+            for n in range(first, first + count)
+        ]
+        for one in sent:
+            one.result()
+
+
+def reading(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
+    return spark.read.format("rocketmq").options(nameServer=brokers.name_server, subscribe=topic, **options)
+
+
+def test_a_topic_is_a_table(spark: Any, brokers: Any) -> None:
+    brokers.create_topic("Orders", 2)
+    fill(brokers, "Orders", 600)
+
+    frame = reading(spark, brokers, "Orders").load()
+    rows = frame.collect()
+
+    messages = {message.msg_id: message for message in brokers.messages("Orders")}
+    assert len(rows) == len(messages) == 600
+    for row in rows:
+        message = messages[row.msgId]
+        assert (row.body, row.tags, row.queueOffset, row.queueId) == (
+            message.body, message.tags, message.queue_offset, message.queue.queue_id,
+        )  # fmt: skip
+        assert row.properties["漢"] == "🙂"
+        assert row.properties == message.properties
+        assert row.brokerName == message.queue.broker_name
+        assert int(row.storeTimestamp.timestamp() * 1000) == message.store_ms
+    assert {row.tags: row["count"] for row in frame.groupBy("tags").count().collect()} == {"a": 200, "b": 200, "c": 200}
+
+
+def test_a_users_schema_chooses_columns_and_the_broker_filters(spark: Any, brokers: Any) -> None:
+    brokers.create_topic("Chosen", 1)
+    fill(brokers, "Chosen", 30)
+
+    text = (
+        reading(spark, brokers, "Chosen", subExpression="b", minPartitions="3").schema("body string, queueoffset bigint").load()
+    )
+    few = reading(spark, brokers, "Chosen", columns="tags, commitLogOffset", propertiesAs="string").load()
+
+    assert text.columns == ["body", "queueoffset"]
+    assert sorted(row.body for row in text.collect()) == sorted(f"body {n} é" for n in range(1, 30, 3))
+    assert few.columns == ["tags", "commitLogOffset"]
+    assert few.where("tags = 'a'").count() == 10
+
+
+def test_a_store_directory_is_a_table_in_sql(spark: Any, tmp_path: Path) -> None:
+    path = unpack("a-clean", tmp_path)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW files USING rocketmq OPTIONS (path '{path}', maxSplitBytes '300k')")
+
+    found = {row.topic: row.n for row in spark.sql("SELECT topic, count(*) AS n FROM files GROUP BY topic").collect()}
+
+    wanted = Counter(message["topic"] for message in manifest("a-clean")["messages"])
+    system = {topic for topic in wanted if topic.upper().startswith(("RMQ_SYS", "SCHEDULE_TOPIC", "TRANS_CHECK"))}
+    assert found == {topic: count for topic, count in wanted.items() if topic not in system}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"maxOfsetsPerTrigger": "3"}, "unknown option 'maxofsetspertrigger'; did you mean maxOffsetsPerTrigger?"),
+        ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
+        ({"nameServer": "127.0.0.1:1"}, "nobody answers at the name server 127.0.0.1:1"),
+        ({"startingOffsets": "{"}, "option startingOffsets is '{', expected a JSON object"),
+    ],
+)
+def test_bad_input_is_said_when_the_query_is_planned(spark: Any, brokers: Any, options: dict[str, str], said: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    brokers.create_topic("Orders", 2)
+    reader = reading(spark, brokers, "Orders").options(**options)
+
+    with pytest.raises(AnalysisException) as error:
+        reader.load().count()
+
+    assert said in str(error.value)
+
+
+def test_a_frame_is_written_to_a_topic(spark: Any, brokers: Any) -> None:
+    from pyspark.errors import AnalysisException
+
+    brokers.create_topic("Written", 2)
+    frame = spark.range(500).selectExpr("cast(id AS string) AS body", "'t' AS tags", "map('n', cast(id AS string)) AS properties")
+    writer = frame.write.format("rocketmq").options(nameServer=brokers.name_server, topic="Written", writeId="job")
+
+    for _ in range(2):
+        writer.mode("append").save()
+
+    messages = brokers.messages("Written")
+    assert Counter(message.body for message in messages) == Counter({b"%d" % n: 1 for n in range(500)})
+    assert all(message.properties["n"].encode() == message.body and message.tags == "t" for message in messages)
+    with pytest.raises(AnalysisException, match="unknown column 'colour'"):
+        frame.selectExpr("body", "1 AS colour").write.format("rocketmq").options(
+            nameServer=brokers.name_server, topic="Written"
+        ).mode("append").save()

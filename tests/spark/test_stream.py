@@ -1,0 +1,93 @@
+"""Streams in a real session: micro-batches, restarts, new queues, exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .test_source import fill
+
+
+def stream(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
+    given = {"nameServer": brokers.name_server, "subscribe": topic, "startingOffsets": "earliest", "metadataRefreshMs": "0"}
+    return spark.readStream.format("rocketmq").options(**given, **options).load()
+
+
+def run(frame: Any, tmp_path: Path, brokers: Any, target: str) -> Any:
+    query = (
+        frame.writeStream.format("rocketmq")
+        .options(nameServer=brokers.name_server, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    return query
+
+
+def bodies(brokers: Any, topic: str) -> Counter[bytes]:
+    return Counter(message.body for message in brokers.messages(topic))
+
+
+def test_a_stream_goes_on_where_it_was_and_finds_new_queues(spark: Any, brokers: Any, tmp_path: Path) -> None:
+    brokers.create_topic("In", 1)
+    brokers.create_topic("Out", 2)
+    fill(brokers, "In", 500)
+    frame = stream(spark, brokers, "In", maxOffsetsPerTrigger="300")
+
+    first = run(frame, tmp_path, brokers, "Out")
+    brokers.create_topic("In", 3)
+    fill(brokers, "In", 300, first=500)
+    second = run(frame, tmp_path, brokers, "Out")
+
+    assert bodies(brokers, "Out") == bodies(brokers, "In")
+    assert sum(bodies(brokers, "Out").values()) == 800
+    assert [progress.numInputRows for progress in first.recentProgress if progress.numInputRows] == [300, 200]
+    assert sum(progress.numInputRows for progress in second.recentProgress) == 300
+
+
+def test_a_batch_that_failed_half_way_is_stored_once(spark: Any, brokers: Any, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql.functions import udf
+
+    brokers.create_topic("Fails", 1)
+    brokers.create_topic("Once", 1)
+    fill(brokers, "Fails", 1500)
+    mark = tmp_path / "failed"
+
+    @udf(returnType="binary", useArrow=False)
+    def fails_once(body: bytes, offset: int, broker_name: str) -> bytes:
+        # In the last of four tasks, two of which run at a time: others have stored their rows by then.
+        if offset == 740 and broker_name == "broker-b" and not mark.exists():
+            mark.touch()
+            raise RuntimeError("the first time")
+        return body
+
+    frame = stream(spark, brokers, "Fails", maxRecordsPerPartition="500")
+    frame = frame.select(fails_once("body", "queueOffset", "brokerName").alias("body"))
+
+    with pytest.raises(StreamingQueryException, match="the first time"):
+        run(frame, tmp_path, brokers, "Once")
+    stored_at_first = sum(bodies(brokers, "Once").values())
+    run(frame, tmp_path, brokers, "Once")
+
+    assert mark.exists()
+    assert bodies(brokers, "Once") == bodies(brokers, "Fails")
+    assert 0 < stored_at_first < 1500
+
+
+def test_data_loss_ends_a_stream_with_the_exact_range(spark: Any, brokers: Any, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    brokers.create_topic("Lost", 1)
+    brokers.create_topic("Rest", 1)
+    offsets = '{"Lost":{"broker-a":{"0":50},"broker-b":{"0":0}}}'
+    given = {"nameServer": brokers.name_server, "subscribe": "Lost", "startingOffsets": offsets}
+    frame = spark.readStream.format("rocketmq").options(**given).load().select("body")
+
+    with pytest.raises(StreamingQueryException) as error:
+        run(frame, tmp_path, brokers, "Rest")
+
+    assert "data loss: queue 0 of Lost on broker-a ends at 0, but offsets up to 49 were read" in str(error.value)
