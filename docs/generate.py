@@ -3,6 +3,7 @@
     settings.md           the whole page: every declared setting, and Apache's keys that mean nothing here
     compatibility.md      the part between the two marks: the codes that a running broker and name server serve
     client/reference.md   the whole page: signatures and docstrings of the client (reference.py)
+    spark/README.md       the part between the two marks: columns and options of the data source
 
 Run it by `scripts/docs` after a setting or a handler changed. With `--check` nothing is written, and the exit code is 1 when a
 page differs from what would be written.
@@ -27,11 +28,15 @@ from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
 from firearrow.settings import Setting, declared
+from firearrow.spark.options import DECLARED
+from firearrow.spark.schema import MEANING, TYPES
+from firearrow.spark.sink import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 DOCS = Path(__file__).parent
 MARKS = ("<!-- request codes, written by scripts/docs -->", "<!-- end of request codes -->")
+SPARK_MARKS = ("<!-- columns and options, written by scripts/docs -->", "<!-- end of columns and options -->")
 
 # These defaults are made from the machine that runs the broker.
 MACHINE_DEFAULTS = {"brokerName": "the machine's name", "storePathRootDir": "`store` in the home directory"}
@@ -66,16 +71,35 @@ def main(words: list[str]) -> int:
 
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
-    compatibility = DOCS / "compatibility.md"
-    before, _, rest = compatibility.read_text(encoding="utf-8").partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    assert end, f"{compatibility} lacks the marks {MARKS}"
-    codes = request_codes(*asyncio.run(served_codes()))
+    compatibility, spark = DOCS / "compatibility.md", DOCS / "spark" / "README.md"
     return {
         DOCS / "settings.md": settings_page(),
         DOCS / "client" / "reference.md": reference.page(),
-        compatibility: f"{before}{MARKS[0]}\n\n{codes}\n{MARKS[1]}{after}",
+        compatibility: _between(compatibility, MARKS, request_codes(*asyncio.run(served_codes()))),
+        spark: _between(spark, SPARK_MARKS, spark_tables()),
     }
+
+
+def _between(path: Path, marks: tuple[str, str], text: str) -> str:
+    """A page with what is between its marks written anew."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    assert end, f"{path} lacks the marks {marks}"
+    return f"{before}{marks[0]}\n\n{text}\n{marks[1]}{after}"
+
+
+def spark_tables() -> str:
+    columns = [f"| `{name}` | {kind} | {MEANING[name]} |" for name, kind in TYPES.items()]
+    taken = [f"| `{name}` | {' or '.join(kinds)} |" for name, kinds in TAKEN.items()]
+    options = []
+    for name, one in DECLARED.items():
+        shown = one.shown or f"`{one.default}`"
+        options.append(f"| `{name}` | {shown} | {one.help.replace('|', chr(92) + '|')} |")
+    return "\n".join([
+        "### Columns that are read", "", "| column | type | |", "|---|---|---|", *columns, "",
+        "### Columns that are written", "", "| column | type |", "|---|---|", *taken, "",
+        "### Options", "", "| option | default | |", "|---|---|---|", *options, "",
+    ])  # fmt: skip
 
 
 # Settings.

@@ -14,6 +14,9 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.cli.main import main
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.settings import declared
+from firearrow.spark.options import DECLARED
+from firearrow.spark.schema import TYPES
+from firearrow.spark.sink import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -90,6 +93,8 @@ def test_named_settings_exist(page: Path) -> None:
         return
     of_tables = {camel_case(one.name) for cls in (TopicConfig, SubscriptionGroupConfig) for one in fields(cls)}
     known = SETTINGS | of_tables | OTHER_NAMES | WITHOUT_MEANING
+    if page.parent.name == "spark":
+        known |= {*DECLARED, *TYPES, *TAKEN}
 
     assert sorted(set(names_in_backticks(page)) - known) == []
 

@@ -21,17 +21,9 @@ from firearrow.client.compression import inflated
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.property_columns import PropertyColumns, slices, text_slices, valid_text
 from firearrow.spark.records import Ints, Records
+from firearrow.spark.schema import TYPES
 from firearrow.wire import record
 from firearrow.wire.ids import host_text, offset_msg_id
-
-TYPES: Final = {
-    "topic": "string", "brokerName": "string", "queueId": "int", "queueOffset": "bigint", "msgId": "string",
-    "offsetMsgId": "string", "keys": "string", "tags": "string", "body": "binary", "properties": "map<string,string>",
-    "flag": "int", "sysFlag": "int", "bornTimestamp": "timestamp", "bornHost": "string", "storeTimestamp": "timestamp",
-    "storeHost": "string", "reconsumeTimes": "int", "preparedTransactionOffset": "bigint", "commitLogOffset": "bigint",
-    "storeSize": "int", "bodyCRC": "int",
-}  # fmt: skip
-"""Column -> Spark's type, in the order of the schema."""
 
 _ARROW: Final = {
     "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
