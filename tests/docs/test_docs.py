@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from docs import generate
 from firearrow.broker.settings import BrokerSettings
 from firearrow.cli.main import main
+from firearrow.cli.mqadmin import understand as understand_mqadmin
+from firearrow.cli.operate.main import understand
+from firearrow.cli.operate.words import NOUNS
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.settings import declared
 from firearrow.spark.options import DECLARED
@@ -89,7 +93,7 @@ def test_every_page_is_in_the_index() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_settings_exist(page: Path) -> None:
-    if page.name in ("settings.md", "coming-from.md"):  # the latter names what is called otherwise elsewhere
+    if page.name in ("settings.md", "coming-from.md", "mqadmin.md"):  # the latter two name what is called otherwise elsewhere
         return
     of_tables = {camel_case(one.name) for cls in (TopicConfig, SubscriptionGroupConfig) for one in fields(cls)}
     known = SETTINGS | of_tables | OTHER_NAMES | WITHOUT_MEANING
@@ -120,6 +124,24 @@ def test_options_in_the_pages_exist(command: str, capsys: pytest.CaptureFixture[
         line for page in LINKED_PAGES for line in page.read_text(encoding="utf-8").splitlines() if f"firearrow {command} " in line
     ]
 
+    if command == "broker":  # with a verb, it is another command
+        shown = [line for line in shown if re.search(r"firearrow broker -", line)]
     assert shown, f"no page shows firearrow {command}"
     options = {word for line in shown for word in re.findall(r"(?<![\w-])--[a-z-]+", line.partition(f"firearrow {command} ")[2])}
     assert {option for option in options if option not in help_text} == set()
+
+
+def test_commands_of_operators_in_the_pages_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = [
+        block for page in PAGES for block in re.findall(r"^```\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+    lines = [line for block in blocks for line in block.splitlines() if re.match(r"firearrow [a-z]+ ", line)]
+    words = [shlex.split(line, comments=True)[1:] for line in lines]
+    operating = [one for one in words if one[0] in NOUNS and not (one[0] == "broker" and one[1].startswith("-"))]
+
+    assert len(operating) > 40
+    for one in operating:
+        understand(one)
+    for one in words:
+        if one[0] == "mqadmin":
+            understand_mqadmin(one[1:])

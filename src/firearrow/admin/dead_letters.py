@@ -70,7 +70,10 @@ async def dead_letter_counts(client: ClientInstance) -> list[DeadLetterCount]:
     topics = [one.topic for one in await list_topics(client) if one.topic.startswith(DLQ_PREFIX)]
 
     async def count(topic: str) -> DeadLetterCount:
-        queues = await topic_status(client, topic)
+        try:
+            queues = await topic_status(client, topic)
+        except NotFoundError:  # its broker has it, the name server does not know yet
+            queues = []
         last = max((queue.last_stored_ms or 0 for queue in queues), default=0)
         return DeadLetterCount(topic.removeprefix(DLQ_PREFIX), sum(queue.messages for queue in queues), last or None)
 
