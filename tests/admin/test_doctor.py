@@ -16,6 +16,7 @@ from firearrow.admin.findings import ERROR, NOTE, WARNING, Report
 from firearrow.client.message import ReceivedMessage
 from firearrow.testing.clock import VirtualClock
 from firearrow.testing.cluster import AsyncCluster
+from firearrow.wire.codes import RequestCode
 
 from .kit import consuming, running, send
 from .test_dead_letters import fail_everything
@@ -93,6 +94,21 @@ def test_topics_and_groups_that_go_wrong() -> None:
             report = await admin.examine()
             assert "firearrow dlq resend g --all" in found(report, WARNING, "3 messages could not be consumed")
             assert "firearrow offset reset g" in found(report, WARNING, "none of its members is connected")
+
+    asyncio.run(story())
+
+
+def test_routes_that_lead_nowhere() -> None:
+    async def story() -> None:
+        async with running() as (_, admin):
+            await admin.create_topic("T")
+            await admin.wipe_write_permission("broker-a")
+            await admin.client.check(admin.options.name_servers[0], RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
+            report = await admin.examine()
+            assert found(report, WARNING, "permission to write was taken") == "firearrow broker allow broker-a"
+            assert [one.subject for one in report.findings if "clients cannot find it" in one.cause] == ["T"]
+            assert not any("cannot be examined" in one.cause for one in report.findings)
+            assert "groups" in report.checked
 
     asyncio.run(story())
 

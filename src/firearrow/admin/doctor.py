@@ -6,7 +6,8 @@ Every finding names its subject, the cause and the command that mends it. What i
     addresses      are brokers where they say they are; would a client on another machine get there
     brokers        disk space against its watermarks, bytes not flushed, clock, permission to write
     process        of brokers on this machine: open files against their limit, memory (process.py)
-    topics         more write than read queues; messages that nobody consumes (doctor_groups.py)
+    routes         topics that name servers do not know, brokers whose permission to write was taken (doctor_groups.py)
+    topics         more write than read queues; messages that nobody consumes
     groups         members that subscribe differently, queues without a member, messages that expire unread, dead letters
 
 A check that cannot be made (a broker that is too old to be asked, a consumer that does not answer) says so as a note.

@@ -13,11 +13,12 @@ from firearrow.admin.dead_letters import dead_letter_counts
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.findings import ERROR, NOTE, WARNING, Report
 from firearrow.admin.groups import GroupSummary, QueueProgress, group_progress, list_groups
-from firearrow.admin.topics import QueueStatus, list_topics, topic_configs, topic_groups, topic_status
+from firearrow.admin.topics import QueueStatus, list_topics, topic_configs, topic_groups, topic_names, topic_route, topic_status
 from firearrow.client.errors import FirearrowError
 from firearrow.client.instance import ClientInstance
+from firearrow.client.routes import PERM_WRITE
 from firearrow.wire.bodies_client import ConsumerRunningInfo
-from firearrow.wire.names import RETRY_PREFIX
+from firearrow.wire.names import RETRY_PREFIX, SELF_TEST_TOPIC
 
 MOST_TOPICS: Final = 500  # that are asked for one by one
 SOON: Final = 0.8  # of the time that messages are kept
@@ -27,10 +28,15 @@ _HOUR_MS: Final = 3_600_000
 async def examine_topics(client: ClientInstance, report: Report) -> None:
     topics = [one for one in await list_topics(client) if one.kind == "normal"]
     report.looked_at("topics", len(topics))
+    await _routes(client, report, [one.topic for one in topics])
     for one in topics:
         if one.write_queues <= one.read_queues:
             continue
-        for broker, config in (await topic_configs(client, one.topic)).items():
+        try:
+            configs = await topic_configs(client, one.topic)
+        except NotFoundError:
+            continue
+        for broker, config in configs.items():
             if config.write_queue_nums > config.read_queue_nums:
                 report.add(
                     ERROR, "topics", one.topic,
@@ -60,10 +66,36 @@ async def examine_groups(client: ClientInstance, report: Report) -> None:
         )  # fmt: skip
 
 
+async def _routes(client: ClientInstance, report: Report, topics: Sequence[str]) -> None:
+    """Topics that clients cannot find, and brokers that were told to take nothing."""
+    known = set(await topic_names(client))
+    for topic in topics:
+        if topic not in known:
+            report.add(
+                ERROR, "routes", topic, "its broker has it, but the name server does not know it: clients cannot find it",
+                "wait for the next registration (30 s); if it does not come, restart the broker",
+            )  # fmt: skip
+    try:
+        route = await topic_route(client, SELF_TEST_TOPIC)  # on every broker, open for writing
+    except FirearrowError:
+        return
+    report.looked_at("routes")
+    for one in route.queue_counts:
+        if not one.perm & PERM_WRITE:
+            report.add(
+                WARNING, "routes", one.broker_name,
+                "name servers tell clients not to send to it: its permission to write was taken",
+                f"firearrow broker allow {one.broker_name}",
+            )  # fmt: skip
+
+
 async def _unconsumed(client: ClientInstance, report: Report, topic: str) -> None:
-    queues = await topic_status(client, topic)
-    messages = sum(queue.messages for queue in queues)
-    if messages and not await topic_groups(client, topic):
+    try:
+        messages = sum(queue.messages for queue in await topic_status(client, topic))
+        groups = await topic_groups(client, topic) if messages else []
+    except NotFoundError:  # without a route, which was said already
+        return
+    if messages and not groups:
         report.add(
             NOTE, "topics", topic, f"it has {messages} messages, and no group consumes it or ever did",
             f"firearrow consume {topic} shows them; firearrow topic delete {topic}, if nobody needs it",
