@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 import firearrow as fa
-from tests.conformance import builds
 from tests.conformance.agent import Agent
 from tests.conformance.conftest import MakeTopic, fresh, wait_until
 from tests.conformance.servers import Cluster
 
 PATIENCE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    agent = Agent(builds.SERVER_VERSION, tmp_path_factory.mktemp("agent"), with_tools=True)
-    yield agent
-    agent.close()
 
 
 def polled(consumer: fa.PullConsumer, count: int) -> list[str]:
@@ -69,7 +57,7 @@ def test_our_consumer_and_javas_share_the_queues_of_a_group(cluster: Cluster, ja
         wait_until(lambda: len(consumer.assignment()) == 4, "all queues are ours again")
 
 
-def test_apaches_tool_reads_our_traces(cluster: Cluster, java: Agent, make_topic: MakeTopic) -> None:
+def test_apaches_tool_reads_our_traces(cluster: Cluster, newest: Agent, make_topic: MakeTopic) -> None:
     topic = make_topic()
     group = fresh("traced")
     with fa.Producer(cluster.namesrv, group="traced-producers", trace=True) as producer:
@@ -79,7 +67,7 @@ def test_apaches_tool_reads_our_traces(cluster: Cluster, java: Agent, make_topic
 
     def printed() -> str:
         words = ["queryMsgTraceById", "-n", cluster.namesrv, "-i", sent.msg_id, "-t", "RMQ_SYS_TRACE_TOPIC"]
-        return str(java.call("mqadmin", commands=[{"args": words}])[0])
+        return str(newest.call("mqadmin", commands=[{"args": words}])[0])
 
     wait_until(lambda: group in printed(), "both traces are found by the message's id")
     lines = [line.split() for line in printed().splitlines() if line and not line.startswith("#")]

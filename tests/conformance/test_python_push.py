@@ -1,29 +1,21 @@
-"""Our push consumer beside the Java client's: one group, every queue with one owner, nothing lost, messages as they were sent."""
+"""Our push consumer beside those of the Java clients: one group, each queue with one owner, nothing lost."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import firearrow as fa
-from tests.conformance import builds
 from tests.conformance.agent import Agent
 from tests.conformance.conftest import MakeTopic, fresh, wait_until
 from tests.conformance.servers import Cluster
 
 QUEUES = 8
 PATIENCE_S = 60
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    agent = Agent(builds.SERVER_VERSION, tmp_path_factory.mktemp("agent"))
-    yield agent
-    agent.close()
 
 
 class Seen:
@@ -82,6 +74,83 @@ def test_java_and_python_members_share_one_group(java: Agent, cluster: Cluster, 
         wait_until(lambda: set(seen.texts() + left) == sent, "all is consumed", PATIENCE_S)
     times = Counter(seen.texts() + left)
     assert set(times.values()) == {1}, "nobody was in the middle of anything when queues changed hands"
+
+
+STRATEGIES: dict[str, Callable[[], fa.AllocationStrategy]] = {
+    "AllocateMessageQueueAveragely": fa.Averagely,
+    "AllocateMessageQueueAveragelyByCircle": fa.AveragelyByCircle,
+    "AllocateMessageQueueConsistentHash": fa.ConsistentHash,
+}
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+def test_members_come_and_go(agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, strategy: str) -> None:
+    """Two members of ours, one of each Java client: at every change each queue has one owner, and nothing is lost."""
+    topic, group = make_topic(read=QUEUES, write=QUEUES), fresh("mixed")
+    javas = {version: fresh("member") for version in agents}
+    online: set[str] = set()
+    first, second = Seen(), Seen()
+
+    def member(seen: Seen) -> fa.PushConsumer:
+        return fa.PushConsumer(
+            cluster.namesrv,
+            group=group,
+            subscribe={topic: "*"},
+            listener=seen,
+            start_from="first",
+            allocation=STRATEGIES[strategy](),
+        )  # fmt: skip
+
+    def join(version: str) -> None:
+        agents[version].call(
+            "push.start", name=javas[version], namesrv=cluster.namesrv, group=group, topics={topic: "*"}, strategy=strategy
+        )
+        online.add(version)
+
+    def shares() -> list[set[int]]:
+        of_java = [owned_by_java(agents[version], javas[version], topic) for version in online]
+        return of_java + [owned_by_us(consumer, topic) for consumer in ours]
+
+    def settled() -> bool:
+        found = shares()
+        each_queue_once = sorted(queue for share in found for queue in share) == list(range(QUEUES))
+        return each_queue_once and (strategy.endswith("ConsistentHash") or len({len(share) for share in found}) == 1)
+
+    def consumed() -> set[str]:
+        of_java = [
+            one["body"] for version in online for one in agents[version].call("push.messages", name=javas[version])["messages"]
+        ]
+        return set(of_java + left + first.texts() + second.texts())
+
+    left: list[str] = []
+    sent: set[str] = set()
+    with fa.Producer(cluster.namesrv) as producer, member(first) as one:
+
+        def send(round_number: int) -> None:
+            for queue in producer.queues(topic):
+                for place in range(5):
+                    body = f"{round_number} {queue.queue_id} {place}"
+                    producer.send(fa.Message(topic, body.encode()), queue=queue)
+                    sent.add(body)
+
+        ours = [one]
+        send(1)
+        join("4.9.8")
+        wait_until(settled, "two members share", PATIENCE_S)
+        send(2)
+        with member(second) as two:
+            ours = [one, two]
+            join("5.5.0")
+            wait_until(settled, "four members share", PATIENCE_S)
+            send(3)
+            wait_until(lambda: consumed() == sent, "all is consumed", PATIENCE_S)
+        ours = [one]
+        online.remove("4.9.8")
+        left += [message["body"] for message in agents["4.9.8"].call("push.stop", name=javas["4.9.8"])]
+        wait_until(settled, "two members share again", PATIENCE_S)
+        send(4)
+        wait_until(lambda: consumed() == sent, "all is consumed", PATIENCE_S)
+        agents["5.5.0"].call("push.stop", name=javas["5.5.0"])
 
 
 def test_what_java_sends_is_what_we_consume(java: Agent, cluster: Cluster, make_topic: MakeTopic) -> None:

@@ -54,6 +54,10 @@ final class Producers {
         producer.setVipChannelEnabled(request.flag("vip", false));
         producer.setMaxMessageSize((int) request.number("maxMessageSize", 4 * 1024 * 1024));
         producer.setPollNameServerInterval((int) request.number("pollNameServerMs", 30_000));
+        if (request.has("compression")) {
+            // Only newer clients have a choice.
+            PushConsumers.setEnum(producer, "setCompressType", request.text("compression"));
+        }
         producer.start();
         running.put(request.text("name"), producer);
         return true;

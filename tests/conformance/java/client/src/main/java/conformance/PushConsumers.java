@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Predicate;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -96,6 +97,10 @@ final class PushConsumers {
         consumer.setVipChannelEnabled(request.flag("vip", false));
         // The enumeration lives in different packages in 4.9 and 5.x.
         setEnum(consumer, "setMessageModel", request.text("model", "CLUSTERING"));
+        if (request.has("strategy")) {
+            Class<?> strategy = Class.forName("org.apache.rocketmq.client.consumer.rebalance." + request.text("strategy"));
+            consumer.setAllocateMessageQueueStrategy((AllocateMessageQueueStrategy) strategy.getConstructor().newInstance());
+        }
         for (Map.Entry<String, String> entry : request.textMap("topics").entrySet()) {
             if (request.flag("sql", false)) {
                 consumer.subscribe(entry.getKey(), MessageSelector.bySql(entry.getValue()));

@@ -77,6 +77,7 @@ final class Transactions {
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name"));
         producer.setSendMsgTimeout(10_000);
+        producer.setHeartbeatBrokerInterval((int) request.number("heartbeatMs", 30_000));
         Running one = new Running(producer);
         producer.setTransactionListener(one);
         producer.start();
