@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firearrow.admin.aio import Admin
@@ -15,6 +14,19 @@ from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.offsets import OffsetChange, Target
 from firearrow.cli.asking import confirmed
+from firearrow.cli.mqadmin_values import (
+    attributes_of,
+    bool_of,
+    day_total,
+    int_of,
+    java_text,
+    moment_of,
+    ms_of,
+    perm_text,
+    print_config,
+    targets_of,
+    time_text,
+)
 from firearrow.cli.operate.client import version_name
 from firearrow.cli.operate.offset import told
 from firearrow.cli.operate.words import WrongWordsError
@@ -32,10 +44,10 @@ async def carry_out(admin: Admin, options: argparse.Namespace) -> int:
 
 
 async def update_topic(admin: Admin, options: argparse.Namespace) -> None:
-    read, write, perm = (_int(options, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
-    order = _bool(options, "order")
-    attributes = _attributes(options.attributes)
-    for broker in await _targets(admin, options):
+    read, write, perm = (int_of(options, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
+    order = bool_of(options, "order")
+    attributes = attributes_of(options.attributes)
+    for broker in await targets_of(admin, options):
         try:
             there = broker.name in await admin.topic_configs(options.topic)
         except NotFoundError:
@@ -63,7 +75,7 @@ async def update_topic(admin: Admin, options: argparse.Namespace) -> None:
             )
         print(f"create topic to {broker.address} success.")
     print(
-        f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={_perm(perm)}, "
+        f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={perm_text(perm)}, "
         f"topicFilterType=SINGLE_TAG, topicSysFlag=0, order={str(order).lower()}, attributes={options.attributes or '{}'}]"
     )
 
@@ -76,11 +88,11 @@ async def delete_topic(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def update_topic_perm(admin: Admin, options: argparse.Namespace) -> None:
-    perm = _int(options, "perm")
+    perm = int_of(options, "perm")
     if perm not in (2, 4, 6):
         raise WrongWordsError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
     configs = await admin.topic_configs(options.topic)
-    for broker in await _targets(admin, options):
+    for broker in await targets_of(admin, options):
         if broker.name in configs:
             await admin.alter_topic(options.topic, perm=perm, broker=broker.address)
             print(f"update topic perm from {configs[broker.name].perm} to {perm} in {broker.address} success.")
@@ -140,7 +152,7 @@ async def topic_route(admin: Admin, options: argparse.Namespace) -> None:
 async def topic_status(admin: Admin, options: argparse.Namespace) -> None:
     print(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
     for one in await admin.topic_status(options.topic):
-        updated = _time(one.last_stored_ms)
+        updated = time_text(one.last_stored_ms)
         print(f"{one.broker[:32]:<32}  {one.queue_id:<4}  {one.min_offset:<20}  {one.max_offset:<20}    {updated}")
     print()
 
@@ -158,14 +170,14 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> None:
         "consumeEnable": "consume_enable", "consumeFromMinEnable": "consume_from_min_enable",
         "consumeBroadcastEnable": "consume_broadcast_enable", "consumeMessageOrderly": "consume_message_orderly",
     }  # fmt: skip
-    settings: dict[str, Any] = {to: _bool(options, name) for name, to in names.items() if getattr(options, name) is not None}
+    settings: dict[str, Any] = {to: bool_of(options, name) for name, to in names.items() if getattr(options, name) is not None}
     numbers = {"retryQueueNums": "retry_queue_nums", "retryMaxTimes": "retry_max_times"}
-    settings |= {to: _int(options, name) for name, to in numbers.items() if getattr(options, name) is not None}
+    settings |= {to: int_of(options, name) for name, to in numbers.items() if getattr(options, name) is not None}
     try:
         known = await admin.group_configs(options.groupName)
     except NotFoundError:
         known = {}
-    for broker in await _targets(admin, options):
+    for broker in await targets_of(admin, options):
         if broker.name in known:
             await admin.alter_group(options.groupName, settings, broker=broker.address)
         else:
@@ -176,8 +188,8 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> None:
 async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> None:
     if not confirmed(options, f"delete the group {options.groupName}"):
         return
-    for broker in await _targets(admin, options):
-        await admin.delete_group(options.groupName, keep_offsets=not _bool(options, "removeOffset"), broker=broker.address)
+    for broker in await targets_of(admin, options):
+        await admin.delete_group(options.groupName, keep_offsets=not bool_of(options, "removeOffset"), broker=broker.address)
         print(f"delete subscription group [{options.groupName}] from broker [{broker.address}] success.")
 
 
@@ -186,7 +198,7 @@ async def get_consumer_config(admin: Admin, options: argparse.Namespace) -> None
     for broker, config in sorted((await admin.group_configs(options.groupName)).items()):
         print(f"============================={clusters.get(broker, '')}:{broker}=============================")
         for key, value in config.to_json().items():
-            print(f"{key:<40}=  {_java(value)}")
+            print(f"{key:<40}=  {java_text(value)}")
 
 
 async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
@@ -204,7 +216,7 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
             tps = int(await admin.group_rate(group.group))
             print(f"{group.group[:64]:<64}  {group.members:<6}  {version:<24} {kind:<5}  {model:<14}  {tps:<7}  {group.lag}")
         return
-    members = _bool(options, "showClientIP")
+    members = bool_of(options, "showClientIP")
     queues = await admin.group_progress(options.groupName, topic=options.topicName, members=members)
     client = f"{'#Client IP':<20} " if members else ""
     print(
@@ -215,7 +227,7 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
         client = f"{(one.client_id or 'N/A').partition('@')[0]:<20} " if members else ""
         print(
             f"{one.topic[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  {one.consumer_offset:<20} "
-            f" {client}{one.lag:<20} {one.in_flight:<20}  {_time(one.last_consumed_ms)}"
+            f" {client}{one.lag:<20} {one.in_flight:<20}  {time_text(one.last_consumed_ms)}"
         )
     print()
     print(f"Consume TPS: {await admin.group_rate(options.groupName):.2f}")
@@ -255,19 +267,19 @@ async def producer(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def reset_offset_by_time(admin: Admin, options: argparse.Namespace) -> None:
-    queue_id = _int(options, "queue") if options.queue is not None else None
+    queue_id = int_of(options, "queue") if options.queue is not None else None
     to: Target
     if options.offset is not None:
-        to = _int(options, "offset")
+        to = int_of(options, "offset")
     else:
-        to = "end" if options.timestamp == "now" else _moment(options.timestamp, "-s")
+        to = "end" if options.timestamp == "now" else moment_of(options.timestamp, "-s")
     brokers = [one.name for one in await admin.list_brokers(broker=options.broker)] if options.broker else [None]
     plan = await admin.plan_reset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
     if not confirmed(options, told(options.group, options.topic, plan)):
         return
     changes = await admin.reset_offset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
     print(f"rollback consumer offset by specified group[{options.group}], topic[{options.topic}], force[true], "
-          f"timestamp(string)[{options.timestamp}], timestamp(long)[{_ms(to)}]")  # fmt: skip
+          f"timestamp(string)[{options.timestamp}], timestamp(long)[{ms_of(to)}]")  # fmt: skip
     _print_changes(changes)
 
 
@@ -279,7 +291,7 @@ async def skip_accumulated_message(admin: Admin, options: argparse.Namespace) ->
 
 async def clone_group_offset(admin: Admin, options: argparse.Namespace) -> None:
     if confirmed(options, f"give {options.destGroup} the offsets of {options.srcGroup} in {options.topic}"):
-        await admin.clone_offsets(options.srcGroup, options.destGroup, options.topic, offline=_bool(options, "offline"))
+        await admin.clone_offsets(options.srcGroup, options.destGroup, options.topic, offline=bool_of(options, "offline"))
         print(
             f"clone group offset success. srcGroup[{options.srcGroup}], destGroup=[{options.destGroup}], topic[{options.topic}]"
         )
@@ -302,24 +314,26 @@ async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> 
 
 
 async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> None:
-    begin, end = (_moment(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
-    found = await admin.messages_by_key(options.topic, options.msgKey, begin=begin, end=end, max_messages=_int(options, "maxNum"))
+    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+    found = await admin.messages_by_key(
+        options.topic, options.msgKey, begin=begin, end=end, max_messages=int_of(options, "maxNum")
+    )
     print(f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}")
     for message in found:
         print(f"{message.msg_id:<50} {message.queue_id:>4} {message.queue_offset:>40}")
 
 
 async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> None:
-    queue = MessageQueue(options.topic, options.brokerName, _int(options, "queueId"))
-    await _print_message(admin, await admin.message_at(queue, _int(options, "offset")))
+    queue = MessageQueue(options.topic, options.brokerName, int_of(options, "queueId"))
+    await _print_message(admin, await admin.message_at(queue, int_of(options, "offset")))
 
 
 async def print_msg(admin: Admin, options: argparse.Namespace) -> None:
-    begin, end = (_moment(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
     tags = None if options.subExpression.strip() == "*" else {tag.strip() for tag in options.subExpression.split("||")}
     for message in await admin.messages_between(options.topic, begin=begin, end=end, max_messages=2**31):
         if tags is None or message.tags in tags:
-            body = message.body.decode(errors="replace") if _bool(options, "printBody") else "NOT PRINT BODY"
+            body = message.body.decode(errors="replace") if bool_of(options, "printBody") else "NOT PRINT BODY"
             print(f"MSGID: {message.msg_id} {message!r} BODY: {body}")
 
 
@@ -329,12 +343,12 @@ async def query_msg_trace_by_id(admin: Admin, options: argparse.Namespace) -> No
     for one in events:
         if one.kind == "Pub":
             status = "success" if one.success else "failed"
-            print(f"{'Pub':<10} {one.group:<20} {one.client:<20} {_time(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
+            print(f"{'Pub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
     print(f"\n{'#Type':<10} {'#ConsumerGroup':<20} {'#ClientHost':<20} {'#ConsumerTime':<20} {'#CostTimes':<10} #Status")
     for one in events:
         if one.kind == "SubAfter":
             status = "success" if one.success else "failed"
-            print(f"{'Sub':<10} {one.group:<20} {one.client:<20} {_time(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
+            print(f"{'Sub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
 
 
 # ---- clusters, brokers, name servers
@@ -357,7 +371,7 @@ async def cluster_list(admin: Admin, options: argparse.Namespace) -> None:
         status = await admin.broker_status(one.address)
         if options.moreStats:
             if one.is_master:
-                totals = [_day(status, way, day) for day in ("yesterday", "today") for way in ("Put", "Get")]
+                totals = [day_total(status, way, day) for day in ("yesterday", "today") for way in ("Put", "Get")]
                 print(f"{one.cluster:<16}  {one.name:<32} " + " ".join(f"{total:>14}" for total in totals))
             continue
         send, pull = (
@@ -377,14 +391,14 @@ async def cluster_list(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def broker_status(admin: Admin, options: argparse.Namespace) -> None:
-    targets = await _targets(admin, options)
+    targets = await targets_of(admin, options)
     for broker in targets:
         for key, value in sorted((await admin.broker_status(broker.address)).items()):
             print(f"{broker.address:<24} {key:<32}: {value}" if len(targets) > 1 else f"{key:<32}: {value}")
 
 
 async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> None:
-    least = _int(options, "level")
+    least = int_of(options, "level")
     names = {one.name for one in await admin.list_brokers(broker=options.brokerAddr)}
     print(
         f"{'#Topic':<64}  {'#Group':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  {'#Consumer Offset':<20}  "
@@ -397,18 +411,18 @@ async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> Non
                 total += one.lag
                 print(
                     f"{one.topic[:64]:<64}  {group[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  "
-                    f"{one.consumer_offset:<20}  {one.lag:<20}  {_time(one.last_consumed_ms)}"
+                    f"{one.consumer_offset:<20}  {one.lag:<20}  {time_text(one.last_consumed_ms)}"
                 )
     print(f"\nDiff Total: {total}")
 
 
 async def get_broker_config(admin: Admin, options: argparse.Namespace) -> None:
-    for broker in await _targets(admin, options):
-        _print_config(broker.address, await admin.broker_config(broker.address), options.keyPattern or "")
+    for broker in await targets_of(admin, options):
+        print_config(broker.address, await admin.broker_config(broker.address), options.keyPattern or "")
 
 
 async def update_broker_config(admin: Admin, options: argparse.Namespace) -> None:
-    targets = await _targets(admin, options)
+    targets = await targets_of(admin, options)
     if confirmed(options, f"set {options.key}={options.value} at {', '.join(one.name for one in targets)}"):
         for broker in targets:
             await admin.set_broker_config(broker.address, {options.key: options.value})
@@ -417,7 +431,7 @@ async def update_broker_config(admin: Admin, options: argparse.Namespace) -> Non
 
 async def get_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
     for address, config in (await admin.name_server_config()).items():
-        _print_config(address, config)
+        print_config(address, config)
 
 
 async def update_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
@@ -454,7 +468,7 @@ async def clean(admin: Admin, options: argparse.Namespace) -> None:
         "cleanUnusedTopic": admin.clean_unused_topics,
         "deleteExpiredCommitLog": admin.delete_expired_log,
     }[options.subcommand]
-    targets = await _targets(admin, options)
+    targets = await targets_of(admin, options)
     if confirmed(options, f"clean up at {', '.join(one.name for one in targets)}"):
         for broker in targets:
             await way(broker.address)
@@ -483,15 +497,6 @@ async def stats_all(admin: Admin, options: argparse.Namespace) -> None:
 # ---- inside
 
 
-async def _targets(admin: Admin, options: argparse.Namespace) -> list[BrokerAddress]:
-    """The broker of -b, or the masters of -c."""
-    if options.brokerAddr:
-        return (await admin.list_brokers(broker=options.brokerAddr))[:1]
-    if options.clusterName:
-        return await admin.list_brokers(cluster=options.clusterName, masters_only=True)
-    raise WrongWordsError("which brokers? expected -b ADDRESS or -c CLUSTER")
-
-
 async def _counted(admin: Admin, brokers: list[BrokerAddress], name: str, key: str) -> tuple[float, int]:
     """(a second, in the last day) over all brokers."""
     found = [await admin.broker_statistics(one.address, name, key) for one in brokers]
@@ -506,9 +511,9 @@ async def _print_message(admin: Admin, message: ReceivedMessage) -> None:
         "OffsetID": message.offset_msg_id, "Topic": message.topic, "Tags": f"[{message.tags}]",
         "Keys": f"[{' '.join(message.keys)}]",
         "Queue ID": message.queue_id, "Queue Offset": message.queue_offset, "CommitLog Offset": message.commit_log_offset,
-        "Reconsume Times": message.reconsume_times, "Born Timestamp": _time(message.born_ms, 3),
-        "Store Timestamp": _time(message.store_ms, 3), "Born Host": message.born_host, "Store Host": message.store_host,
-        "System Flag": message.sys_flag, "Properties": _java(message.properties),
+        "Reconsume Times": message.reconsume_times, "Born Timestamp": time_text(message.born_ms, 3),
+        "Store Timestamp": time_text(message.store_ms, 3), "Born Host": message.born_host, "Store Host": message.store_host,
+        "System Flag": message.sys_flag, "Properties": java_text(message.properties),
         "Message Body": message.body.decode(errors="backslashreplace"),
     }  # fmt: skip
     for title, value in lines.items():
@@ -522,84 +527,6 @@ def _print_changes(changes: list[OffsetChange]) -> None:
     print(f"{'#brokerName':<40}  {'#queueId':<40}  {'#offset':<40}")
     for change in changes:
         print(f"{change.queue.broker_name:<40}  {change.queue.queue_id:<40}  {change.after:<40}")
-
-
-def _print_config(address: str, config: Mapping[str, str], like: str = "") -> None:
-    print(f"============{address}============")
-    for key, value in sorted(config.items()):
-        if like in key:
-            print(f"{key:<50}=  {value}")
-
-
-def _attributes(text: str | None) -> dict[str, str | None]:
-    """`+name=value,-name`."""
-    found: dict[str, str | None] = {}
-    for part in (text or "").split(","):
-        name, equals, value = part.strip().partition("=")
-        if not name:
-            continue
-        if name[0] not in "+-" or (name[0] == "+") != bool(equals):
-            raise WrongWordsError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
-        found[name[1:]] = value if name[0] == "+" else None
-    return found
-
-
-def _int(options: argparse.Namespace, name: str) -> int:
-    text = str(getattr(options, name)).strip()
-    if not text.isascii() or not text.lstrip("-").isdigit():
-        raise WrongWordsError(f"argument --{name}: {text!r} is not a number")
-    return int(text)
-
-
-def _bool(options: argparse.Namespace, name: str) -> bool:
-    text = str(getattr(options, name)).strip().lower()
-    if text not in ("true", "false"):
-        raise WrongWordsError(f"argument --{name}: {text!r} is neither; expected true or false")
-    return text == "true"
-
-
-def _moment(text: str, flag: str) -> datetime:
-    if text in ("now", "currentTimeMillis"):
-        return datetime.now().astimezone()
-    if text.isascii() and text.isdigit():
-        return datetime.fromtimestamp(int(text) / 1000).astimezone()
-    for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
-        try:
-            return datetime.strptime(text, form).astimezone()
-        except ValueError:
-            continue
-    raise WrongWordsError(f"argument {flag}: {text!r} is not a time; expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
-
-
-def _ms(to: Target) -> int:
-    return int(to.timestamp() * 1000) if isinstance(to, datetime) else -1
-
-
-def _time(ms: int | None, digits: int = 0) -> str:
-    if not ms:
-        return "N/A"
-    at = datetime.fromtimestamp(ms / 1000)
-    return at.strftime("%Y-%m-%d %H:%M:%S") + (f",{ms % 1000:03d}" if digits else "")
-
-
-def _day(status: Mapping[str, str], way: str, day: str) -> int:
-    total = f"msg{way}Total"
-    if day == "today":
-        return int(decimal(status, f"{total}TodayNow") - decimal(status, f"{total}TodayMorning"))
-    return int(decimal(status, f"{total}TodayMorning") - decimal(status, f"{total}YesterdayMorning"))
-
-
-def _perm(perm: int) -> str:
-    return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + "-"
-
-
-def _java(value: Any) -> str:
-    """As Java prints it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}={_java(one)}" for key, one in value.items()) + "}"
-    return str(value)
 
 
 _COMMANDS: dict[str, Subcommand] = {
