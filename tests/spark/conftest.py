@@ -7,7 +7,14 @@ import pytest
 
 from . import needs
 
-_NEED_ARROW = ("test_records.py", "test_columns.py", "test_store_files.py", "test_pulls.py", "test_sink.py")
+_NEED_ARROW = (
+    "test_records.py",
+    "test_columns.py",
+    "test_store_files.py",
+    "test_pulls.py",
+    "test_sink.py",
+    "test_live_and_files.py",
+)
 _NEED_SPARK = ("test_source.py", "test_stream.py")
 
 

@@ -125,14 +125,14 @@ class _Segments:
         total = len(self._codes)
         if total < 2:
             return
-        owners = np.repeat(np.arange(self._count), np.diff(self.offsets))
-        keys = owners * len(self._dictionary) + self._codes
         if len(self._dictionary) <= 62:
             filled = np.flatnonzero(np.diff(self.offsets))
             bits = np.left_shift(np.int64(1), self._codes.astype(np.int64))
             at = self.offsets[:-1][filled]
             if (np.add.reduceat(bits, at) == np.bitwise_or.reduceat(bits, at)).all():
                 return
+        owners = np.repeat(np.arange(self._count), np.diff(self.offsets))
+        keys = owners * len(self._dictionary) + self._codes
         _, last = np.unique(keys[::-1], return_index=True)
         if len(last) == total:
             return

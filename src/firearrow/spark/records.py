@@ -94,7 +94,7 @@ def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: i
 
     With `base_offset`, the physical offset of the buffer's first byte, PHYSICALOFFSET must be where the record lies.
     """
-    positions, end, stop, needed = _walk(buffer, begin, len(buffer) if limit is None else min(limit, len(buffer)))
+    positions, end, stop, needed = walk(buffer, begin, len(buffer) if limit is None else min(limit, len(buffer)))
     start = np.array(positions, np.int64)
     head = _heads(buffer, start)
     size = head["size"].astype(np.int64)
@@ -114,7 +114,7 @@ def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: i
     return Found(records, end, stop, needed)
 
 
-def _walk(buffer: bytes, position: int, limit: int) -> tuple[list[int], int, Stop, int]:
+def walk(buffer: bytes, position: int, limit: int) -> tuple[list[int], int, Stop, int]:
     """Start positions of what look like records by magic and size alone."""
     positions: list[int] = []
     found = positions.append

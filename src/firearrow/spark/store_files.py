@@ -27,7 +27,7 @@ from firearrow.spark.columns import Columns, record_batch
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import Options
 from firearrow.spark.property_columns import text_slices
-from firearrow.spark.records import Bools, Found, Records, Stop, find
+from firearrow.spark.records import Bools, Found, Records, Stop, find, walk
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.segment import parse_segment_name, segment_name
 from firearrow.wire import record
@@ -128,18 +128,21 @@ def _is_empty(path: str) -> bool:
 
 
 def _followed(path: str, base: int, size: int) -> int:
-    """Where the records of a segment end, by following them from its beginning."""
-    end = base
-    last: Records | None = None
-    for found in _blocks(Split(path, base, base, base + size, base + size)):
-        if len(found.records):
-            last = found.records
-            end = int(last.field("physical_offset")[-1] + last.field("size")[-1])
-        if found.stop is not Stop.END:
-            break
-    if last is not None and not _good_crc(last):
-        end = int(last.field("physical_offset")[-1])  # torn
-    return end
+    """Where the records of a segment end: followed by their sizes from its beginning, and looked at closely near the end."""
+    at = base
+    with open(path, "rb", buffering=0) as file:
+        length = _BLOCK
+        while True:
+            data = os.pread(file.fileno(), min(length, base + size - at), at - base)
+            _, end, stop, needed = walk(data, 0, len(data))
+            if stop is not Stop.END or at + end + needed > base + size or needed > _MAX_RECORD:
+                break
+            at += end
+            length = max(_BLOCK, needed)
+    found = find(data, at)
+    if len(found.records) and not _good_crc(found.records):
+        return at + int(found.records.start[-1])  # torn
+    return at + found.end
 
 
 def _good_crc(records: Records) -> bool:

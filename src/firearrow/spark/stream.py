@@ -52,7 +52,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         queues = self._known_queues(refresh=True)
-        self._frozen = self._cluster().max_offsets(queues)
+        self._frozen = self._latest = self._cluster().max_offsets(queues)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = from_dict(start, "the offsets of the checkpoint")
