@@ -69,6 +69,7 @@ class World:
         self.leaders: dict[int, str] = {}
         self._seen_commit: dict[str, tuple[int, int]] = {}  # life, commit
         self._messages = 0
+        self._sent: dict[tuple[int, int], bytes] = {}  # (term, offset): record
         self.trouble = True
         self._acknowledged_in_trouble = 0
 
@@ -210,7 +211,11 @@ class World:
             self._messages += 1
             payloads.append(b"message %d " % self._messages + bytes(self.rng.randint(0, 120)))
         start = log.end_offset
-        data = records(start, payloads)
+        data = b""
+        for payload in payloads:
+            record = records(start + len(data), [payload])
+            self._sent[node.raft.term, start + len(data)] = record
+            data += record
         try:
             log.append(start, data)
         except OSError as error:
@@ -272,7 +277,20 @@ class World:
         if commit > len(self.history):
             if machine.node.raft.role is not Role.LEADER:
                 raise BrokenPromiseError(f"{machine.name} calls {commit} confirmed before its leader did")
-            self.history += data[len(self.history) - seen :]
+            self._extend_history(machine)
+            if data != self.history[seen:commit] and not machine.harmed:
+                raise BrokenPromiseError(f"{machine.name}: confirmed bytes {seen} to {commit} are not what was sent")
+
+    def _extend_history(self, machine: Machine) -> None:
+        """With what clients sent, not with what a disk says: its bytes may have been changed a moment ago."""
+        assert machine.node is not None
+        raft = machine.node.raft
+        while len(self.history) < raft.commit:
+            at = len(self.history)
+            epoch = max(entry.epoch for entry in raft.epochs.entries if entry.start <= at)
+            if (epoch, at) not in self._sent:
+                raise BrokenPromiseError(f"{machine.name}: nobody sent what is confirmed at {at} in epoch {epoch}")
+            self.history += self._sent[epoch, at]
 
     def _acknowledge(self, machine: Machine) -> None:
         assert machine.node is not None
@@ -400,6 +418,22 @@ class World:
         network = self.network
         return self.rng.choice((network.split, network.split, network.one_way, network.bridge, network.ring))()
 
+    def _leader_cut_off(self, machine: Machine) -> str:
+        """A leader goes on taking messages that nobody else gets; soon afterwards its successor may be gone too."""
+        leaders = [other for other in self.machines.values() if other.leads and other.paused_until <= self.now]
+        if not leaders:
+            return "nobody leads"
+        leader = self.rng.choice(leaders)
+        others = [name for name in self.machines if name != leader.name]
+        self.network.blocked |= {pair for name in others for pair in ((name, leader.name), (leader.name, name))}
+        for _ in range(self.rng.randint(1, 20)):
+            self.on(leader, lambda: self._append(leader))
+        back = self.rng.choice((500, 2500, 4000))
+        self.after(back, self.network.heal)
+        if self.rng.random() < 0.5:
+            self.after(self.rng.randint(1000, back + 1500), lambda: self.trouble and self._leader_killed(machine))
+        return f"{leader.name} for {back} ms"
+
     def _heal(self, _: Machine) -> str:
         return self.network.heal()
 
@@ -439,20 +473,6 @@ class World:
             self.after(self.rng.randint(0, 3000), lambda machine=machine: self._come_back(machine))
 
 
-_MISFORTUNES = (
-    *("kill", "power_cut", "power_cut_soon", "power_cut_soon", "leader_killed", "blackout", "blackout", "pause", "full"),
-    *(
-        "disk_error",
-        "flip",
-        "flip",
-        "lost_disk",
-        "partition",
-        "partition",
-        "partition",
-        "heal",
-        "heal",
-        "weather",
-        "transfer",
-        "expire",
-    ),
-)
+_OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
+_SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
+_MISFORTUNES = (*_OFTEN, *_OFTEN, *_SELDOM)
