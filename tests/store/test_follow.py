@@ -46,8 +46,9 @@ def follow(store: MessageStore, data: bytes, offset: int, rng: random.Random, la
     while at < len(data):
         piece = data[at : at + rng.randint(1, largest)]
         store.append_raw(piece, offset + at)
-        store.confirm(store.flush())
+        store.confirm(store.max_offset)
         at += len(piece)
+    store.flush()
 
 
 def same_queues(one: MessageStore, other: MessageStore) -> None:
@@ -61,7 +62,7 @@ def same_queues(one: MessageStore, other: MessageStore) -> None:
         assert queue.entries(low, queue.max_offset) == twin.entries(low, queue.max_offset), key
 
 
-@pytest.mark.parametrize(("case", "seed", "largest"), [("a-clean", 1, 40_000), ("a-clean", 2, 300), ("b-crash", 3, 5_000)])
+@pytest.mark.parametrize(("case", "seed", "largest"), [("a-clean", 1, 40_000), ("a-clean", 2, 1_000), ("b-crash", 3, 5_000)])
 def test_apaches_log_gives_apaches_queues(tmp_path: Path, case: str, seed: int, largest: int) -> None:
     kept = manifest(case)
     one = open_store(kept, unpack(case, tmp_path / "theirs"))
@@ -96,6 +97,7 @@ def test_a_stop_within_a_record_and_within_the_filler_goes_on_at_a_record(tmp_pa
         assert other.confirm_offset >= position
         position = other.confirm_offset
         other.close()
+        assert not (tmp_path / "other" / "commitlog_cut").exists()  # what was not whole is taken back, not found as damage
     other = empty(tmp_path / "other")
     assert log_of(other) == data
     same_queues(one, other)

@@ -61,9 +61,9 @@ class HaMaster:
         self.links: set[SlaveLink] = set()
         self._server: asyncio.Server | None = None
         self._told_alone = False
-        broker.rounds.durable = self.durable
         if self._waits:
             broker.rounds.wait_for_replicas()
+            broker.rounds.durable = self.durable
 
     @property
     def master_alive(self) -> bool:
@@ -75,17 +75,30 @@ class HaMaster:
         self._server = await loop.create_server(lambda: SlaveLink(self), sock=self._socket, backlog=BACKLOG)
 
     async def stop(self, *, abruptly: bool = False) -> None:
-        self._rounds.durable = None
         if self._server is not None:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
         for link in list(self.links):
             link.end("the master stops" if not abruptly else None)
+        self._rounds.durable = None
         self._socket = self._server = None
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         pass
+
+    def joined(self, link: SlaveLink) -> None:
+        """Without slaves, an ASYNC_MASTER's rounds know nothing of replication, and pay nothing for it."""
+        if not self._waits and not self.links:
+            self.source.end = self._store.confirm_offset
+            self._rounds.durable = self.durable
+        self.links.add(link)
+
+    def left(self, link: SlaveLink) -> None:
+        self.links.discard(link)
+        if not self._waits and not self.links:
+            self._rounds.durable = None
+        self.judge()
 
     def durable(self, offset: int) -> None:
         self.source.end = max(self.source.end, offset)
@@ -183,7 +196,7 @@ class SlaveLink(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._master.links.add(self)
+        self._master.joined(self)
 
     def data_received(self, data: bytes) -> None:
         begun = self.feed.requested is not None
@@ -230,12 +243,12 @@ class SlaveLink(asyncio.Protocol):
     def end(self, reason: str | None) -> None:
         """Closes the connection: after what was written when there is a reason, at once when there is none."""
         transport, self._transport = self._transport, None
-        self._master.links.discard(self)
         if transport is not None:
             if reason is None:
                 transport.abort()
             else:
                 transport.close()
+            self._master.left(self)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -247,9 +260,8 @@ class SlaveLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             log.warning("slave at %s is gone: %s", self.peer, exc or "it closed the connection")
-        self._transport = None
-        self._master.links.discard(self)
-        self._master.judge()
+            self._transport = None
+            self._master.left(self)
 
     def _go_on(self) -> None:
         self._scheduled = False

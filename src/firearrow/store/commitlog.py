@@ -330,6 +330,13 @@ class CommitLog:
             self.next_offset = self._run_start = self.written_offset = self.next_offset + len(part)
             view = view[len(part) :]
 
+    def take_back_raw(self, offset: int) -> None:
+        """What was added raw from `offset` on, all of it in one segment, is not there any more."""
+        segment = self.segment_at(offset)
+        if segment is not None and offset < self.written_offset:
+            segment.write(bytes(self.written_offset - offset), offset)
+            self.next_offset = self._run_start = self.written_offset = offset
+
     def begin_anew(self, offset: int) -> None:
         """An empty log goes to another place: its first record will lie at `offset`."""
         assert self.next_offset == self.min_offset, "there are messages"

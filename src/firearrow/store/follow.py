@@ -63,6 +63,7 @@ class Follower:
         position: int,
     ) -> None:
         self.position = position
+        self.broken = False  # what came was no record
         self._segment_size = settings.mapped_file_size_commit_log
         self._check_crc = settings.check_crc_on_recover
         self._delay_levels_ms = delay_levels_ms(settings.message_delay_level)
@@ -170,6 +171,7 @@ class Follower:
         elif result.stop is Stop.BLANK and _I32.unpack_from(here, result.end)[0] == left:
             self._filler = left
         elif left:
+            self.broken = True
             raise FollowError(self._complaint(result.stop))
         return result.end
 

@@ -395,6 +395,9 @@ class MessageStore:
         self.write_out()
         self._flusher.stop()
         self._housekeeper.stop()
+        if self._follower is not None and not self._follower.broken:
+            self._log.take_back_raw(self._follower.position)  # the beginning of a record: it comes again
+            self._flusher.flushed_offset = min(self._flusher.flushed_offset, self._log.written_offset)
         self.confirm(self.flush())
         complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
