@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
+import urllib.request
 from pathlib import Path
 
 from .process import ANY_PORTS, Start, accepts, failed, read_json, route, wait_until
@@ -29,6 +32,28 @@ def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start:
     code, seconds = up.stop()
     assert (code, seconds < 2.5) == (0, True)
     assert not any(accepts(address) for address in (namesrv, *brokers))
+
+
+def test_each_broker_has_a_metrics_port_of_its_own(start: Start, tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as two:  # two ports that are free, one after the other
+        for port in range(25_000, 30_000, 2):
+            try:
+                one.bind(("127.0.0.1", port))
+                two.bind(("127.0.0.1", port + 1))
+                break
+            except OSError:
+                one, two = socket.socket(), socket.socket()
+        one.close()
+        two.close()
+    metrics = ["--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={port}"]
+    up = start("up", "--data", "data", *ANY_PORTS, "--brokers", "2", "--ready-file", "ready.json", *metrics)
+    up.line()
+    names = []
+    for number in (port, port + 1):
+        with urllib.request.urlopen(f"http://127.0.0.1:{number}/metrics", timeout=10) as page:
+            names += re.findall(r'rocketmq_broker_permission\{.*node_id="([^"]+)"', page.read().decode())
+    assert names == ["broker-a", "broker-b"]
+    assert up.stop()[0] == 0
 
 
 def test_brokers_do_not_outlive_the_process_that_started_them(start: Start, tmp_path: Path) -> None:

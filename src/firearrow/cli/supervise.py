@@ -39,7 +39,8 @@ class ChildError(Exception):
 async def up_with_processes(options: argparse.Namespace, settings: UpSettings, data: Path, stop: asyncio.Event) -> int:
     namesrv = NameServer(settings.namesrv)
     await namesrv.start()
-    children = [BrokerProcess(index, options, namesrv.address, data) for index in range(options.brokers)]
+    metrics_port = settings.broker.metrics_prom_exporter_port
+    children = [BrokerProcess(index, options, namesrv.address, data, metrics_port) for index in range(options.brokers)]
     try:
         try:
             await asyncio.gather(*(child.start() for child in children))
@@ -60,10 +61,11 @@ async def up_with_processes(options: argparse.Namespace, settings: UpSettings, d
 
 
 class BrokerProcess:
-    def __init__(self, index: int, options: argparse.Namespace, namesrv: str, data: Path) -> None:
+    def __init__(self, index: int, options: argparse.Namespace, namesrv: str, data: Path, metrics_port: int) -> None:
         self.name = f"broker-{chr(ord('a') + index)}"
         self.address = ""
         self._port = options.broker_port + index * PORTS_APART if options.broker_port else 0
+        self._metrics_port = metrics_port + index if metrics_port else 0
         self._namesrv = namesrv
         self._host = options.host
         self._data = data / self.name
@@ -123,6 +125,6 @@ class BrokerProcess:
         if self._host not in WILDCARDS:
             own["brokerIP1"] = self._host
         words = [sys.executable, "-m", "firearrow.cli", "broker", "-n", self._namesrv, "--ready-file", "-", "--stop-with-parent"]
-        for key, value in {**own, **dict(self._settings)}.items():
+        for key, value in {**own, **dict(self._settings), "metricsPromExporterPort": str(self._metrics_port)}.items():
             words += ["--set", f"{key}={value}"]
         return words
