@@ -66,6 +66,8 @@ EXPECTED: dict[str, Any] = {
     "queue entries": 3,
     "consumed directly": "CR_SUCCESS",
     "offset by time": "1 3",
+    "traces": ["Pub", "SubAfter", "SubBefore"],
+    "trace of the send": "true true",
     "live reset": {"0": 0, "1": 0, "2": 0, "3": 0},
     "consumed again": 12,
     "statistics offline": {"0": 3003, "1": 3003, "2": 3003, "3": 3003},

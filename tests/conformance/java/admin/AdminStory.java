@@ -21,6 +21,8 @@ import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.trace.TraceContext;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -81,6 +83,7 @@ public final class AdminStory {
             counted(sent);
             connected(consumer);
             found(sent);
+            traced(sent);
             reset(consumer);
             offline(consumer);
             configuration();
@@ -171,6 +174,7 @@ public final class AdminStory {
 
     private static DefaultMQProducer producer() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(producers);
+        producer.setEnableTrace(true);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(producers);
         producer.start();
@@ -179,6 +183,7 @@ public final class AdminStory {
 
     private static DefaultMQPushConsumer consumer() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setEnableTrace(true);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(group);
         consumer.setPersistConsumerOffsetInterval(500);
@@ -272,6 +277,27 @@ public final class AdminStory {
             long stored = admin.viewMessage(topic, sent.get(5).getOffsetMsgId()).getStoreTimestamp();
             return admin.searchOffset(queue, stored) + " " + admin.searchOffset(queue, stored + 3_600_000);
         });
+    }
+
+    /** Producer and consumer tell what they do in the trace topic, which nobody made; a message is found there by its id. */
+    private static void traced(List<SendResult> sent) throws Exception {
+        String id = sent.get(0).getMsgId();
+        awaitTrue("traces", () -> traces(id).keySet().containsAll(List.of("Pub", "SubBefore", "SubAfter")));
+        answer("traces", () -> traces(id).keySet());
+        answer("trace of the send", () -> traces(id).get("Pub").isSuccess() + " "
+            + traces(id).get("Pub").getTraceBeans().get(0).getOffsetMsgId().equals(sent.get(0).getOffsetMsgId()));
+    }
+
+    private static Map<String, TraceContext> traces(String id) throws Exception {
+        Map<String, TraceContext> found = new TreeMap<>();
+        for (MessageExt message : admin.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 64, 0, Long.MAX_VALUE).getMessageList()) {
+            for (TraceContext context : TraceDataEncoder.decoderFromTraceDataString(new String(message.getBody(), StandardCharsets.UTF_8))) {
+                if (context.getTraceBeans().stream().anyMatch(bean -> id.equals(bean.getMsgId()))) {
+                    found.put(context.getTraceType().name(), context);
+                }
+            }
+        }
+        return found;
     }
 
     // Offsets.
