@@ -33,7 +33,7 @@ def test_who_reads_far_behind_is_sent_to_the_slave_and_back(tmp_path: Path) -> N
             assert bodies(answer) == [b"%d" % number for number in range(8, 40)]  # eight of old ones at a time
             assert answer.ext["suggestWhichBrokerId"] == "0"
             answer = await at_slave.pull("T", 40, flags=WITH_EXPRESSION | SUSPEND, hold_ms=20_000)
-            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # at once: the master has what comes next
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # soon: the master has what comes next
             assert (answer.ext["suggestWhichBrokerId"], answer.ext["nextBeginOffset"]) == ("0", "40")
 
     run(story())

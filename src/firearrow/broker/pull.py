@@ -12,7 +12,7 @@ held_pulls.py.) A pull that was held goes through the second gate once more and 
     OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED     the queue's min, its max
     OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED     where it was moved to
 
-A slave answers 20 instead of 19 and 21 as long as its master is there: the consumer asks that one.
+A slave answers 20 instead of 19 and 21 as long as its master is there, after a short wait: the consumer asks that one.
 
 A pull without an expression is filtered by the subscription of the group's heartbeat. When the pull is newer than that
 heartbeat (the two travel independently), filtering by the old tags could skip messages that the consumer wants now, and
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 PERM_READ = 4
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
 MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
+AT_SLAVE_MS = 500  # then the master is to be asked; at once, a client that does not know it yet would ask here again and again
 
 _MOST_SOURCES = 100_000
 _MOST_FILTERED = 32  # messages of one pull through an SQL92 filter, as of one near the end of the log
@@ -119,11 +120,16 @@ class Pulls:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
         result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql)
         code = _code(result.status, header.queue_offset)
+        most_ms = MAX_SUSPEND_MS
         if self.master_alive is not None and code not in _HAS_LOOKED:
-            code = self._not_here(result, header.queue_offset)
+            code = ResponseCode.PULL_NOT_FOUND
+            if self.master_alive():
+                most_ms = AT_SLAVE_MS
         if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
-            self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms)
+            self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms, most_ms)
             return None
+        if self.master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
+            code = self._not_here(result, header.queue_offset)
         return self._answer(request, header, source, code, result)
 
     def again(self, held: HeldPull) -> None:
@@ -139,7 +145,7 @@ class Pulls:
             return
         result = self._read(source, pull.offset, header.max_msg_nums, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
-        if code == ResponseCode.PULL_OFFSET_MOVED and self.master_alive is not None:
+        if self.master_alive is not None and code not in _HAS_LOOKED:
             code = self._not_here(result, pull.offset)
         elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
             # What arrived was not for this consumer: it goes on waiting, behind that.
@@ -152,13 +158,13 @@ class Pulls:
     def _not_here(self, result: GetResult, offset: int) -> ResponseCode:
         """A slave may be behind its master, or begin later: it never moves a consumer because of what it does not have.
 
-        Who finds nothing here goes to the master; while that is away it waits here.
+        Who finds nothing here is sent to the master; while that is away it asks here again.
         """
         assert self.master_alive is not None
         result.next_begin_offset = offset
         return ResponseCode.PULL_RETRY_IMMEDIATELY if self.master_alive() else ResponseCode.PULL_NOT_FOUND
 
-    def _hold(self, pull: Pull, now_ms: int) -> None:
+    def _hold(self, pull: Pull, now_ms: int, most_ms: int) -> None:
         settings = self._parts.settings
         if pull.conn.state.held >= settings.pull_thread_pool_queue_capacity:
             raise Refused(
@@ -168,7 +174,7 @@ class Pulls:
             )
         pull.conn.state.held += 1
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
-        deadline_ms = now_ms + min(max(wait_ms, 0), MAX_SUSPEND_MS)
+        deadline_ms = now_ms + min(max(wait_ms, 0), most_ms)
         self._held.hold(HeldPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
 
     def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> Source:
