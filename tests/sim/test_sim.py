@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.sim.modellog import ModelLog, records
 from tests.sim.network import Network
 from tests.sim.world import BrokenPromiseError, World
+from tests.store.simdisk import SimulatedDisk
 
 ALWAYS = range(20)
 NEW = [secrets.randbelow(10**9) for _ in range(6)]
@@ -79,8 +81,6 @@ def test_a_broken_promise_is_seen() -> None:
 
 
 def test_every_kind_of_partition_leaves_what_its_name_says() -> None:
-    import random
-
     members = ["n0", "n1", "n2", "n3", "n4"]
     network = Network(random.Random(1), members)
     network.ring()
@@ -96,10 +96,6 @@ def test_every_kind_of_partition_leaves_what_its_name_says() -> None:
 
 
 def test_the_model_log_tells_a_torn_tail_from_a_loss() -> None:
-    import random
-
-    from tests.store.simdisk import SimulatedDisk
-
     disk = SimulatedDisk()
     log = ModelLog(disk, "/store")
     log.append(0, records(0, [b"a" * 600, b"b" * 600]))
