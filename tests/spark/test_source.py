@@ -62,8 +62,9 @@ def test_a_users_schema_chooses_columns_and_the_broker_filters(spark: Any, broke
     assert few.where("tags = 'a'").count() == 10
 
 
-def test_a_store_directory_is_a_table_in_sql(spark: Any, tmp_path: Path) -> None:
+def test_a_store_directory_is_a_table_in_sql_of_a_session_that_registered_nothing(spark: Any, tmp_path: Path) -> None:
     path = unpack("a-clean", tmp_path)
+    spark = spark.newSession()
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW files USING rocketmq OPTIONS (path '{path}', maxSplitBytes '300k')")
 
     found = {row.topic: row.n for row in spark.sql("SELECT topic, count(*) AS n FROM files GROUP BY topic").collect()}
