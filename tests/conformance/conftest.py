@@ -39,8 +39,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from tests.conformance import client_matrix  # it uses this module
 
     everywhere = metafunc.definition.get_closest_marker("everywhere") is not None
-    metafunc.parametrize("matrix_server", client_matrix.kinds(everywhere), indirect=True, scope="session")
-    metafunc.parametrize("face", client_matrix.FACES)
+    pairs = client_matrix.combinations(everywhere)
+    metafunc.parametrize(("matrix_server", "face"), pairs, indirect=["matrix_server"], scope="session")
 
 
 @pytest.fixture(scope="session")
