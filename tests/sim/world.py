@@ -188,6 +188,8 @@ class World:
     def _come_back(self, machine: Machine) -> None:
         if machine.node is None:
             self._start(machine)
+            if machine.damaged_for_good and not self.trouble:  # as its last words say: with an empty directory
+                machine.wipe()
             if machine.node is None and not machine.damaged_for_good:
                 self.after(1000, lambda: self._come_back(machine))
 
