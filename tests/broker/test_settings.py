@@ -17,6 +17,7 @@ OURS = [
     "logFile",
     "logFileMaxSize",
     "logFileMaxNum",
+    "stayAwakeMicros",
 ]
 
 

@@ -67,6 +67,7 @@ class Rounds:
         self.durable: Callable[[int], None] | None = None  # whoever copies the log to others
         self._durable_offset = 0  # kept when somebody does
         self._waits = sync_flush
+        self.answered_one: Callable[[], None] | None = None  # called after a round with one answer, when nothing is waited for
 
     def wait_for_replicas(self) -> None:
         """From now on no group is answered before it is released."""
@@ -114,6 +115,8 @@ class Rounds:
             self._confirm(group.end_offset)
             answer(replies)
             self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early))
+            if len(replies) == 1 and self.answered_one is not None:
+                self.answered_one()
             if self.durable is not None:
                 self.flushed(group.end_offset)
         if early:

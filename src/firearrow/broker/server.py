@@ -50,6 +50,7 @@ from firearrow.broker.stats import BrokerStats
 from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
 from firearrow.broker.transaction import Transactions
+from firearrow.broker.wakefulness import Wakefulness
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Connection, Ports, SocketPair
 from firearrow.store.consumequeue import ConsumeQueue
@@ -334,6 +335,8 @@ class Broker:
             sync_flush=self.store_settings.sync_flush,
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
+        if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
+            self._rounds.answered_one = Wakefulness(loop, settings.stay_awake_micros).stay
         self.handlers = _all_handlers(parts) | self._transactions.handlers()
         self._dispatch = Dispatch(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored

@@ -169,6 +169,14 @@ class BrokerSettings:
     log_file_max_size: int = setting(67_108_864, "bytes after which the next file is begun", low=4_096, high=2**40)
     log_file_max_num: int = setting(10, "earlier files that are kept", low=1, high=1_000)
 
+    # Pace.
+    stay_awake_micros: int = setting(
+        100,
+        "us to look for the next request before going to sleep, after a single answer; 0: none",
+        key="stayAwakeMicros",
+        high=1_000,
+    )
+
     # Flow control.
     broker_fast_failure_enable: bool = setting(True, "refuse requests that waited too long", runtime=True)
     wait_time_mills_in_send_queue: int = setting(
