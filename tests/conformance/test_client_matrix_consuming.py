@@ -50,7 +50,13 @@ async def test_a_listener_gets_every_message_once(world: World) -> None:
         assert sorted(await seen.wait(100)) == sorted(bodies)
     await send(world, topic, b"more")
     async with world.push(topic, later, group=group):  # where the one before it was
-        assert await later.wait(1) == [b"more"]
+        await until(lambda: any(message.body == b"more" for message in later.messages), "what was sent meanwhile")
+    repeated = {message.body for message in later.messages} - {b"more"}
+    if world.cluster.kind == "firearrow":
+        assert repeated == set()
+    else:
+        # Apache's broker may take the last pull, which tells an older offset, after the last commit: it has a thread for each.
+        assert repeated < set(bodies)
     assert len(seen.messages) == 100
     assert {(message.topic, message.tags, message.reconsume_times) for message in seen.messages} == {(topic, "t", 0)}
 

@@ -74,6 +74,8 @@ def topic_is_known(broker: str) -> bool:
 def compare(master: tuple[str, Path], slave: tuple[str, Path], note: Callable[[], str]) -> None:
     """Equal bytes in the log and equal messages in every queue."""
     end = end_of_log(master[0])
+    # Apache's broker answers with an error for a moment after its ports are open.
+    wait_until(lambda: rawcall.call(slave[0], 28)[0]["code"] == 0, "the slave tells its state", PATIENCE_S)
     wait_until(lambda: end_of_log(slave[0]) == end, f"the slave has the log up to {end}", PATIENCE_S)
     assert log_bytes(master[1], end) == log_bytes(slave[1], end), note()
     wait_until(lambda: topic_is_known(slave[0]), "the slave knows the topic", PATIENCE_S)
