@@ -83,3 +83,18 @@ def test_a_broken_batch_adds_nothing(tmp_path: Path, broken) -> None:  # type: i
             store.append_batch_body(queue, broken(body), sys_flag=0, born_ms=1, born_host=BORN, store_ms=7)
         assert (queue.next_offset, store.appended_offset, store.write_out()) == (0, 0, None)
     store.close()
+
+
+def test_the_key_index_keeps_up_with_groups_of_many_runs(tmp_path: Path) -> None:
+    settings = StoreSettings(store_path_root_dir=str(tmp_path), max_hash_slot_num=10_000, max_index_num=100_000)
+    store = MessageStore(settings, store_host=HOST, now_ms=lambda: 7)
+    store.open()
+    body = batch.join([(0, b"x", b"UNIQ_KEY\x01%08d\x02" % number) for number in range(1_000)])
+    for _ in range(3):
+        for _ in range(10):
+            store.append_batch_body(store.queue("T", 0), body, sys_flag=0, born_ms=1, born_host=BORN, store_ms=7)
+        group = store.write_out()
+        assert group is not None
+        store.confirm(group.end_offset)
+        assert store.index_backlog < 1_024
+    store.close()

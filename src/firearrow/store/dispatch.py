@@ -94,7 +94,8 @@ class Dispatcher:
         self._confirmed_ms = group.store_ms
         if self._index is not None:
             self._backlog += group.index_input
-            if len(self._backlog) >= _INDEX_RUN:
+            # A group may hold many runs. What is not indexed now would pile up under load: nobody is faster than the index then.
+            while len(self._backlog) >= _INDEX_RUN:
                 self._index_some(time_ms)
 
     def work(self, now_ms: int) -> None:
