@@ -75,7 +75,8 @@ def is_coroutine_listener(listener: Callable[..., Any]) -> bool:
     """Also for a partial of, or an object whose `__call__` is, a coroutine function."""
     while isinstance(listener, functools.partial):
         listener = listener.func
-    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+    call = getattr(listener, "__call__", None)  # noqa: B004 (it is looked at, not asked for whether it is there)
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
 
 
 def taking_lists(listener: Callable[..., Any], *, coroutine: bool, batch_size: int) -> Callable[[list[ReceivedMessage]], Any]:

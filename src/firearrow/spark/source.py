@@ -55,7 +55,7 @@ class RocketMQDataSource(DataSource):
         _check_version()
         return RocketMQWriter(write_options(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 (Spark's name)
         from firearrow.spark.writers import RocketMQStreamWriter
 
         _check_version()

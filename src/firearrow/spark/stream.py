@@ -43,18 +43,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_at = time.monotonic()
         self._latest: Offsets = {}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (this and the following: Spark's names)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         queues = self._known_queues(refresh=True)
         return to_dict(starting(self._cluster(), queues, self._options, "latest"))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         return ReadMaxRows(self._options["maxOffsetsPerTrigger"])
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         queues = self._known_queues(refresh=True)
         self._frozen = self._latest = self._cluster().max_offsets(queues)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         begin = from_dict(start, "the offsets of the checkpoint")
         patience = time.monotonic() + self._options["latestOffsetMaxWaitMs"] / 1000
         while True:
@@ -66,7 +66,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             time.sleep(_POLL_S)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
         return to_dict(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
