@@ -63,18 +63,18 @@ class Apache:
             "storePathCommitLog": str(store / "commitlog"),
             **settings,
         }
-        namesrv_conf = _write_properties(store / "namesrv.conf", {"listenPort": str(namesrv_port)})
-        broker_conf = _write_properties(store / "broker.conf", broker_settings)
+        namesrv_conf = write_properties(store / "namesrv.conf", {"listenPort": str(namesrv_port)})
+        broker_conf = write_properties(store / "broker.conf", broker_settings)
         began = time.monotonic()
-        namesrv = self._java(store, "namesrv.NamesrvStartup", namesrv_conf, heap="512m", young="256m")
-        broker = self._java(store, "broker.BrokerStartup", broker_conf, heap="4g", young="2g")
+        namesrv = self.java(store, "namesrv.NamesrvStartup", namesrv_conf, heap="512m", young="256m")
+        broker = self.java(store, "broker.BrokerStartup", broker_conf, heap="4g", young="2g")
         processes = [broker, namesrv]
         ready_s = await_ports([namesrv_port, port, port - 2], processes, began, self.name)
         # The ports open a little before the broker is done with its start; a load in between would measure that.
         wait_until(lambda: "boot success" in broker.tail(), processes, START_TIMEOUT_S, "Apache's broker is up")
         return Running(broker, [namesrv], port, ready_s)
 
-    def _java(self, store: Path, main: str, conf: Path, *, heap: str, young: str) -> Process:
+    def java(self, store: Path, main: str, conf: Path, *, heap: str, young: str) -> Process:
         options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Xmn{young}", *GC_OPTIONS]
         if self._touch_heap:
             options.append("-XX:+AlwaysPreTouch")
@@ -84,6 +84,6 @@ class Apache:
         return Process(command, conf.with_suffix(".out"), {"ROCKETMQ_HOME": str(store)})
 
 
-def _write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return path

@@ -13,17 +13,17 @@ from bench.targets import Running, await_ports
 
 class Firearrow:
     name = "Firearrow"
-    _command = Path(sys.executable).parent / "firearrow"
+    command = Path(sys.executable).parent / "firearrow"
 
     def prepare(self) -> None:
-        if not self._command.exists():
-            raise BenchError(f"{self._command} is not there; start the benchmark with scripts/bench, which installs it")
+        if not self.command.exists():
+            raise BenchError(f"{self.command} is not there; start the benchmark with scripts/bench, which installs it")
 
     def start(self, store: Path, settings: Mapping[str, str]) -> Running:
         store.mkdir(parents=True, exist_ok=True)
         port = free_base_port()
         namesrv_port = port + 2
-        command = [str(self._command), "up", "--data", str(store / "data"), "--host", "127.0.0.1"]
+        command = [str(self.command), "up", "--data", str(store / "data"), "--host", "127.0.0.1"]
         command += ["--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--ready-file", str(store / "ready.json")]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 BASE_PORTS = range(20000, 32000, 10)  # below the ports that the kernel hands to outgoing connections
@@ -93,11 +94,16 @@ def wait_until(done: Callable[[], bool], processes: Sequence[Process], timeout_s
 
 
 def free_base_port() -> int:
-    """A port P such that P-2 (fast port), P, P+1 (replication) and P+2 (for the name server) are free on loopback."""
-    for base in BASE_PORTS:
-        if all(_is_free(base + step) for step in (-2, 0, 1, 2)):
-            return base
-    raise BenchError(f"no four free ports together between {BASE_PORTS.start} and {BASE_PORTS.stop}")
+    """A port P such that P-2 (fast port), P, P+1 (replication), P+2 (for the name server) and P+3 are free on loopback."""
+    return free_base_ports(1)[0]
+
+
+def free_base_ports(count: int) -> list[int]:
+    free = (base for base in BASE_PORTS if all(_is_free(base + step) for step in (-2, 0, 1, 2, 3)))
+    found = list(islice(free, count))
+    if len(found) < count:
+        raise BenchError(f"no {count} times five free ports together between {BASE_PORTS.start} and {BASE_PORTS.stop}")
+    return found
 
 
 def _is_free(port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client] [options]."""
+"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client|ha] [options]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import client, compare, growth, load, queues, recovery, start
+from bench import client, compare, growth, ha, load, queues, recovery, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "recovery": recovery.run,
     "growth": growth.run,
     "client": client.run,
+    "ha": ha.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
@@ -31,6 +32,7 @@ queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, res
 recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
 growth    cost per message from 10 thousand to 10 million stored messages
 client    our Python client beside Apache's Java client, both on our broker: sending, consuming, latency of a send
+ha        groups of brokers that share the machine: master with slave, and three that elect; beside Apache's
 """
 
 
@@ -61,17 +63,17 @@ def _parser() -> argparse.ArgumentParser:
     add("benchmark", nargs="?", default="compare", choices=list(BENCHMARKS))
     add("--rounds", type=_positive, metavar="N", help="rounds (default 3; 1 with --quick)")
     add("--seconds", type=_seconds, metavar="S", help="measured seconds of each load (default 5; 2 with --quick)")
-    add("--only", action="append", default=[], metavar="TEXT", help="compare: loads with TEXT in their name; may be repeated")
+    add("--only", action="append", default=[], metavar="TEXT", help="compare, ha: loads with TEXT in their name; may be repeated")
     add("--quick", action="store_true", help="a look in a few minutes: one round, short loads, smaller stores")
     add("--strict", action="store_true", help="exit code 1 when a bar is missed")
     add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
-    add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare and start)")
+    add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare, start and ha)")
     add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are meanwhile (default bench/work)")
     return parser
 
 
 def _session(options: argparse.Namespace) -> Session:
-    compared = options.benchmark in ("compare", "start")
+    compared = options.benchmark in ("compare", "start", "ha")
     touch_heap = options.benchmark == "compare"
     ours: Target = Apache(touch_heap=touch_heap) if options.ours == "apache" else Firearrow()
     reference: Target | None = None
