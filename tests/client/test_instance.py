@@ -13,6 +13,7 @@ from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, No
 from firearrow.client.instance import acquire
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
 from firearrow.client.options import client_options
+from firearrow.net.server import Connection
 from firearrow.wire.bodies_client import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
@@ -20,7 +21,7 @@ from firearrow.wire.bodies_client import (
     SubscriptionData,
 )
 from firearrow.wire.codes import VERSION
-from firearrow.wire.command import encode_response
+from firearrow.wire.command import Command, encode_response
 from firearrow.wire.fastjson import loads
 from firearrow.wire.record import Record, encode
 
@@ -145,6 +146,27 @@ def test_a_broker_that_no_route_names_any_more_is_let_go() -> None:
             assert await producer.queues("T") == [MessageQueue("T", "broker-a", 0)]
         await one.stop()
         await other.stop()
+
+    run(story())
+
+
+def test_what_is_asked_of_a_broker_goes_on_when_nobody_uses_its_topics_any_more() -> None:
+    async def story() -> None:
+        broker = await FakeBroker().start()
+        broker.route = route_to(broker)
+        questions: list[tuple[Connection, Command]] = []
+        broker.other[28] = lambda conn, command: questions.append((conn, command))
+        one = await acquire(client_options(broker.address))
+        await one.route("T")
+        asked = asyncio.create_task(one.call(broker.address, 28, {}))
+        await broker.until(lambda: bool(questions))
+        await one.refresh_routes()
+        assert one.known_route("T") is None
+        conn, question = questions[0]
+        conn.write(encode_response(question, 0, None, {}))
+        assert (await asked).code == 0
+        await one.release()
+        await broker.stop()
 
     run(story())
 

@@ -7,7 +7,8 @@ What it keeps going
 - routes: of all topics in use, every 30 s. A route that cannot be had again is kept as it was: brokers outlive name servers.
 - heartbeats: to every broker in any of the routes, every 30 s, at once when a group joins, and first of all on every new
   connection: a broker that was restarted knows nobody. Without consumers, masters only.
-- addresses: a broker that no route names any more is forgotten and its connection closed.
+- addresses: a broker that no route names any more is forgotten and its connection closed. Not so if only nobody uses the topics
+  any more whose routes named it: somebody may be asking there, and servers end connections that are silent.
 
 After a fork the child starts from nothing: the connections are the parent's.
 """
@@ -148,6 +149,7 @@ class ClientInstance:
             topics |= {subscription.topic for subscription in consumer.subscriptions()}
         for topic in self._routes.keys() - topics:
             del self._routes[topic]
+        self.brokers = self._brokers_in_routes()
         for topic in topics:
             try:
                 await self.route(topic, refresh=True)
@@ -281,10 +283,12 @@ class ClientInstance:
         if task.cancelled() or task.exception() is not None:
             return
         route = task.result()
-        if self._routes.get(topic) == route:
+        before = self._routes.get(topic)
+        if before == route:
             return
         self._routes[topic] = route
-        self._know_brokers()
+        if before is not None or any(self.brokers.get(name) != addresses for name, addresses in route.brokers.items()):
+            self._know_brokers()
         log.info("route of %s: %s", topic, {name: sorted(found.values()) for name, found in route.brokers.items()})
         sides: list[ProducerSide | ConsumerSide] = [*self._producers.values(), *self._consumers.values()]
         for side in sides:
@@ -293,10 +297,8 @@ class ClientInstance:
     def _know_brokers(self) -> None:
         """Makes the table of brokers anew from the routes, and lets go of addresses that are in none of them."""
         before = {address for addresses in self.brokers.values() for address in addresses.values()}
-        self.brokers = {}
+        self.brokers = self._brokers_in_routes()
         for route in self._routes.values():
-            for name, addresses in route.brokers.items():
-                self.brokers.setdefault(name, {}).update(addresses)
             self.clusters.update(route.clusters)
         now = {address for addresses in self.brokers.values() for address in addresses.values()}
         for address in before - now:
@@ -306,6 +308,13 @@ class ClientInstance:
             channel = self.connections.open.get(address)
             if channel is not None:  # it was connected to before it was known to be a broker
                 self._opened(channel)
+
+    def _brokers_in_routes(self) -> dict[str, dict[int, str]]:
+        brokers: dict[str, dict[int, str]] = {}
+        for route in self._routes.values():
+            for name, addresses in route.brokers.items():
+                brokers.setdefault(name, {}).update(addresses)
+        return brokers
 
     def _heartbeat_addresses(self) -> list[str]:
         return [
