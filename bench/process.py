@@ -6,6 +6,7 @@ A process is ended by its own id, first with SIGTERM, then with SIGKILL. Memory 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -99,7 +100,8 @@ def free_base_port() -> int:
 
 
 def free_base_ports(count: int) -> list[int]:
-    free = (base for base in BASE_PORTS if all(_is_free(base + step) for step in (-2, 0, 1, 2, 3)))
+    bases = random.sample(BASE_PORTS, len(BASE_PORTS))  # another benchmark may be looking for ports at the same time
+    free = (base for base in bases if all(_is_free(base + step) for step in (-2, 0, 1, 2, 3)))
     found = list(islice(free, count))
     if len(found) < count:
         raise BenchError(f"no {count} times five free ports together between {BASE_PORTS.start} and {BASE_PORTS.stop}")
