@@ -220,9 +220,22 @@ def test_what_was_escaped_comes_back(table: dict[str, str]) -> None:
     assert read_properties(text) == table
 
 
-@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"])
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
 def test_a_protection_that_is_not_there_is_not_promised(key: str) -> None:
     (warning,) = apply([Example()], {key: "true"})
     assert key in warning
     assert "no effect" in warning
     assert apply([Example()], {key: "false"}) == []
+
+
+@dataclass
+class WithSecret:
+    password: str | None = setting(None, "opens something", secret=True)
+
+
+def test_a_secret_is_read_and_never_shown() -> None:
+    settings = WithSecret()
+    assert as_properties([settings]) == {"password": ""}
+    apply([settings], {"password": "open sesame"})
+    assert settings.password == "open sesame"
+    assert as_properties([settings]) == {"password": "******"}

@@ -54,9 +54,12 @@ def setting(
     high: float | None = None,
     choices: Sequence[str] | None = None,
     runtime: bool = False,
+    secret: bool = False,
 ) -> Any:
-    """A dataclass field that is a setting. `runtime`: may be changed while running."""
-    declaration = {"key": key, "help": help_text, "low": low, "high": high, "choices": choices, "runtime": runtime}
+    """A dataclass field that is a setting. `runtime`: may be changed while running. `secret`: never shown."""
+    declaration = {
+        "key": key, "help": help_text, "low": low, "high": high, "choices": choices, "runtime": runtime, "secret": secret
+    }  # fmt: skip
     return dataclasses.field(default=default, metadata={"setting": declaration})
 
 
@@ -73,6 +76,7 @@ class Setting:
     high: float | None
     choices: tuple[str, ...] | None
     runtime: bool
+    secret: bool
     help: str
 
     @property
@@ -111,6 +115,8 @@ class Setting:
     def format(self, value: Any) -> str:
         if value is None:
             return ""
+        if self.secret:
+            return "******"
         if isinstance(value, bool):
             return "true" if value else "false"
         return str(value.value) if isinstance(value, Enum) else str(value)
@@ -138,7 +144,7 @@ def declared(cls: type) -> dict[str, Setting]:
 
 
 # Keys that somebody sets to be protected: to ignore them in silence would be worse than an unknown key.
-PROTECTING = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"))
+PROTECTING = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled"))
 _PROTECT = "listen on loopback only, or keep strangers away by other means"
 
 
@@ -154,7 +160,7 @@ def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
         if key not in owners and key not in APACHE_KEYS:
             warnings.append(f"setting {key} is not known and has no effect{_nearest(key, owners)}")
         elif key not in owners and key in PROTECTING and text.strip().lower() == "true":
-            warnings.append(f"setting {key}=true has no effect: this version neither authenticates nor encrypts; {_PROTECT}")
+            warnings.append(f"setting {key}=true has no effect: this version does not authenticate; {_PROTECT}")
     _assign(targets, changes)
     return warnings
 
@@ -227,6 +233,7 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Setting:
         high=given["high"],
         choices=tuple(choices) if choices is not None else None,
         runtime=given["runtime"],
+        secret=given["secret"],
         help=given["help"],
     )
 

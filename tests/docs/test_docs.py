@@ -38,7 +38,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 
 # Keys of Apache's that the pages name because they mean nothing here.
-WITHOUT_MEANING = {"aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"}
+WITHOUT_MEANING = {"aclEnable", "authenticationEnabled", "authorizationEnabled"}
 
 
 def prose(path: Path) -> str:

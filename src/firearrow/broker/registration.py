@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firearrow.net.channel import Channel
+from firearrow.net.tls import client_context
 from firearrow.wire import fastjson
 from firearrow.wire.bodies_register import RegisterBrokerBody
 from firearrow.wire.bodies_route import KVTable
@@ -78,8 +79,10 @@ class Registration:
         permission: Callable[[], int] = lambda: PERM_READ_WRITE,
         on_order_config: Callable[[dict[str, str]], None] = lambda table: None,
         on_master: Callable[[str | None, str | None], None] = lambda ha_address, address: None,
+        use_tls: bool = False,
     ) -> None:
         self.identity = identity
+        self.tls = client_context(use_tls)
         self.topics = topics
         self.period_ms = min(max(period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
         self.timeout_ms = timeout_ms
@@ -215,7 +218,7 @@ class _Seat:
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
             self._all = True  # whoever is there now knows nothing of us
-            self._channel = await Channel.connect(self._address, on_close=self._lost)
+            self._channel = await Channel.connect(self._address, on_close=self._lost, tls=self._owner.tls)
         return self._channel
 
     async def _register(self, channel: Channel, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:

@@ -53,6 +53,7 @@ from firearrow.broker.transaction import Transactions
 from firearrow.broker.wakefulness import Wakefulness
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Connection, Ports, SocketPair
+from firearrow.net.tls import server_tls
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.disk import Disk
 from firearrow.store.errors import StoreError
@@ -133,7 +134,7 @@ class Broker:
             _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
                 self._assemble(store, clean=report.clean)
-                await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms)
+                await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings))
                 if self._replication is not None:
                     await self._replication.start()
                 await self._start_metrics()
@@ -350,6 +351,7 @@ class Broker:
             permission=lambda: settings.broker_permission,
             on_order_config=self._mark_ordered,
             on_master=self._registered,
+            use_tls=settings.use_tls,
         )
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)

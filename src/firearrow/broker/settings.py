@@ -14,6 +14,7 @@ import re
 import socket
 from dataclasses import dataclass
 
+from firearrow.net.tls import TlsSettings
 from firearrow.settings import SettingError, setting
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -30,7 +31,7 @@ def _host_name() -> str:
 
 
 @dataclass(slots=True)
-class BrokerSettings:
+class BrokerSettings(TlsSettings):
     # Who the broker is and where it is found.
     broker_cluster_name: str = setting("DefaultCluster", "the cluster this broker belongs to")
     broker_name: str = setting(_host_name(), "the broker's name; unique in the cluster")
@@ -53,6 +54,8 @@ class BrokerSettings:
     broker_permission: int = setting(
         6, "2 write, 4 read, 6 both: ANDed into the permission of every topic", low=0, high=7, runtime=True
     )
+
+    use_tls: bool = setting(False, "encrypt the connections that the broker opens to name servers and to its master")
 
     # Replication.
     in_sync_replicas: int = setting(

@@ -68,6 +68,7 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     store.store_path_root_dir = str(data)
     broker.broker_name = "broker-a"
     broker.broker_ip1 = broker.broker_ip1 or advertised_ip(host)
+    broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # or the broker could not register
     return UpSettings(namesrv, broker, store)
 
 

@@ -22,6 +22,7 @@ from firearrow.ha.sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.wire import FrameDecoder, HaError, encode_report
 from firearrow.net.address import parse_address
 from firearrow.net.channel import Channel
+from firearrow.net.tls import client_context
 from firearrow.store.errors import StoreError
 from firearrow.store.follow import FollowError
 from firearrow.wire.bodies_admin import HARuntimeInfo
@@ -153,7 +154,7 @@ class HaSlave:
         if self._master is None or newest is None:
             return True
         offset, record = newest
-        channel = await Channel.connect(self._master)
+        channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
         try:
             answer = await channel.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}, b"", timeout_ms=CALL_TIMEOUT_MS)
         finally:
@@ -225,7 +226,7 @@ class HaSlave:
         while True:
             if self._master is not None:
                 try:
-                    channel = await Channel.connect(self._master)
+                    channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
                     try:
                         await self._copy.copy(channel)
                         self.copied.set()

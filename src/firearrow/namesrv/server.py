@@ -14,6 +14,7 @@ from firearrow.namesrv.service import NamesrvService
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
 from firearrow.net.server import serve
+from firearrow.net.tls import server_tls
 from firearrow.store import tables
 from firearrow.store.disk import RealDisk
 
@@ -55,6 +56,7 @@ class NameServer:
             self.settings.bind_address,
             self.settings.listen_port,
             idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
+            tls=server_tls(self.settings),
         )
         self.port = self.settings.listen_port = self._listener.port
         self._tick_later()

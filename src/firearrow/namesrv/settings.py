@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firearrow.net.tls import TlsSettings
 from firearrow.settings import setting
 
 
 @dataclass
-class NamesrvSettings:
+class NamesrvSettings(TlsSettings):
     bind_address: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
     listen_port: int = setting(9876, "port to listen on; 0 takes any free port", low=0, high=65535)
     server_channel_max_idle_time_seconds: int = setting(

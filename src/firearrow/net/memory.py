@@ -56,8 +56,8 @@ def listener(address: str) -> MemoryListener | Nobody | None:
     return found
 
 
-async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int = 0) -> MemoryListener:
-    """As net.server.serve; nobody is idle for too long here."""
+async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int = 0, tls: object = None) -> MemoryListener:
+    """As net.server.serve; nobody is idle for too long here, and nobody listens in."""
     return listen(service, format_address(host, port))
 
 
@@ -94,7 +94,7 @@ class MemoryPair:
     def connections(self) -> set[Connection]:
         return {conn for listener in self.listeners for conn in listener.connections}
 
-    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None:
+    async def serve(self, service: Service, *, idle_timeout_ms: int, tls: object = None) -> None:
         for port in (self.port, self.port - FAST_PORT_GAP):
             self.listeners.append(listen(service, format_address(self._host, port)))
 

@@ -17,6 +17,8 @@ from typing import Protocol
 
 from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
+from firearrow.net.gate import Gate
+from firearrow.net.tls import ServerTls
 
 __all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 
@@ -34,9 +36,10 @@ async def serve(
     *,
     sock: socket.socket | None = None,
     idle_timeout_ms: int = IDLE_TIMEOUT_MS,
+    tls: ServerTls | None = None,
 ) -> Listener:
     """Listens on host:port (0: any free port), or on a socket already bound (`bind`, `bind_pair`)."""
-    listener = Listener(service, idle_timeout_ms)
+    listener = Listener(service, idle_timeout_ms, tls)
     await listener.open(sock if sock is not None else bind(host, port))
     return listener
 
@@ -49,7 +52,7 @@ class Ports(Protocol):
     @property
     def connections(self) -> set[Connection]: ...
 
-    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None: ...
+    async def serve(self, service: Service, *, idle_timeout_ms: int, tls: ServerTls | None = None) -> None: ...
 
     async def close(self, *, abruptly: bool = False) -> None:
         """Gives the ports back, served or not. `abruptly`: connections are cut, whatever was on its way."""
@@ -68,9 +71,9 @@ class SocketPair:
     def connections(self) -> set[Connection]:
         return {conn for listener in self._listeners for conn in listener.connections}
 
-    async def serve(self, service: Service, *, idle_timeout_ms: int) -> None:
+    async def serve(self, service: Service, *, idle_timeout_ms: int, tls: ServerTls | None = None) -> None:
         for sock in self._sockets:
-            self._listeners.append(await serve(service, sock=sock, idle_timeout_ms=idle_timeout_ms))
+            self._listeners.append(await serve(service, sock=sock, idle_timeout_ms=idle_timeout_ms, tls=tls))
 
     async def close(self, *, abruptly: bool = False) -> None:
         for listener in self._listeners:
@@ -83,19 +86,23 @@ class Listener:
     host: str
     port: int
 
-    def __init__(self, service: Service, idle_timeout_ms: int) -> None:
+    def __init__(self, service: Service, idle_timeout_ms: int, tls: ServerTls | None = None) -> None:
         self.connections: set[Connection] = set()
+        self._tls = tls
         self._service = service
         self._idle_timeout_ms = idle_timeout_ms
         self._sweep_every_s = max(0.02, min(5.0, idle_timeout_ms / 4000))
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | Gate | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._drained = asyncio.Event()
 
     async def open(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         self.host, self.port = sock.getsockname()[:2]
-        self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
+        if self._tls is None:
+            self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
+        else:
+            self._server = Gate(sock, self._tls, self._accept, self._lost, self._idle_timeout_ms)
         self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
 
     async def close(self, *, abruptly: bool = False) -> None:

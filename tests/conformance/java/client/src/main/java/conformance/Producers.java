@@ -52,6 +52,7 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed((int) request.number("retries", 2));
         producer.setDefaultTopicQueueNums((int) request.number("defaultTopicQueueNums", 4));
         producer.setVipChannelEnabled(request.flag("vip", false));
+        producer.setUseTLS(request.flag("tls", false));
         producer.setMaxMessageSize((int) request.number("maxMessageSize", 4 * 1024 * 1024));
         producer.setPollNameServerInterval((int) request.number("pollNameServerMs", 30_000));
         if (request.has("compression")) {

@@ -95,6 +95,7 @@ final class PushConsumers {
         consumer.setPollNameServerInterval((int) request.number("pollNameServerMs", 30_000));
         consumer.setPersistConsumerOffsetInterval((int) request.number("persistMs", 5_000));
         consumer.setVipChannelEnabled(request.flag("vip", false));
+        consumer.setUseTLS(request.flag("tls", false));
         // The enumeration lives in different packages in 4.9 and 5.x.
         setEnum(consumer, "setMessageModel", request.text("model", "CLUSTERING"));
         if (request.has("strategy")) {

@@ -1,0 +1,116 @@
+"""The door of a port that offers TLS beside plain connections: the first byte decides.
+
+A TLS client hello begins with 0x16, a frame with the high byte of its length, which is 0. The byte is looked at and left where it
+is (MSG_PEEK): the event loop gets the connection whole, encrypted or not. Only ports with a certificate have this door; on all
+others the event loop accepts by itself.
+
+Nothing is kept of a connection that has said nothing yet but its socket and a task, and only for the idle time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from firearrow.net.address import BACKLOG, format_address
+from firearrow.net.connection import Connection
+from firearrow.net.tls import ServerTls
+
+CLIENT_HELLO = b"\x16"
+HANDSHAKE_S = 10
+_PAUSE_S = 1.0  # before accepting again when the system has no descriptor left
+
+log = logging.getLogger("firearrow.net")
+
+
+class Gate:
+    """Serves `sock` until `close`. `accept` makes the connection's protocol, `lost` takes it back if it never came to be."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        tls: ServerTls,
+        accept: Callable[[], Connection],
+        lost: Callable[[Connection], None],
+        idle_timeout_ms: int,
+    ) -> None:
+        self._sock = sock
+        self._tls = tls
+        self._accept = accept
+        self._lost = lost
+        self._idle_timeout_s = idle_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        sock.listen(BACKLOG)
+        self._loop.add_reader(sock.fileno(), self._ready)
+
+    def close(self) -> None:
+        """Stops accepting. Connections that were handed over go on."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+        for task in self._arriving:
+            task.cancel()
+
+    def _ready(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                peer, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("cannot accept connections for now: %s", error)
+                self._loop.remove_reader(self._sock.fileno())
+                self._pause = self._loop.call_later(_PAUSE_S, self._loop.add_reader, self._sock.fileno(), self._ready)
+                return
+            peer.setblocking(False)
+            task = self._loop.create_task(self._admit(peer, format_address(*address[:2])))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _admit(self, peer: socket.socket, name: str) -> None:
+        conn: Connection | None = None
+        try:
+            encrypted = await self._first_byte(peer) == CLIENT_HELLO
+            if not encrypted and self._tls.enforced:
+                log.warning("closing connection to %s: it is not encrypted, and tls.server.mode is enforcing", name)
+                peer.close()
+                return
+            conn = self._accept()
+            await self._hand_over(peer, conn, encrypted)
+        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError are OSErrors
+            if conn is not None:
+                self._lost(conn)
+            peer.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            log.debug("closing connection to %s: %s", name, error)
+
+    async def _first_byte(self, peer: socket.socket) -> bytes:
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(peer.fileno(), _once, readable)
+        try:
+            async with asyncio.timeout(self._idle_timeout_s):
+                await readable
+        finally:
+            self._loop.remove_reader(peer.fileno())
+        first = peer.recv(1, socket.MSG_PEEK)
+        if not first:
+            raise ConnectionResetError("it ended before its first byte")
+        return first
+
+    async def _hand_over(self, peer: socket.socket, conn: Connection, encrypted: bool) -> None:
+        connect = self._loop.connect_accepted_socket
+        if encrypted:
+            await connect(lambda: conn, peer, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_S)
+        else:
+            await connect(lambda: conn, peer)
+
+
+def _once(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)

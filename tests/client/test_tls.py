@@ -1,0 +1,54 @@
+"""The client and both servers with every connection between them encrypted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import firearrow as fa
+import firearrow.aio as aio
+from firearrow.broker.server import Broker
+from firearrow.broker.settings import BrokerSettings
+from firearrow.namesrv.server import NameServer
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.store.settings import StoreSettings
+from tests.net.certificate import CERTIFICATE, KEY
+from tests.net.peer import run
+
+
+def test_nothing_plain_is_needed(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / "cert.pem").write_text(CERTIFICATE)
+        (tmp_path / "key.pem").write_text(KEY)
+        only_tls: dict[str, Any] = {
+            "tls_server_mode": "enforcing",
+            "tls_server_cert_path": str(tmp_path / "cert.pem"),
+            "tls_server_key_path": str(tmp_path / "key.pem"),
+            "listen_port": 0,
+        }
+        name_server = NameServer(NamesrvSettings(**only_tls))
+        await name_server.start()
+        store = StoreSettings(store_path_root_dir=str(tmp_path / "store"), mapped_file_size_commit_log=1024 * 1024)
+        broker = Broker(BrokerSettings(use_tls=True, **only_tls), store, namesrv_addrs=[name_server.address])
+        await broker.start()
+        try:
+            async with aio.Producer(name_server.address, tls=True) as producer:
+                sent = [await producer.send(fa.Message("Encrypted", b"%d" % n)) for n in range(8)]
+            assert len({result.msg_id for result in sent}) == 8
+            async with aio.PullConsumer(name_server.address, group="readers", topics=["Encrypted"], tls=True) as consumer:
+                received = set()
+                async for message in consumer:
+                    received.add(message.body)
+                    if len(received) == 8:
+                        break
+            assert received == {b"%d" % n for n in range(8)}
+            with pytest.raises(fa.ClientError):
+                async with aio.Producer(name_server.address) as plain:
+                    await plain.send(fa.Message("Encrypted", b"x"), timeout_ms=2000)
+        finally:
+            await broker.stop()
+            await name_server.stop()
+
+    run(story())
