@@ -22,6 +22,7 @@ def test_up_has_defaults_for_everything() -> None:
         "namesrv_port": 9876,
         "broker_port": 10911,
         "brokers": 1,
+        "cluster": None,
         "settings": [],
         "ready_file": None,
     }

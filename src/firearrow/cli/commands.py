@@ -13,7 +13,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from firearrow.cli.configure import PORTS_APART, UpSettings, broker_settings, durability, namesrv_settings, up_settings
+from firearrow.cli.configure import (
+    PORTS_APART,
+    UpSettings,
+    broker_settings,
+    durability,
+    namesrv_settings,
+    refuse_owned_by_form,
+    up_settings,
+)
 from firearrow.cli.datadir import DataDir, DataDirError
 from firearrow.cli.ready import Ready, announce
 from firearrow.net.address import parse_address_list
@@ -43,10 +51,16 @@ async def up(options: argparse.Namespace) -> int:
         raise ValueError(
             f"--broker-port {options.broker_port}: the last of {options.brokers} brokers would be on port {last_port}"
         )
+    if options.cluster is not None:
+        refuse_owned_by_form(options.cluster, dict(options.settings))
     directory = DataDir(options.data)
     settings = up_settings(directory.path, options.host, options.namesrv_port, options.broker_port, options.settings)
-    directory.acquire(options.brokers)
+    directory.acquire(options.brokers, options.cluster)
     try:
+        if options.cluster is not None:
+            from firearrow.cli.clusters.run import up_cluster
+
+            return await up_cluster(options, settings, directory.path, stop)
         if options.brokers == 1:
             return await _up_in_one_process(options, settings, stop)
         from firearrow.cli.supervise import up_with_processes
@@ -80,6 +94,8 @@ async def namesrv(options: argparse.Namespace) -> int:
     from firearrow.namesrv.server import NameServer
 
     stop = stop_signal()
+    if options.stop_with_parent:
+        _stop_at_end_of_input(stop)
     server = NameServer(namesrv_settings(options.config, options.settings))
     await server.start()
     try:

@@ -28,6 +28,10 @@ OWNED_BY_UP = {
     "brokerName": "`firearrow broker` for a broker of another name",
     "brokerId": "`firearrow broker` for a broker of another id",
 }
+OWNED_BY_FORM = (
+    "brokerRole", "haListenPort", "haMasterAddress",
+    "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId",
+)  # fmt: skip
 
 
 class UpSettings(NamedTuple):
@@ -76,6 +80,12 @@ def refuse_owned(values: Mapping[str, str]) -> None:
     for key, instead in OWNED_BY_UP.items():
         if key in values:
             raise SettingError(key, values[key], f"no --set of this key with `firearrow up`: use {instead}")
+
+
+def refuse_owned_by_form(form: str, values: Mapping[str, str]) -> None:
+    for key in OWNED_BY_FORM:
+        if key in values:
+            raise SettingError(key, values[key], f"no --set of this key with --cluster {form}, which decides it")
 
 
 def durability(store: StoreSettings) -> str:

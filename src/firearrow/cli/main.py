@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from firearrow import __version__
 from firearrow.cli.client_words import CLIENT_COMMANDS, add_bench, add_consume, add_send
+from firearrow.cli.clusters.words import DEFAULT_DATA, FORM_NAMES, unknown_form
 from firearrow.cli.operate.words import NOUNS
 
 MAX_BROKERS = 26  # broker-a to broker-z
@@ -99,10 +100,11 @@ def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
     up = commands.add_parser(
         "up",
         help="start a name server and brokers on this machine",
-        description="Starts a name server and a broker in one process, or with --brokers N as N broker processes.",
+        description="Starts a name server and a broker in one process, with --brokers N as N broker processes, or with --cluster "
+        "FORM as a cluster of processes to try, to break and to mend (firearrow cluster kill|stop|start|status).",
         allow_abbrev=False,
     )
-    up.add_argument("--data", metavar="DIR", default="firearrow-data", help="data directory (default: %(default)s)")
+    up.add_argument("--data", metavar="DIR", default=DEFAULT_DATA, help="data directory (default: %(default)s)")
     up.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s; 0.0.0.0: all)")
     up.add_argument("--namesrv-port", metavar="PORT", type=_port, default=9876, help="default: %(default)s; 0: any free one")
     up.add_argument(
@@ -112,13 +114,16 @@ def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
         default=10911,
         help="default: %(default)s, further brokers 10 apart; 0: any",
     )
-    up.add_argument("--brokers", metavar="N", type=_broker_count, default=1, help="broker processes (default: %(default)s)")
+    how_many = up.add_mutually_exclusive_group()
+    how_many.add_argument("--brokers", metavar="N", type=_broker_count, default=1, help="broker processes (default: %(default)s)")
+    how_many.add_argument("--cluster", metavar="FORM", type=_form, help=f"a whole cluster: {', '.join(FORM_NAMES)}")
     _add_common(up)
 
 
 def _add_namesrv(commands: argparse._SubParsersAction[_Parser]) -> None:
     namesrv = commands.add_parser("namesrv", help="start a name server", description="Starts a name server.", allow_abbrev=False)
     namesrv.add_argument("-c", dest="config", metavar="FILE", help="property file, as Apache's namesrv.conf")
+    namesrv.add_argument("--stop-with-parent", action="store_true", help=argparse.SUPPRESS)
     _add_common(namesrv)
 
 
@@ -163,6 +168,12 @@ def _broker_count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_BROKERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers; expected 1 to {MAX_BROKERS}")
     return int(text)
+
+
+def _form(text: str) -> str:
+    if text not in FORM_NAMES:
+        raise argparse.ArgumentTypeError(unknown_form(text))
+    return text
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -22,9 +22,12 @@ class Ready:
     brokers: list[tuple[str, str]] = field(default_factory=list)  # (name, advertised address)
     data: str | None = None
     flush: str | None = None  # the mode, and what may be lost
+    cluster: str | None = None  # the form of `firearrow up --cluster`
 
     def line(self) -> str:
         parts = ["firearrow ready"]
+        if self.cluster is not None:
+            parts.append(f"cluster {self.cluster}")
         if self.namesrv is not None:
             parts.append(f"namesrv {self.namesrv}")
         parts += [f"{name} {address}" for name, address in self.brokers]
@@ -36,6 +39,7 @@ class Ready:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            **({"cluster": self.cluster} if self.cluster is not None else {}),
             "namesrv": self.namesrv,
             "brokers": [address for _, address in self.brokers],
             "names": [name for name, _ in self.brokers],

@@ -26,7 +26,7 @@ NOUNS: Final = {
     "message": "messages: find, show, peek, track, resend",
     "offset": "where groups are: show, reset, skip, clone",
     "broker": "running brokers: list, status, stats, clean, wipe, allow",
-    "cluster": "clusters and what their brokers do",
+    "cluster": "clusters: list, show; of `up --cluster`: status, kill, stop, start",
     "client": "connected consumers and producers",
     "dlq": "dead letters: list, show, resend, export, import",
     "trace": "the life of a message",
