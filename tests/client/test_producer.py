@@ -282,7 +282,13 @@ def test_hooks_see_every_send_and_may_refuse_it(tmp_path: Path) -> None:
             ]  # fmt: skip
             assert notes.after[0][1] == result.msg_id
             assert len(notes.before[3].messages) == 2
+            await producer.send_oneway(Message("Orders", b"gone"), sharding_key="k")
+            assert notes.before[4].messages[0].body == b"gone"
+            assert notes.after[4] == (MessageKind.ORDER, None, None)
             notes.refuse = True
+            with pytest.raises(PermissionError, match="not today"):
+                await producer.send_oneway(Message("Orders", b"x"))
+            assert isinstance(notes.after[-1][2], PermissionError)
             with pytest.raises(PermissionError, match="not today"):
                 await producer.send(Message("Orders", b"x"))
             assert isinstance(notes.after[-1][2], PermissionError)

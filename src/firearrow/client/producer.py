@@ -10,10 +10,11 @@ a task each. The route of a topic is asked for at its first message; messages th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -25,7 +26,7 @@ from firearrow.client.delays import Delay, When, delay_properties, for_version
 from firearrow.client.destinations import Destinations
 from firearrow.client.errors import ClientError, InvalidMessageError, NoRouteError, RequestTimeout
 from firearrow.client.faults import FaultTable
-from firearrow.client.hooks import MessageKind, SendContext, SendHook
+from firearrow.client.hooks import MessageKind, SendContext, SendHook, call_hooks
 from firearrow.client.instance import ClientInstance, acquire
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 from firearrow.client.namespace import with_namespace
@@ -243,11 +244,13 @@ class Producer:
         target = self._target(targets, message, queue, selector, sharding_key)
         body, sys_flag = self._body(message)
         now_ms = _now_ns() // 1_000_000
-        properties = properties_text(message, self._next_id(now_ms), self._added(more))
-        channel = await self._known().connections.get(target.address)
-        form = target.form(SINGLE, oneway=True)
-        channel.write(form.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
-        await channel.room()
+        msg_id = self._next_id(now_ms)
+        properties = properties_text(message, msg_id, self._added(more))
+        with self._hooked_oneway(message, target, msg_id, now_ms, len(body), fixed=queue or selector or sharding_key):
+            channel = await self._known().connections.get(target.address)
+            form = target.form(SINGLE, oneway=True)
+            channel.write(form.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
+            await channel.room()
 
     async def send_batch(
         self,
@@ -490,6 +493,27 @@ class Producer:
             kind = MessageKind.ORDER
         target = send.target
         return SendContext(self.group, messages, target.queue, target.address, send.msg_id, kind, send.born_ms, len(send.body))
+
+    @contextlib.contextmanager
+    def _hooked_oneway(
+        self, message: Message, target: Target, msg_id: str, now_ms: int, size: int, *, fixed: object
+    ) -> Iterator[None]:
+        """Hooks see a one-way send without a result: nobody knows one."""
+        if not self._hooks:
+            yield
+            return
+        kind = MessageKind.ORDER if fixed else MessageKind.NORMAL
+        context = SendContext(self.group, [message], target.queue, target.address, msg_id, kind, now_ms, size)
+        try:
+            for hook in self._hooks:
+                hook.before_send(context)
+            yield
+        except Exception as error:
+            context.error = error
+            raise
+        finally:
+            context.elapsed_ms = _now_ns() / 1_000_000 - now_ms
+            call_hooks([hook.after_send for hook in self._hooks], context)
 
     def _when_routed(
         self,
