@@ -1,0 +1,59 @@
+"""What tests of push consumers have in common: a listener that remembers, and ways to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from firearrow.client.message import ReceivedMessage
+from firearrow.net.channel import Channel
+from firearrow.wire.codes import ResponseCode
+
+from .cluster import Servers
+
+
+async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
+    """What an operator asks the first broker."""
+    channel = await Channel.connect(cluster.brokers[0].advertised)
+    try:
+        answer = await channel.call(code, ext, timeout_ms=10_000)
+    finally:
+        await channel.close()
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer.body
+
+
+class Seen:
+    """A listener that remembers, and lets a test wait for what it has seen."""
+
+    def __init__(self) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.threads: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, message: ReceivedMessage) -> None:
+        with self._lock:
+            self.messages.append(message)
+            self.threads.add(threading.current_thread().name)
+
+    async def take(self, message: ReceivedMessage) -> None:
+        self(message)
+
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+    async def wait(self, count: int) -> list[bytes]:
+        await until(lambda: len(self.messages) >= count)
+        return self.bodies()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def committed(cluster: Servers, group: str, topic: str, offset: int) -> None:
+    while await cluster.committed(group, topic) != offset:
+        await asyncio.sleep(0.02)
