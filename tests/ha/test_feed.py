@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from firearrow.ha.feed import Feed
+from firearrow.ha.feed import GATHER_BYTES, GATHER_MS, Feed
 from firearrow.ha.wire import FrameDecoder, HaError, encode_report
 
 SEGMENT = 1000
@@ -83,6 +83,30 @@ def test_confirmations_only_grow() -> None:
     assert feed.confirmed == 400
     assert not feed.received(encode_report(400), 2)
     assert feed.behind == 100
+
+
+def test_a_busy_slave_gets_the_next_piece_when_it_has_confirmed_the_last() -> None:
+    log = Log(0, 400)
+    feed = feed_of(log)
+    feed.received(encode_report(100), 0)
+    feed.next_frames(10_000, 0)
+    log.end = 500
+    assert feed.next_frames(10_000, 1) == []
+    feed.received(encode_report(399), 2)
+    assert feed.next_frames(10_000, 2) == []
+    feed.received(encode_report(400), 3)
+    assert taken(feed.next_frames(10_000, 3))[0][0] == 400
+
+
+def test_a_busy_slave_is_not_waited_for_when_there_is_much_to_send_or_it_takes_its_time() -> None:
+    log = Log(0, 400)
+    feed = feed_of(log)
+    feed.received(encode_report(100), 0)
+    feed.next_frames(10_000, 0)
+    log.end = 410
+    assert taken(feed.next_frames(10_000, GATHER_MS))[0][0] == 400
+    log.end = 410 + GATHER_BYTES
+    assert taken(feed.next_frames(10_000, GATHER_MS))[0][0] == 410
 
 
 def test_a_slave_that_says_nothing() -> None:

@@ -8,6 +8,9 @@ Invariants
 - `sent` is where the next frame begins; frames follow each other without a gap.
 - `confirmed` <= `sent` <= the end of the log: a slave that says otherwise is not ours.
 - Only what is durable here is sent (the source's end is that): a slave never has what its master may lose.
+
+Gathering: a slave that is busy with one piece gets the next when it has confirmed that one, or when there is much to send, or
+when it takes its time. Under load the pieces grow by that, and a piece costs both sides nearly the same whatever its size.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from firearrow.ha.wire import HaError, ReportDecoder, encode_frame
+
+GATHER_BYTES = 64 * 1024
+GATHER_MS = 20
 
 
 class LogSource(Protocol):
@@ -76,6 +82,8 @@ class Feed:
             return []
         frames: list[bytes] = []
         end = self._source.end
+        if self._is_busy(now_ms) and end - self.sent < GATHER_BYTES:
+            return frames
         limit = min(end, self.sent + most_bytes)
         while self.sent < limit:
             data = self._source.read(self.sent, min(self._batch_bytes, limit - self.sent))
@@ -89,6 +97,9 @@ class Feed:
         if frames:
             self._spoke_ms = now_ms
         return frames
+
+    def _is_busy(self, now_ms: int) -> bool:
+        return self.sent_bytes > 0 and self.confirmed < self.sent and now_ms - self._spoke_ms < GATHER_MS
 
     def silent(self, now_ms: int) -> bool:
         return now_ms - self._heard_ms > self._silence_ms

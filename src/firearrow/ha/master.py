@@ -209,7 +209,7 @@ class SlaveLink(asyncio.Protocol):
             return
         if not begun:
             log.info("slave at %s follows from log offset %d on", self.peer, self.feed.sent)
-            self.pump()
+        self.pump()  # what has gathered while it was busy
         self._master.judge()
 
     def pump(self) -> None:

@@ -33,6 +33,9 @@ FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 5.0
 _DOUBTS = 5  # times that the master may not know our newest message before we believe it
 _FLUSH_WAIT_S = 0.01
+# Confirming needs bytes in the log, not a look at the records in them: those become readable a moment later, many at once.
+LOOK_AFTER_S = 0.005
+LOOK_BYTES = 256 * 1024
 
 log = logging.getLogger("firearrow.ha.slave")
 
@@ -55,6 +58,8 @@ class HaSlave:
         self._copy = MetadataCopy(broker)
         self._complained: set[str] = set()
         self._doubts = 0
+        self._durable_offset = 0
+        self._look_timer: asyncio.TimerHandle | None = None
         self.copied = asyncio.Event()  # tables have been copied since the start
 
     @property
@@ -69,6 +74,8 @@ class HaSlave:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         if self._link is not None:
             self._link.end("the slave stops")
 
@@ -81,9 +88,10 @@ class HaSlave:
             self._news.set()
 
     def durable(self, offset: int) -> None:
-        self._rounds.follow(offset)
+        self._durable_offset = offset
         if self._link is not None:
             self._link.report(offset)
+        self._rounds.follow(offset)
 
     def tick(self, now_ms: int) -> None:
         if self._link is not None:
@@ -191,7 +199,7 @@ class HaSlave:
                 link.end("out of step")
                 return
             try:
-                store.append_raw(data, offset)
+                unseen = store.write_raw(data, offset)
                 if not store.settings.sync_flush:
                     self.durable(store.max_offset)
                 elif not self._broker.threads:
@@ -200,6 +208,23 @@ class HaSlave:
                 self._refuse(str(error))
                 link.end("refused")
                 return
+            if unseen >= LOOK_BYTES:
+                self._look()
+            elif self._look_timer is None:
+                self._look_timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+
+    def _look(self) -> None:
+        """The records that have come become readable, as far as they are durable."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+            self._look_timer = None
+        try:
+            self._store.look_at_raw()
+        except (FollowError, StoreError) as error:
+            self._refuse(str(error))
+            if self._link is not None:
+                self._link.end("refused")
+        self._rounds.follow(self._durable_offset)
 
     def refused(self, link: MasterLink, error: HaError) -> None:
         self._refuse(str(error))

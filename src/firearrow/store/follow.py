@@ -4,7 +4,10 @@ The log of a replica is the master's log, byte for byte and at the same offsets:
 whatever lies behind it. Bytes arrive in pieces that know nothing of records. Whole records, as far as they have arrived, get
 their queue entries and go to the key index, many at a time (`columns.scan`), the same way as in recovery.
 
-    take(data) -> AppendGroup | None     the records that became whole with these bytes, ready to be confirmed
+    add(data)                     these bytes were written at the end of the log
+    look() -> AppendGroup | None  the records that have become whole since the last look, ready to be confirmed
+
+Looking seldom is cheap: what a look costs depends little on how many records it finds.
 
 Invariants
 - `position` is where a record, or a blank, begins, or where one will; everything from there to the end of the log is in `_rest`,
@@ -78,10 +81,19 @@ class Follower:
         self._store_ms = 0
         self._topics: dict[bytes, str] = {}  # seen already, of the ordinary kind, fit to have queues
 
-    def take(self, data: bytes) -> AppendGroup | None:
-        """These bytes were written at the end of the log."""
+    @property
+    def unseen_bytes(self) -> int:
+        return self._rest_bytes
+
+    def add(self, data: bytes) -> None:
         self._rest.append(data)
         self._rest_bytes += len(data)
+
+    def take(self, data: bytes) -> AppendGroup | None:
+        self.add(data)
+        return self.look()
+
+    def look(self) -> AppendGroup | None:
         touched: dict[ConsumeQueue, int] = {}
         index_input: list[IndexInput] = []
         before = self.position
