@@ -274,7 +274,7 @@ class ClientInstance:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, server)
         try:
-            return decode_route(topic, answer.body)
+            return decode_route(topic, answer.body, dict(self.options.broker_addresses))
         except ProtocolError as error:
             raise ClientError(f"the name server {server} gave a route for {topic!r} that cannot be read: {error}") from None
 

@@ -76,6 +76,7 @@ class ClientOptions:
     language: str = "PYTHON"
     trace: bool = False  # message trace, to `trace_topic`
     trace_topic: str = TRACE_TOPIC
+    broker_addresses: tuple[tuple[str, str], ...] = ()  # (what a name server says, where it is reached from here)
 
     def __post_init__(self) -> None:
         if not self.name_servers:

@@ -9,6 +9,7 @@ message. `template_route` is that route, with no more queues than the broker wil
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +22,7 @@ MASTER: Final = 0
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 DEFAULT_TOPIC_QUEUES: Final = 4
+NO_OTHER_ADDRESSES: Final[Mapping[str, str]] = {}
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,10 +68,13 @@ class TopicRoute:
         return sorted(queues)
 
 
-def decode_route(topic: str, body: bytes) -> TopicRoute:
-    """The body of an answer to 105. ProtocolError if it is none."""
+def decode_route(topic: str, body: bytes, reached_at: Mapping[str, str] = NO_OTHER_ADDRESSES) -> TopicRoute:
+    """The body of an answer to 105. ProtocolError if it is none. `reached_at`: addresses to use in place of some in it."""
     data = TopicRouteData.from_json(loads(body))
-    brokers = {broker.broker_name: dict(sorted(broker.broker_addrs.items())) for broker in data.broker_datas}
+    brokers = {
+        broker.broker_name: {number: reached_at.get(address, address) for number, address in sorted(broker.broker_addrs.items())}
+        for broker in data.broker_datas
+    }
     counts = sorted(
         (QueueCounts(q.broker_name, q.read_queue_nums, q.write_queue_nums, q.perm) for q in data.queue_datas),
         key=lambda q: q.broker_name,

@@ -18,6 +18,7 @@ from firearrow.client.message import MessageQueue
 from firearrow.client.options import ClientOptions
 from firearrow.client.queue_offsets import max_offset, min_offset, offset_at
 from firearrow.client.routes import MASTER, TopicRoute
+from firearrow.settings import read_properties
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.offsets import Offsets, Queue
 from firearrow.wire.bodies_route import TopicList
@@ -26,7 +27,7 @@ from firearrow.wire.command import Command
 from firearrow.wire.fastjson import loads
 from firearrow.wire.headers_client import QueryConsumerOffsetResponseHeader
 
-ATTEMPTS: Final = 6  # over three seconds: a broker that is restarted is back by then
+ATTEMPTS: Final = 10  # over nine seconds: a broker that is restarted is back by then
 _ROUTE_ATTEMPTS: Final = 2
 _AT_ONCE: Final = 64  # questions under way
 _RETRY_S: Final = 0.2
@@ -98,7 +99,11 @@ class Cluster:
 
     def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> Offsets:
         """Of the first messages stored at or after a moment; the end of the queue if there is none."""
-        return self._each(queues, lambda instance, queue: offset_at(instance, queue, timestamp_ms))
+        return self.offsets_at_each(dict.fromkeys(queues, timestamp_ms))
+
+    def offsets_at_each(self, moments: Mapping[Queue, int]) -> Offsets:
+        """The same with a moment for each queue."""
+        return self._each(moments, lambda instance, queue: offset_at(instance, queue, moments[_queue(queue)]))
 
     def committed(self, group: str, queues: Iterable[Queue]) -> Offsets:
         """Where a group is; queues of which it has no offset are left out."""
@@ -114,6 +119,28 @@ class Cluster:
             return -1 if offset is None else offset
 
         return {queue: offset for queue, offset in self._each(queues, ask).items() if offset >= 0}
+
+    def repeats_stored(self, queues: Iterable[Queue], window: int) -> list[str]:
+        """The brokers of these queues that store a repeated message again: Apache's, or with too small a window."""
+        one_each = {queue.broker_name: queue for queue in queues}
+
+        async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
+            answer = await instance.check(await self.a_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG, {})
+            found = read_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
+            return int(found) if found.isdecimal() else 0
+
+        return sorted(queue.broker_name for queue, size in self._each(one_each.values(), ask).items() if size < window)
+
+    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+        """Reports to the brokers where a group is."""
+
+        async def tell(instance: ClientInstance, queue: MessageQueue) -> int:
+            offset = offsets[_queue(queue)]
+            ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset}
+            await instance.check(await self.a_address(_queue(queue)), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            return offset
+
+        self._each(offsets, tell)
 
     async def a_address(self, queue: Queue, *, refresh: bool = False) -> str:
         """The master that has a queue, or another broker of its name."""

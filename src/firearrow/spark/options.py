@@ -8,116 +8,18 @@ nearest one: a misspelt limit that is silently ignored is worse than a query tha
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
 from firearrow.client.options import ClientOptions, Credentials, client_options
+from firearrow.spark import option_values as kinds
 from firearrow.spark.errors import SparkOptionError
 
 READ, WRITE = "read", "write"
 
-_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_TIMES: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ROUTES_NEVER_MS: Final = 1_000_000_000  # routes are asked for when a query is planned, not by a clock
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("a text that is not empty")
-    return value.strip()
-
-
-def _flag(value: str) -> bool:
-    if value.strip().lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.strip().lower() == "true"
-
-
-def _count(value: str) -> int:
-    if not value.strip().isdecimal() or int(value) < 1:
-        raise ValueError("a whole number above 0")
-    return int(value)
-
-
-def _count_from_0(value: str) -> int:
-    if not value.strip().isdecimal():
-        raise ValueError("a whole number")
-    return int(value)
-
-
-def _bytes(value: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([kmg]?)(i?b)?", value.strip().lower())
-    if found is None or int(found[1]) < 1:
-        raise ValueError("a number of bytes such as 1048576, 512k, 4m or 1g")
-    return int(found[1]) * _SIZES[found[2]]
-
-
-def _span_ms(value: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value.strip().lower())
-    if found is None:
-        raise ValueError("a time such as 500ms, 30s, 15m or 1h")
-    return int(found[1]) * _TIMES[found[2] or "ms"]
-
-
-def _moment_ms(value: str) -> int:
-    text = value.strip()
-    if text.isdecimal():
-        return int(text)
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
-        raise ValueError("milliseconds since 1970, or a time such as 2026-03-01T12:00:00+00:00") from None
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
-    if not names:
-        raise ValueError("names with commas between them")
-    return names
-
-
-def _pattern(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from None
-    return value
-
-
-def _json(value: str) -> dict[str, Any]:
-    try:
-        loaded = json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"a JSON object ({error})") from None
-    if not isinstance(loaded, dict):
-        raise ValueError("a JSON object")
-    return loaded
-
-
-def _offsets(*words: str) -> Callable[[str], str | dict[str, Any]]:
-    def read(value: str) -> str | dict[str, Any]:
-        if value.strip().lower() in words:
-            return value.strip().lower()
-        example = '{"Orders":{"broker-a":{"0":120}}}'
-        if not value.strip().startswith("{"):
-            raise ValueError(f"{', '.join(words)} or a JSON object such as {example}")
-        return _json(value)
-
-    return read
-
-
-def _choice(*choices: str) -> Callable[[str], str]:
-    def read(value: str) -> str:
-        for choice in choices:
-            if choice.lower() == value.strip().lower():
-                return choice
-        raise ValueError(" or ".join(choices))
-
-    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,87 +33,136 @@ class Declared:
 
 BOTH: Final = (READ, WRITE)
 DECLARED: Final[dict[str, Declared]] = {
-    "nameServer": Declared(None, _text, "`host:port;host:port` of the name servers", "required, unless `path`", BOTH),
-    "path": Declared(None, _text, "a store directory (ours or Apache's) that is read instead of brokers", "none"),
-    "subscribe": Declared(None, _names, "topics, with commas between them", "one of these three is required; with `path`: all"),
-    "subscribePattern": Declared(None, _pattern, "a regular expression that the whole name of a topic must match", "none"),
-    "assign": Declared(None, _json, 'queues: `{"Orders":{"broker-a":[0,1]}}`', "none"),
-    "subExpression": Declared("*", _text, "tags `a || b`, or an SQL92 condition; the broker sends only what it is true for"),
-    "expressionType": Declared("TAG", _choice("TAG", "SQL92"), "what `subExpression` is: `TAG` or `SQL92`"),
+    "nameServer": Declared(None, kinds.text, "`host:port;host:port` of the name servers", "required, unless `path`", BOTH),
+    "path": Declared(None, kinds.text, "a store directory (ours or Apache's) that is read instead of brokers", "none"),
+    "subscribe": Declared(
+        None, kinds.names, "topics, with commas between them", "one of these three is required; with `path`: all"
+    ),
+    "subscribePattern": Declared(None, kinds.pattern, "a regular expression that the whole name of a topic must match", "none"),
+    "assign": Declared(None, kinds.json_object, 'queues: `{"Orders":{"broker-a":[0,1]}}`', "none"),
+    "subExpression": Declared("*", kinds.text, "tags `a || b`, or an SQL92 condition; the broker sends only what it is true for"),
+    "expressionType": Declared("TAG", kinds.choice("TAG", "SQL92"), "what `subExpression` is: `TAG` or `SQL92`"),
     "startingOffsets": Declared(
         None,
-        _offsets("earliest", "latest", "group"),
+        kinds.offsets("earliest", "latest", "group"),
         "`earliest`, `latest`, `group` (where `consumerGroup` is) or JSON with -2 for earliest, -1 for latest",
         "batch earliest, stream latest",
     ),
-    "endingOffsets": Declared("latest", _offsets("latest"), "batch: `latest` or offsets as JSON, exclusive; -1 is latest"),
+    "endingOffsets": Declared("latest", kinds.offsets("latest"), "batch: `latest` or offsets as JSON, exclusive; -1 is latest"),
     "startingTimestamp": Declared(
         None,
-        _moment_ms,
-        "begin with what was stored at or after this time (ms or ISO 8601); goes before `startingOffsets`",
+        kinds.moment_ms,
+        "begin with what was stored at or after this time (ms or ISO 8601); goes before all others",
         "none",
     ),
-    "endingTimestamp": Declared(None, _moment_ms, "batch: what was stored before this time; goes before `endingOffsets`", "none"),
+    "endingTimestamp": Declared(None, kinds.moment_ms, "batch: what was stored before this time; goes before all others", "none"),
+    "startingOffsetsByTimestamp": Declared(
+        None,
+        kinds.moments_by_queue,
+        'a moment for every queue: `{"Orders":{"broker-a":{"0":1772366400000}}}`; goes before `startingOffsets`',
+        "none",
+    ),
+    "endingOffsetsByTimestamp": Declared(
+        None, kinds.moments_by_queue, "batch: the same for the end; goes before `endingOffsets`", "none"
+    ),
+    "startingOffsetsByTimestampStrategy": Declared(
+        "latest",
+        kinds.choice("latest", "error"),
+        "for a queue that holds nothing as young as its moment: begin at its end, or `error`",
+    ),
     "consumerGroup": Declared(
-        "TOOLS_CONSUMER", _text, "the group that pulls are made for, and whose offsets `group` means; nothing is committed"
+        "TOOLS_CONSUMER",
+        kinds.text,
+        "the group that pulls are made for, and whose offsets `group` means; see `commitOffsets`",
+    ),
+    "commitOffsets": Declared(
+        "none",
+        kinds.choice("none", "progress"),
+        "stream: `progress` reports to the brokers, as the offsets of `consumerGroup`, what was processed, so that "
+        "`consumerProgress` shows the stream; it still goes on by its checkpoint",
     ),
     "groupResetStrategy": Declared(
-        "earliest", _choice("earliest", "latest"), "where to start in a queue of which the group has no offset"
+        "earliest", kinds.choice("earliest", "latest"), "where to start in a queue of which the group has no offset"
     ),
     "failOnDataLoss": Declared(
-        True, _flag, "fail, with the exact range, when messages were deleted before they were read; `false`: go on", "true"
+        True, kinds.flag, "fail, with the exact range, when messages were deleted before they were read; `false`: go on", "true"
     ),
     "maxOffsetsPerTrigger": Declared(
-        1_000_000, _count, "stream: at most so many messages a batch, shared among the queues by what they hold", "1000000"
+        1_000_000, kinds.count, "stream: at most so many messages a batch, shared among the queues by what they hold", "1000000"
     ),
     "maxBytesPerTrigger": Declared(
-        512 << 20, _bytes, "stream: about so many bytes a batch, by the size of the next messages", "512m"
+        512 << 20, kinds.size, "stream: about so many bytes a batch, by the size of the next messages", "512m"
     ),
-    "minOffsetsPerTrigger": Declared(None, _count, "stream: wait for so many messages, at most `maxTriggerDelay`", "none"),
-    "maxTriggerDelay": Declared(900_000, _span_ms, "stream: how long `minOffsetsPerTrigger` may wait", "15m"),
-    "minRecordsPerPartition": Declared(10_000, _count, "queues with fewer messages share a task"),
-    "maxRecordsPerPartition": Declared(1_000_000, _count, "a queue with more messages is split"),
-    "minPartitions": Declared(None, _count, "split further until there are so many tasks", "none"),
-    "columns": Declared(None, _names, "only these columns, which is much faster than selecting them afterwards", "all"),
-    "propertiesAs": Declared("map", _choice("map", "string"), "`map`, or `string`: as they are stored, which is faster"),
-    "decompress": Declared(True, _flag, "inflate bodies that are compressed", "true"),
+    "minOffsetsPerTrigger": Declared(None, kinds.count, "stream: wait for so many messages, at most `maxTriggerDelay`", "none"),
+    "maxTriggerDelay": Declared(900_000, kinds.span_ms, "stream: how long `minOffsetsPerTrigger` may wait", "15m"),
+    "minRecordsPerPartition": Declared(10_000, kinds.count, "queues with fewer messages share a task"),
+    "maxRecordsPerPartition": Declared(1_000_000, kinds.count, "a queue with more messages is split"),
+    "minPartitions": Declared(None, kinds.count, "split further until there are so many tasks", "none"),
+    "columns": Declared(None, kinds.names, "only these columns, which is much faster than selecting them afterwards", "all"),
+    "propertiesAs": Declared("map", kinds.choice("map", "string"), "`map`, or `string`: as they are stored, which is faster"),
+    "decompress": Declared(True, kinds.flag, "inflate bodies that are compressed", "true"),
     "latestOffsetMaxWaitMs": Declared(
-        200, _count_from_0, "stream: how long to wait for messages before telling Spark that there are none"
+        200, kinds.count_from_0, "stream: how long to wait for messages before telling Spark that there are none"
     ),
-    "metadataRefreshMs": Declared(5_000, _count_from_0, "stream: how often to look for new queues and brokers"),
-    "pullBatchSize": Declared(1_024, _count, "messages asked for at once; brokers give fewer"),
-    "pullTimeoutMs": Declared(3_000, _count, "for one answer of a broker; there are several attempts", "3000", BOTH),
-    "decodeRecords": Declared(2_048, _count, "messages decoded together"),
+    "metadataRefreshMs": Declared(5_000, kinds.count_from_0, "stream: how often to look for new queues and brokers"),
+    "pullBatchSize": Declared(1_024, kinds.count, "messages asked for at once; brokers give fewer"),
+    "pullMaxBytes": Declared(4 << 20, kinds.size, "about so many bytes an answer, by what messages weighed so far", "4m"),
+    "pullTimeoutMs": Declared(3_000, kinds.count, "for one answer of a broker; there are several attempts"),
+    "decodeRecords": Declared(2_048, kinds.count, "messages decoded together"),
     "includeSystemTopics": Declared(
-        False, _flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
+        False, kinds.flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
     ),
-    "maxSplitBytes": Declared(128 << 20, _bytes, "`path`: commit-log bytes per task", "128m"),
-    "brokerName": Declared(None, _text, "`path`: what to say in the column brokerName, which store files do not know", "null"),
+    "includeTransactions": Declared(
+        False,
+        kinds.flag,
+        "`path`: records that are no messages yet or never will be: prepared and rolled back transactions",
+        "false",
+    ),
+    "pushFilters": Declared(
+        False,
+        kinds.flag,
+        "batch: conditions on topic, queueId, queueOffset, storeTimestamp and tags limit what is read; needs the setting "
+        "`spark.sql.python.filterPushdown.enabled`, which `firearrow.spark.session` sets",
+        "false",
+    ),
+    "maxSplitBytes": Declared(128 << 20, kinds.size, "`path`: commit-log bytes per task", "128m"),
+    "brokerName": Declared(
+        None, kinds.text, "`path`: what to say in the column brokerName, which store files do not know", "null"
+    ),
     "workerGcFreeze": Declared(
-        True, _flag, "take what a Python worker has loaded out of garbage collection once: 20 ms less a task", "true"
+        True, kinds.flag, "take what a Python worker has loaded out of garbage collection once: 20 ms less a task", "true"
+    ),
+    "brokerAddressMap": Declared(
+        (),
+        kinds.addresses,
+        'where to reach brokers whose addresses do not work from here: `{"10.0.0.5:10911":"broker.example:30911"}`',
+        "none",
+        BOTH,
     ),
     "accessKey": Declared(
-        None, _text, "signs requests, with `secretKey`; options are seen in plans: prefer `credentialsFile`", "none", BOTH
+        None, kinds.text, "signs requests, with `secretKey`; options are seen in plans: prefer `credentialsFile`", "none", BOTH
     ),
-    "secretKey": Declared(None, _text, "see `accessKey`", "none", BOTH),
+    "secretKey": Declared(None, kinds.text, "see `accessKey`", "none", BOTH),
     "credentialsFile": Declared(
-        None, _text, "a JSON file with accessKey and secretKey, on the driver and every executor", "none", BOTH
+        None, kinds.text, "a JSON file with accessKey and secretKey, on the driver and every executor", "none", BOTH
     ),
-    "tls": Declared(False, _flag, "encrypt connections", "false", BOTH),
+    "tls": Declared(False, kinds.flag, "encrypt connections", "false", BOTH),
     "topic": Declared(
-        None, _text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
+        None, kinds.text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
     ),
-    "sendBatchBytes": Declared(1 << 20, _bytes, "write: bytes sent at once to a queue", "1m", (WRITE,)),
-    "retries": Declared(5, _count_from_0, "write: attempts after the first", "5", (WRITE,)),
+    "sendBatchBytes": Declared(1 << 20, kinds.size, "write: bytes sent at once to a queue", "1m", (WRITE,)),
+    "maxInFlight": Declared(16, kinds.count, "write: requests of a task under way, each to another queue", "16", (WRITE,)),
+    "sendTimeoutMs": Declared(3_000, kinds.count, "write: for one answer of a broker", "3000", (WRITE,)),
+    "retries": Declared(5, kinds.count_from_0, "write: attempts after the first", "5", (WRITE,)),
     "idempotent": Declared(
         "auto",
-        _choice("auto", "false"),
-        "write: give each message a number, by which our broker stores a repeated one once",
+        kinds.choice("auto", "true", "false"),
+        "write: give each message a number, by which our broker stores a repeated one once; `true`: refuse brokers that do not",
         "auto",
         (WRITE,),
     ),
     "writeId": Declared(
-        None, _text, "write: names a batch job; run again under the same name it stores nothing twice", "none", (WRITE,)
+        None, kinds.text, "write: names a batch job; run again under the same name it stores nothing twice", "none", (WRITE,)
     ),
 }
 
@@ -221,12 +172,17 @@ _ALIASES: Final = {
 }
 _FOR_BROKERS: Final = frozenset((
     "subExpression", "expressionType", "assign", "startingOffsets", "endingOffsets", "groupResetStrategy", "consumerGroup",
-    "pullBatchSize", "pullTimeoutMs", "accessKey", "secretKey", "credentialsFile", "tls", "minPartitions",
+    "pullBatchSize", "pullMaxBytes", "pullTimeoutMs", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "brokerAddressMap", "accessKey", "secretKey", "credentialsFile", "tls", "minPartitions",
     "minRecordsPerPartition", "maxRecordsPerPartition",
 ))  # fmt: skip
 _SPARKS_OWN: Final = frozenset(("checkpointlocation", "mergeschema", "queryname"))  # what Spark hands on, for itself
-_NOT_FOR_STREAMS: Final = ("endingOffsets", "endingTimestamp")
-_ONLY_STREAMS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_FILES: Final = frozenset(("includeTransactions", "maxSplitBytes", "brokerName"))
+_NOT_FOR_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters")
+_ONLY_STREAMS: Final = (
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets",
+    "latestOffsetMaxWaitMs", "metadataRefreshMs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +198,16 @@ class Options:
     def client(self) -> ClientOptions:
         credentials = self._credentials()
         try:
-            return client_options(
+            made = client_options(
                 self["nameServer"],
                 credentials=credentials,
                 tls=self["tls"],
-                request_timeout_ms=self["pullTimeoutMs"],
+                request_timeout_ms=self["sendTimeoutMs"] if "sendTimeoutMs" in self.given else self["pullTimeoutMs"],
                 route_interval_ms=_ROUTES_NEVER_MS,
             )
         except ValueError as error:
             raise SparkOptionError(f"option nameServer is {self['nameServer']!r}: {error}") from None
+        return replace(made, broker_addresses=self["brokerAddressMap"])
 
     def _credentials(self) -> Credentials | None:
         access, secret, path = self["accessKey"], self["secretKey"], self["credentialsFile"]
@@ -274,7 +231,7 @@ def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> Opt
     if "topic" in options.given:
         if options["subscribe"] is not None:
             raise SparkOptionError("topic and subscribe mean the same: give one of them")
-        options.values["subscribe"] = _names(options["topic"])
+        options.values["subscribe"] = kinds.names(options["topic"])
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name] is not None]
     if len(chosen) > 1:
         raise SparkOptionError(f"{' and '.join(chosen)} each say what to read: give one of them")
@@ -289,8 +246,12 @@ def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> Opt
         wrong = sorted(options.given & set(_NOT_FOR_STREAMS if stream else _ONLY_STREAMS))
         if wrong:
             raise SparkOptionError(f"option {wrong[0]} is only for {'batch queries' if stream else 'streams'}")
-    if options["startingOffsets"] == "group" and "consumerGroup" not in options.given:
-        raise SparkOptionError("startingOffsets is group: name the group with consumerGroup")
+    wrong = sorted(options.given & _FOR_FILES)
+    if wrong:
+        raise SparkOptionError(f"option {wrong[0]} is only for store files (path)")
+    for name, value in (("startingOffsets", "group"), ("commitOffsets", "progress")):
+        if options[name] == value and "consumerGroup" not in options.given:
+            raise SparkOptionError(f"{name} is {value}: name the group with consumerGroup")
     options.client()
     return options
 

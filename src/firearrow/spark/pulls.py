@@ -107,7 +107,7 @@ class _Pull:
     def __init__(self, servers: Cluster, options: Options) -> None:
         self._servers = servers
         self._options = options
-        self._batch = options["pullBatchSize"]
+        self._batch = options["pullBatchSize"]  # never more bytes than pullMaxBytes, by what messages weighed so far
 
     def begin(self, wanted: Range, lossless: bool) -> Future[Piece]:
         return self._servers.submit(lambda: self._piece(wanted, lossless))
@@ -138,6 +138,8 @@ class _Pull:
         header = PullMessageResponseHeader.decode(answer.ext)
         following = header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS and following > offset:
+            weight = max(1, len(answer.body) // (following - offset))
+            self._batch = min(self._options["pullBatchSize"], max(1, self._options["pullMaxBytes"] // weight))
             return answer.body, following
         everything = wanted.expression == "*"
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and following > offset and not everything:

@@ -40,7 +40,6 @@ from firearrow.wire.properties import MAX_BYTES
 SPARK_ID: Final = "__SPARK_ID"
 RUN: Final = 200  # rows of a queue under way: fewer than the numbers a broker remembers
 GROUP: Final = "SPARK_WRITER"
-_AT_ONCE: Final = 64  # requests of a task
 _BUSY: Final = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
 _STORED: Final = frozenset((
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -140,10 +139,11 @@ class Sink:
         self._servers = servers
         self._shape = shape
         self._origin = origin
-        self._numbered = options["idempotent"] == "auto"
+        self._numbered = options["idempotent"] != "false"
         self._run_bytes = options["sendBatchBytes"]
         self._retries = options["retries"]
-        self._timeout_ms = options["pullTimeoutMs"]
+        self._timeout_ms = options["sendTimeoutMs"]
+        self._most_runs = options["maxInFlight"]
         self._next_id = unique_keys.maker(unique_keys.own_ip())
         self._queues: dict[str, list[Queue]] = {}
         self._waiting: dict[Queue, list[Row]] = {}
@@ -245,7 +245,7 @@ class Sink:
         before = self._sending.pop(queue, None)
         if before is not None:
             before.result()
-        while len(self._sending) >= _AT_ONCE:
+        while len(self._sending) >= self._most_runs:
             oldest = next(iter(self._sending))
             self._sending.pop(oldest).result()
         self._sending[queue] = self._servers.submit(lambda: self._send_run(queue, rows))

@@ -7,17 +7,18 @@ of bytes of store files, and the options.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from firearrow.spark.bounds import ending, starting, wanted_queues
 from firearrow.spark.cluster import cluster
 from firearrow.spark.columns import Columns, chosen, of_fields
 from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.filters import Pushed, pushed
 from firearrow.spark.options import Options, read_options, write_options
 from firearrow.spark.planning import Range, ranges, tasks
 from firearrow.spark.pulls import read_ranges
@@ -40,8 +41,8 @@ class RocketMQDataSource(DataSource):
         _check_version()
         options = read_options(self.options, stream=False)
         if options["path"] is not None:
-            return StoreReader(options, schema)
-        return RocketMQReader(options, schema)
+            return (PushedStoreReader if options["pushFilters"] else StoreReader)(options, schema)
+        return (PushedReader if options["pushFilters"] else RocketMQReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from firearrow.spark.stream import RocketMQStreamReader
@@ -80,13 +81,17 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
+        self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         servers = cluster(options.client())
         queues = wanted_queues(servers, options)
         start = starting(servers, queues, options, "earliest")
-        return planned(ranges(start, ending(servers, queues, options)), options)
+        end = ending(servers, queues, options)
+        left = self._pushed.queues(queues)
+        bounds = self._pushed.bounded(servers, {queue: start[queue] for queue in left}, {queue: end[queue] for queue in left})
+        return planned(ranges(*bounds), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
@@ -106,6 +111,22 @@ class StoreReader(DataSourceReader):
         assert isinstance(partition, SplitPartition)
         freeze_once(self._options)
         return read_splits(partition.splits, self._options, self._columns, self._names)
+
+
+# Spark refuses a reader that has `pushFilters` unless it was told to push: so those that have it are classes of their own.
+
+
+class PushedReader(RocketMQReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        self._pushed = pushed(filters)
+        self._options = self._pushed.options(self._options)
+        return filters
+
+
+class PushedStoreReader(StoreReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        self._options = pushed(filters).options(self._options)
+        return filters
 
 
 def columns_of(schema: StructType) -> tuple[Columns, list[str]]:

@@ -181,6 +181,7 @@ class _Wanted:
         self._topics = None if options["subscribe"] is None else frozenset(options["subscribe"])
         self._pattern = None if options["subscribePattern"] is None else re.compile(options["subscribePattern"])
         self._system = options["includeSystemTopics"]
+        self._transactions = options["includeTransactions"]
         self._from_ms = options["startingTimestamp"]
         self._to_ms = options["endingTimestamp"]
 
@@ -188,6 +189,9 @@ class _Wanted:
         names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()
         good = np.array([self._has(name) for name in names.dictionary.to_pylist()], np.bool_)
         wanted: Bools = good[names.indices.to_numpy(zero_copy_only=False)]
+        if not self._transactions:  # brokers put no others into queues
+            kind = records.field("sys_flag") & record.TRANSACTION_TYPE
+            wanted &= (kind == 0) | (kind == record.TRANSACTION_COMMIT)
         stored = records.field("store_ms")
         if self._from_ms is not None:
             wanted &= stored >= self._from_ms

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -28,7 +29,10 @@ from firearrow.spark.planning import limited, ranges
 from firearrow.spark.pulls import read_ranges, sample_bytes
 from firearrow.spark.source import RangePartition, columns_of, freeze_once, planned
 
+log = logging.getLogger("firearrow.spark")
+
 _POLL_S: Final = 0.04
+_PATIENCE_S: Final = 60.0  # with brokers that do not answer: one that is restarted is no reason to end a stream
 _SAMPLED_QUEUES: Final = 4
 _SMALL_BATCH: Final = 1_000  # messages; whatever they weigh
 
@@ -42,6 +46,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: Offsets | None = None
         self._last_batch_at = time.monotonic()
         self._latest: Offsets = {}
+        self._heard_at = float("-inf")
+        self._committed: Offsets = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         queues = self._known_queues(refresh=True)
@@ -56,6 +62,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         begin = from_dict(start, "the offsets of the checkpoint")
+        self._commit(begin)
         patience = time.monotonic() + self._options["latestOffsetMaxWaitMs"] / 1000
         while True:
             end = self._next_end(begin, limit)
@@ -79,14 +86,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_ranges(partition.ranges, self._options, self._columns, self._names)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint says where the stream is. Spark calls this late and not for every batch."""
+        """Nothing: the checkpoint says where the stream is. Spark calls this late and not for every batch; see `_commit`."""
 
     def stop(self) -> None:
         """Nothing: connections belong to the process."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What executors get."""
-        return {**self.__dict__, "_queues": [], "_latest": {}, "_frozen": None}
+        return {**self.__dict__, "_queues": [], "_latest": {}, "_frozen": None, "_committed": {}}
 
     # ---- inside
 
@@ -125,10 +132,26 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options["maxOffsetsPerTrigger"]
         return limited(begin, end, self._most_by_bytes(begin, end, min(most, available)))
 
+    def _commit(self, processed: Offsets) -> None:
+        """Spark asks for the next end when the batch before is done: up to its end everything was processed."""
+        if self._options["commitOffsets"] == "none" or processed == self._committed:
+            return
+        try:
+            self._cluster().commit(self._options["consumerGroup"], processed)
+            self._committed = processed
+        except SparkOptionError as error:  # nothing depends on it
+            log.warning("the offsets of the group %s were not reported: %s", self._options["consumerGroup"], error)
+
     def _ends(self) -> Offsets:
         if self._frozen is not None:
             return self._frozen
-        self._latest = self._cluster().max_offsets(self._known_queues())
+        try:
+            self._latest = self._cluster().max_offsets(self._known_queues())
+            self._heard_at = time.monotonic()
+        except SparkOptionError as error:
+            if not self._latest or time.monotonic() - self._heard_at > _PATIENCE_S:
+                raise
+            log.warning("the stream waits for its brokers: %s", error)
         return self._latest
 
     def _made_anew(self, begin: Offsets, end: Offsets) -> Offsets:

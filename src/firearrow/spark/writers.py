@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options
-from firearrow.spark.sink import Origin, Shape, Sink, new_writer, shape_of
+from firearrow.spark.sink import RUN, Origin, Shape, Sink, new_writer, shape_of
 
 log = logging.getLogger("firearrow.spark")
 
@@ -34,10 +34,18 @@ class Written(WriterCommitMessage):
 
 def prepared(options: Options, schema: StructType) -> Shape:
     """Checks everything that can be checked before a task runs."""
+    if options["idempotent"] == "true" and options["topic"] is None:
+        raise SparkOptionError("option idempotent is true: give the option topic, so that its brokers can be asked")
     shape = shape_of([(field.name, field.dataType.simpleString()) for field in schema.fields], options["topic"])
     servers = cluster(options.client())
     if shape.topic is not None:
-        servers.write_queues(shape.topic)
+        queues = servers.write_queues(shape.topic)
+        again = servers.repeats_stored(queues, RUN) if options["idempotent"] == "true" else []
+        if again:
+            raise SparkOptionError(
+                f"option idempotent is true, but the broker {again[0]} stores what is sent again twice: use auto, "
+                "and tell repeated messages by their property __SPARK_ID"
+            )
     else:
         servers.topics()  # is there anybody?
     return shape
