@@ -57,6 +57,7 @@ class ClientKeywords(TypedDict, total=False):
     language: str
     trace: bool
     trace_topic: str
+    broker_addresses: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -198,16 +198,16 @@ class Options:
     def client(self) -> ClientOptions:
         credentials = self._credentials()
         try:
-            made = client_options(
+            return client_options(
                 self["nameServer"],
                 credentials=credentials,
                 tls=self["tls"],
                 request_timeout_ms=self["sendTimeoutMs"] if "sendTimeoutMs" in self.given else self["pullTimeoutMs"],
                 route_interval_ms=_ROUTES_NEVER_MS,
+                broker_addresses=self["brokerAddressMap"],
             )
         except ValueError as error:
             raise SparkOptionError(f"option nameServer is {self['nameServer']!r}: {error}") from None
-        return replace(made, broker_addresses=self["brokerAddressMap"])
 
     def _credentials(self) -> Credentials | None:
         access, secret, path = self["accessKey"], self["secretKey"], self["credentialsFile"]
