@@ -258,3 +258,11 @@ def test_a_slave_that_dials_something_else_says_so(tmp_path: Path, caplog: pytes
 
     run(story())
     assert any("haMasterAddress" in record.getMessage() for record in caplog.records)
+
+
+def test_a_slave_that_was_there_first_hears_soon_of_its_master(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names, slave(tmp_path / "s", names) as other, master(tmp_path / "m", names):
+            await until(lambda: ha_of_slave(other).master_alive, seconds=5)
+
+    run(story())

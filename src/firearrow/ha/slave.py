@@ -31,6 +31,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 CONNECT_TIMEOUT_S = 3.0
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 5.0
+ASK_AGAIN_S = 1.0
 _DOUBTS = 5  # times that the master may not know our newest message before we believe it
 _FLUSH_WAIT_S = 0.01
 # Confirming needs bytes in the log, not a look at the records in them: those become readable a moment later, many at once.
@@ -122,7 +123,7 @@ class HaSlave:
             self._news.clear()
             try:
                 if address is None:
-                    await self._news.wait()
+                    await self._ask_again()
                     continue
                 if await self._is_ours():
                     link = await self._connect(address)
@@ -137,6 +138,14 @@ class HaSlave:
                 async with asyncio.timeout(retry_s):
                     await self._news.wait()
             retry_s = min(retry_s * 2, LAST_RETRY_S)
+
+    async def _ask_again(self) -> None:
+        """A slave that was there before its master: name servers answer a registration with what they know by then."""
+        try:
+            async with asyncio.timeout(ASK_AGAIN_S):
+                await self._news.wait()
+        except TimeoutError:
+            self._broker.parts.register_all()
 
     async def _connect(self, address: str) -> MasterLink:
         store = self._store
