@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 
@@ -36,6 +37,12 @@ class FlushFigures:
             self.longest_ns = ns
 
 
+@dataclass(slots=True)
+class _Rewind:
+    offset: int
+    done: threading.Event = field(default_factory=threading.Event)
+
+
 class Flusher:
     def __init__(
         self,
@@ -49,7 +56,7 @@ class Flusher:
         self._sync = sync
         self._on_flushed = on_flushed
         self._on_error = on_error
-        self._requests: SimpleQueue[int | None] = SimpleQueue()
+        self._requests: SimpleQueue[int | _Rewind | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     @property
@@ -64,6 +71,17 @@ class Flusher:
         """The log up to `offset` is written and should be made durable. Any thread."""
         if self._thread is not None:
             self._requests.put(offset)
+
+    def rewind(self, offset: int) -> None:
+        """The log is about to be cut at `offset`. Returns when no sync of what lies behind it is under way."""
+        thread = self._thread
+        if thread is None:
+            self.flushed_offset = min(self.flushed_offset, offset)
+            return
+        rewind = _Rewind(offset)
+        self._requests.put(rewind)
+        while thread.is_alive() and not rewind.done.wait(0.1):
+            pass
 
     def stop(self) -> None:
         """Ends the thread after what was requested so far."""
@@ -94,7 +112,12 @@ class Flusher:
         target = 0
         try:
             while offset is not None:
-                target = max(target, offset)
+                if isinstance(offset, _Rewind):
+                    target = min(target, offset.offset)
+                    self.flushed_offset = min(self.flushed_offset, offset.offset)
+                    offset.done.set()
+                else:
+                    target = max(target, offset)
                 offset = self._requests.get_nowait()
         except Empty:
             return target, False
@@ -116,6 +139,13 @@ class Housekeeper:
             self._do(job)
         else:
             self._jobs.put(job)
+
+    def drain(self) -> None:
+        """Returns when the jobs submitted so far are done."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._jobs.put(done.set)
+            done.wait()
 
     def stop(self) -> None:
         """Ends the thread after the jobs submitted so far."""

@@ -40,6 +40,7 @@ from firearrow.store.disk import Disk
 from firearrow.store.index import KeyIndex
 from firearrow.store.javahash_np import IntArray
 from firearrow.store.logtail import cut_log, first_torn, next_record
+from firearrow.store.mark import Mark
 from firearrow.store.queuetable import QueueTable, load_queue_table
 from firearrow.store.settings import StoreSettings, delay_levels_ms
 from firearrow.wire.record import MAGIC_BLANK
@@ -67,6 +68,7 @@ class RecoveryReport:
     cut_bytes: int = 0  # behind the end of the log, saved to cut_path
     cut_path: str | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)  # log ranges that had been durable and cannot be read
+    confirmed: int = 0  # queues and index go up to here
     rebuilt_queues: int = 0  # queues made anew from the whole log
     problems: list[str] = field(default_factory=list)  # everything odd, in words
     table: QueueTable | None = None
@@ -83,8 +85,11 @@ def recover(
     *,
     clean: bool,
     now_ms: int,
+    mark: Mark | None = None,
 ) -> RecoveryReport:
-    recovery = _Recovery(settings, disk, log, files, index, queue_of, checkpoint, clean, now_ms)
+    """`mark`: of a member of an elected group. Its log ends before the first record that cannot be read, and its
+    queues and index end where the log is confirmed."""
+    recovery = _Recovery(settings, disk, log, files, index, queue_of, checkpoint, clean, now_ms, mark)
     return recovery.run()
 
 
@@ -100,8 +105,10 @@ class _Recovery:
         checkpoint: Checkpoint,
         clean: bool,
         now_ms: int,
+        mark: Mark | None,
     ) -> None:
         self.disk = disk
+        self.group_mark = mark
         self.log = log
         self.files = files
         self.index = index
@@ -127,6 +134,8 @@ class _Recovery:
         self.files.check_size(self.checkpoint.queue_file_size)
         self._note(*log.load(self.checkpoint.segment_size))
         self.table = report.table = load_queue_table(self.disk, os.path.join(self.root, "queueTable"), clean=report.clean)
+        if self.table is not None and self.group_mark is not None and self._must_look_at_everything(self.table):
+            self.table = report.table = None
         if self.table is None:
             start, mark = self._begin_without_table()
         else:
@@ -136,12 +145,28 @@ class _Recovery:
         self._cut(end)
         report.log_min = log.min_offset if log.segments else end
         report.log_end = end
-        self._settle_queues(end)
-        if self.index is not None and self.index.next_offset > end:
-            self.index.truncate_to(end)
+        confirmed = report.confirmed = self._confirmed(end)
+        self._settle_queues(confirmed)
+        if self.index is not None and self.index.next_offset > confirmed:
+            self.index.truncate_to(confirmed)
         if self.noted > len(report.problems):
             report.problems.append(f"and {self.noted - len(report.problems)} more of the kind")
         return report
+
+    # Of a member of an elected group
+
+    def _must_look_at_everything(self, table: QueueTable) -> bool:
+        """Something was found damaged, or the file is gone in which the log ended: the place is to be found."""
+        assert self.group_mark is not None
+        last = max(table.derived_offset - 1, self.log.min_offset)
+        return self.group_mark.damaged or (table.derived_offset > 0 and self.log.segment_at(last) is None)
+
+    def _confirmed(self, end: int) -> int:
+        """What derived files vouch for was confirmed when they were written."""
+        if self.group_mark is None:
+            return end
+        derived = self.table.derived_offset if self.table is not None else 0
+        return max(min(end, max(self.group_mark.confirmed, derived)), self.log.min_offset if self.log.segments else 0)
 
     # Where to begin
 
@@ -242,7 +267,7 @@ class _Recovery:
 
         Log offsets are not used twice, and queues keep their numbering: appends begin with a new segment behind everything.
         """
-        if self.table is None:
+        if self.table is None or self.group_mark is not None:
             return 0
         size = self.log.segment_size
         known_end = max(self.table.derived_offset, self.checkpoint.flushed_offset)
@@ -302,6 +327,9 @@ class _Recovery:
                     continue
             found = next_record(log, position, mark, self.check_crc) if position < mark else None
             if found is None:
+                return position
+            if self.group_mark is not None:
+                report.damaged.append((position, found))
                 return position
             report.damaged.append((position, found))
             self._note(f"the commit log cannot be read from {position} to {found}; the messages there are lost")

@@ -23,13 +23,17 @@ from collections.abc import Callable, Iterator
 
 from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from firearrow.store.commitlog import AppendGroup, CommitLog
-from firearrow.store.consumequeue import UNIT, ConsumeQueue, QueueFiles
+from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
+from firearrow.store.cutting import forget_groups, pieces, take_back
 from firearrow.store.disk import Disk, Lock, RealDisk
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.errors import StoreError
 from firearrow.store.flush import Flusher, Housekeeper
 from firearrow.store.follow import Follower, FollowError
 from firearrow.store.index import KeyIndex
+from firearrow.store.logtail import cut_log
+from firearrow.store.mark import Mark, MarkFile
+from firearrow.store.queuetable import QueueTable, save_queue_table
 from firearrow.store.reader import GetResult, GetStatus, StoreReader
 from firearrow.store.recovery import RecoveryReport, recover
 from firearrow.store.retention import MovedMin, Retention
@@ -62,8 +66,14 @@ class MessageStore:
         store_host: bytes,
         now_ms: Callable[[], int],
         memory_bytes: int | None = None,
+        elected: bool = False,
     ) -> None:
+        """`elected`: the store of a member of an elected group. What is confirmed is the group's decision, also after a restart,
+        and the log can be cut where it is not."""
         self.settings = settings
+        self._elected = elected
+        self._mark_file: MarkFile | None = None
+        self.lost = False  # of a member, found at the opening: bytes that had been durable are gone or damaged
         self.on_min_moved: Callable[[list[MovedMin]], None] = _ignore_moved
         self.problems: list[str] = []  # what the threads or `tick` met and could live with; the owner logs and clears it
         self._disk: Disk = disk if disk is not None else RealDisk()
@@ -128,6 +138,12 @@ class MessageStore:
         clean = not disk.exists(abort)
         try:
             self._checkpoint = load_checkpoint(disk, self._checkpoint_path)
+            mark = Mark()
+            if self._elected:
+                self._mark_file = MarkFile(disk, root)
+                mark = self._mark_file.mark
+                mark.durable = max(mark.durable, self._checkpoint.flushed_offset)
+            same_boot = self._checkpoint.boot_id == disk.boot_id()
             self._write_abort(abort)
             report = recover(
                 self.settings,
@@ -139,9 +155,14 @@ class MessageStore:
                 self._checkpoint,
                 clean=clean,
                 now_ms=self._now_ms(),
+                mark=mark if self._elected else None,
             )
             end = report.log_end
             self._log.begin(end)
+            if self._elected:
+                torn = not (clean or same_boot or self.settings.sync_flush) and mark.durable > 0
+                self.lost = end < mark.durable or bool(report.damaged) or torn
+                self._remember_loss(mark)
             self._flusher.flushed_offset = self._log.durable_offset = self._durable_after_recovery(end)
             self._checkpoint.flushed_offset = self._flusher.flushed_offset
             self._checkpoint.boot_id = disk.boot_id()
@@ -154,12 +175,19 @@ class MessageStore:
                 disk.unlink(abort)  # refused before anything was touched, for a setting that does not fit: still clean
             self._release()
             raise
-        self._reader.confirm_offset = end
+        confirmed = self._reader.confirm_offset = report.confirmed
         self._confirmed_ms = report.last_store_ms or self._checkpoint.physic_msg_ms
-        self._dispatcher.begin(end, self._confirmed_ms, report.table, clean=report.clean, now_ms=self._now_ms())
+        self._dispatcher.begin(confirmed, self._confirmed_ms, report.table, clean=report.clean, now_ms=self._now_ms())
         self._retention.begin(self._now_ms())
+        if confirmed < end:
+            self._follow_from(confirmed)
         self._opened = True
         return report
+
+    def _remember_loss(self, mark: Mark) -> None:
+        """Until the mark is written again: by then whoever needs to know has noted it."""
+        if self.lost and self._mark_file is not None:
+            self._mark_file.save(Mark(max(mark.durable, self._log.next_offset + 1), mark.confirmed))
 
     def start(self, on_flushed: Callable[[int], None], on_error: Callable[[StoreError], None]) -> None:
         """Starts the store's threads; both callbacks are called from them.
@@ -185,6 +213,8 @@ class MessageStore:
             self._housekeeper.stop()
             self._files.close()
             self._log.close()
+            if self._mark_file is not None:
+                self._mark_file.close()
             self._release()
 
     @property
@@ -267,6 +297,84 @@ class MessageStore:
         if group is not None:
             self._unconfirmed.append(group)
         return group
+
+    # Of a member of an elected group
+
+    def cut(self, offset: int) -> None:
+        """Takes back everything behind `offset`, where a record ends, above what is confirmed. Durable on return.
+
+        The bytes that were there are kept in `commitlog_cut`.
+        """
+        log = self._log
+        if not self._reader.confirm_offset <= offset <= log.written_offset:
+            raise StoreError(
+                f"the log cannot be cut at {offset}: it is confirmed up to {self._reader.confirm_offset} and ends at "
+                f"{log.written_offset}"
+            )
+        self._take_back()
+        self._rewind(offset)
+        cut_log(self._disk, log, offset, os.path.join(self._root, "commitlog_cut"), self._now_ms())
+        log.begin(offset)
+        forget_groups(self._unconfirmed, offset)
+        self._follow_from(self._unconfirmed[-1].end_offset if self._unconfirmed else self._reader.confirm_offset)
+
+    def begin_anew(self, offset: int) -> None:
+        """Gives up everything that is here: the log begins at `offset`, where the others' logs begin. Durable on return."""
+        log, disk = self._log, self._disk
+        self._take_back()
+        self._unconfirmed.clear()
+        for topic in self.topics():
+            self.drop_topic(topic)
+        self._rewind(0)
+        if self._index is not None:
+            self._index.truncate_to(0)
+        save_queue_table(disk, os.path.join(self._root, "queueTable"), QueueTable())
+        for number in sorted(log.segments, reverse=True):
+            segment = log.segments.pop(number)
+            segment.close()
+            disk.unlink(segment.path)
+        disk.fsync_dir(log.directory)
+        log.next_offset = log.written_offset = log.min_offset
+        self._begin_following(offset)
+        self._write_mark(sync=True)
+
+    def follow_no_more(self) -> None:
+        """What is appended from now on is this broker's own."""
+        self._follower = None
+
+    def found_damaged(self) -> None:
+        """A record cannot be read: the next opening looks for the place, and ends the log there."""
+        if self._mark_file is not None:
+            mark = self._mark_file.mark
+            self._mark_file.save(Mark(mark.durable, mark.confirmed, damaged=True))
+
+    def _rewind(self, offset: int) -> None:
+        """Nothing that is written down, or is about to be, may speak of the log behind `offset` any more."""
+        self._housekeeper.drain()
+        self._flusher.rewind(offset)
+        self._log.durable_offset = min(self._log.durable_offset, offset)
+        self._write_mark(sync=True)
+        self._checkpoint.flushed_offset = min(self._checkpoint.flushed_offset, offset)
+        save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint)
+
+    def _follow_from(self, offset: int) -> None:
+        """Records from `offset` on are in the log already: they wait to be confirmed."""
+        log = self._log
+        follower = self._follower = Follower(self.settings, self.queue, self.drop_topic, self.problems.append, offset)
+        for data in pieces(log, offset, log.written_offset):
+            group = follower.take(data)
+            if group is not None:
+                self._unconfirmed.append(group)
+
+    def _write_mark(self, *, sync: bool = False) -> None:
+        if self._mark_file is None:
+            return
+        known = self._mark_file.mark
+        mark = Mark(self._flusher.flushed_offset, self._reader.confirm_offset, known.damaged)
+        if mark != known:
+            self._mark_file.write(mark)
+        if sync:
+            self._mark_file.sync()
 
     def flush(self) -> int:
         """Makes everything written durable, here and now; returns up to where. For stores without threads."""
@@ -387,6 +495,8 @@ class MessageStore:
             self._next_flush_ms = now_ms + self.settings.flush_interval_commit_log
             if self._log.written_offset > self._flusher.flushed_offset:
                 self._flusher.request(self._log.written_offset)
+        if self._mark_file is not None:
+            self._write_mark()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + _CHECKPOINT_INTERVAL_MS
             self._save_checkpoint_later()
@@ -408,12 +518,15 @@ class MessageStore:
         self._housekeeper.stop()
         with contextlib.suppress(FollowError):  # what cannot be followed is found again by the recovery
             self.look_at_raw()
-        if self._follower is not None and not self._follower.broken:
+        if self._follower is not None and not self._follower.broken and not self._elected:
             self._log.take_back_raw(self._follower.position)  # the beginning of a record: it comes again
             self._flusher.flushed_offset = min(self._flusher.flushed_offset, self._log.written_offset)
-        self.confirm(self.flush())
+        end = self.flush()
+        if not self._elected:
+            self.confirm(end)
         complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
+        self._write_mark(sync=True)
         abort = os.path.join(self._root, "abort")
         if complete and self._disk.exists(abort):
             self._disk.unlink(abort)
@@ -457,16 +570,13 @@ class MessageStore:
             self._dispatcher.begin(offset, 0, None, clean=True, now_ms=self._now_ms())
         self._follower = Follower(self.settings, self.queue, self.drop_topic, self.problems.append, log.next_offset)
 
+    def forget_pending(self) -> None:
+        """What was appended and not written is not stored."""
+        self._take_back()
+
     def _take_back(self) -> None:
         """The pending group is lost: its queues continue where the last written group left them."""
-        for queue in self._log.forget_pending():
-            end = queue.max_offset
-            for group in reversed(self._unconfirmed):
-                if queue in group.touched:
-                    end = group.touched[queue]
-                    break
-            del queue.tail[(end - queue.tail_start) * UNIT :]
-            queue.next_offset = end
+        take_back(self._log.forget_pending(), self._unconfirmed)
 
     def _look_ahead(self) -> None:
         """Asks the housekeeper for the next segment in time."""
@@ -539,6 +649,8 @@ class MessageStore:
         def save() -> None:
             try:
                 save_checkpoint(self._disk, self._checkpoint_path, snapshot)
+                if self._mark_file is not None:
+                    self._mark_file.sync()
             finally:
                 self._checkpoint_saving = False
 
