@@ -61,6 +61,7 @@ class HaMaster:
         self.links: set[SlaveLink] = set()
         self._server: asyncio.Server | None = None
         self._told_alone = False
+        self._enough = not self._waits  # slaves to wait for, when that was last judged
         if self._waits:
             broker.rounds.wait_for_replicas()
             broker.rounds.durable = self.durable
@@ -106,8 +107,8 @@ class HaMaster:
             self._rounds.release(offset)
         for link in list(self.links):
             link.pump()
-        if self._waits:
-            self.judge()
+        if not self._enough:
+            self.judge()  # otherwise when they confirm
 
     def judge(self) -> None:
         """Releases what enough slaves have, or everything when there are not enough to wait for."""
@@ -115,9 +116,10 @@ class HaMaster:
             return
         wanted = self._settings.in_sync_replicas - 1
         confirmed = sorted((link.feed.confirmed for link in self._in_sync()), reverse=True)
+        self._enough = len(confirmed) >= wanted > 0
         if wanted <= 0:
             self._rounds.release(self.source.end)
-        elif len(confirmed) >= wanted:
+        elif self._enough:
             self._told_alone = False
             self._rounds.release(min(self.source.end, confirmed[wanted - 1]))
         else:
@@ -134,6 +136,7 @@ class HaMaster:
         for link in list(self.links):
             link.tick(now_ms)
         if self._waits:
+            self.judge()
             late = min(self._rounds.waiting_since(now_ms - self._settings.slave_timeout), self.source.end)
             if late:
                 self._rounds.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
