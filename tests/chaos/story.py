@@ -1,0 +1,60 @@
+"""One fault, several rounds of it under load, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from dataclasses import dataclass, field
+
+from tests.chaos.faults import Inject, Scene
+from tests.chaos.fleet import Fleet
+from tests.chaos.workload import Verdict, Workload, verdict
+
+ROUNDS = int(os.environ.get("FIREARROW_CHAOS_ROUNDS", "1"))
+SEED = int(os.environ.get("FIREARROW_CHAOS_SEED", str(random.randrange(10**6))))
+STEADY = 100
+
+
+@dataclass
+class Outcome:
+    fault: str
+    form: str
+    rounds: int
+    sent: int
+    acknowledged: int
+    wrong: Verdict
+    refused: dict[str, int]
+    gaps_s: list[float] = field(default_factory=list)
+
+    @property
+    def median_gap_s(self) -> float:
+        return statistics.median(self.gaps_s)
+
+    def line(self) -> str:
+        return (
+            f"{self.form}, {self.fault}: {self.rounds} rounds, {self.sent} sent, {self.acknowledged} acknowledged,"
+            f" {len(self.wrong.lost)} lost, gap {self.median_gap_s:.2f} s, worst {max(self.gaps_s):.2f} s; {self.refused}"
+        )
+
+
+async def rounds_of(fleet: Fleet, fault: str, inject: Inject, rounds: int = ROUNDS) -> Outcome:
+    """Everything runs again when this returns; whatever was acknowledged was looked for."""
+    print(f"FIREARROW_CHAOS_SEED={SEED}")
+    topic = f"chaos-{fault.replace(' ', '-')}"
+    gaps: list[float] = []
+    async with Workload(fleet, topic) as load:
+        scene = Scene(fleet, load, random.Random(SEED))
+        for _ in range(rounds):
+            await load.acknowledged(STEADY)
+            began = time.monotonic()
+            await inject(scene)
+            await load.acknowledged(STEADY)
+            gaps.append(load.book.longest_gap_s(began, time.monotonic()))
+    await fleet.complete()
+    wrong = await verdict(load, await fleet.masters())
+    book = load.book
+    outcome = Outcome(fault, fleet.form, rounds, len(book.sent), len(book.acknowledged), wrong, book.refused, gaps)
+    print(outcome.line())
+    return outcome

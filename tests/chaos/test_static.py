@@ -1,0 +1,118 @@
+"""Masters and slaves as real processes, broken under load. FIREARROW_CHAOS_ROUNDS says how often each fault is injected."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendStatus
+from firearrow.client.producer import Producer
+from firearrow.client.push_consumer import PushConsumer
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode
+from tests.chaos import faults
+from tests.chaos.faults import Inject
+from tests.chaos.fleet import Machine, on_loopback, running, until, until_async
+from tests.chaos.story import ROUNDS, rounds_of
+from tests.chaos.workload import Verdict, Workload, verdict
+from tests.crash.rawclient import Link
+
+pytestmark = pytest.mark.timeout(120 + 60 * ROUNDS)
+
+ROUTE_REFRESH_MS = 1_000
+TWO_MASTERS: dict[str, Inject] = {
+    "master killed": faults.kill("broker-a"),
+    "master frozen": faults.freeze("broker-a"),
+    "name server killed": faults.kill("namesrv"),
+}
+WITH_SLAVES: dict[str, Inject] = {
+    "slave killed": faults.kill("broker-a-slave"),
+    "any killed": faults.kill_any,
+    "rolling restart": faults.rolling_restart,
+}
+
+
+@pytest.mark.parametrize(("form", "injected"), [("2m", TWO_MASTERS), ("2m-2s-sync", WITH_SLAVES)], ids=["2m", "2m-2s-sync"])
+def test_sends_go_on_and_nothing_is_lost(form: str, injected: dict[str, Inject], tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(on_loopback(form, tmp_path)) as fleet:
+            for fault, inject in injected.items():
+                outcome = await rounds_of(fleet, fault, inject)
+                assert outcome.wrong == Verdict()
+
+    asyncio.run(story())
+
+
+def test_what_a_sync_master_acknowledged_is_at_its_slave_when_its_disk_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(on_loopback("2m-2s-sync", tmp_path)) as fleet:
+            async with Workload(fleet, "disk-lost") as load:
+                await load.acknowledged(300)
+                fleet["broker-a"].kill()
+                fleet["broker-a"].lose_disk()
+                await load.acknowledged(100)
+            assert await verdict(load, {"broker-a": fleet["broker-a-slave"], "broker-b": fleet["broker-b"]}) == Verdict()
+            assert any(broker == "broker-a" for broker, _ in load.book.acknowledged.values())
+
+    asyncio.run(story())
+
+
+def test_consumption_goes_on_from_the_slave_while_the_master_is_gone(tmp_path: Path) -> None:
+    """Within five seconds of the refresh of the client's route, for what the slave has; all of it when the master is back."""
+
+    async def story() -> None:
+        async with running(on_loopback("2m-2s-async", tmp_path)) as fleet:
+            async with Workload(fleet, "read-on") as load:
+                await load.acknowledged(300)
+            consumed: list[str] = []
+            slow = asyncio.Event()
+
+            async def listener(message: ReceivedMessage) -> None:
+                consumed.append(message.body.partition(b" ")[0].decode())
+                if len(consumed) > 20:
+                    await slow.wait()
+
+            await until_async(lambda: level(fleet["broker-a"], fleet["broker-a-slave"]), "the slave has all")
+            consumer = PushConsumer(
+                fleet.namesrv.address,
+                group="readers",
+                subscribe={load.topic: "*"},
+                listener=listener,
+                start_from="first",
+                pull_batch=8,
+                max_held_messages=16,  # so that most is still at the brokers when the master goes
+                route_interval_ms=ROUTE_REFRESH_MS,
+            )
+            async with consumer:
+                await until(lambda: len(consumed) > 20, "the consumer is at work")
+                fleet["broker-a"].kill()
+                killed = time.monotonic()
+                slow.set()
+                wanted = set(load.book.acknowledged)
+                await until(lambda: wanted <= set(consumed), "everything is consumed, at the slave what the master had")
+                took_s = time.monotonic() - killed
+                print(f"2m-2s-async, master killed: consumed {len(wanted)} messages, the last {took_s:.2f} s after the kill")
+                assert took_s < ROUTE_REFRESH_MS / 1000 + 5
+                async with Producer(fleet.namesrv.address, group="later") as producer:
+                    await fleet.mend()
+                    last = await producer.send(Message(load.topic, b"last"), queue=MessageQueue(load.topic, "broker-a", 0))
+                assert last.status is SendStatus.OK
+                await until(lambda: "last" in consumed, "what comes after the master's return is consumed")
+
+    asyncio.run(story())
+
+
+async def level(master: Machine, slave: Machine) -> bool:
+    return await end_of_log(master) == await end_of_log(slave)
+
+
+async def end_of_log(machine: Machine) -> int:
+    link = await Link.connect(machine.address)
+    try:
+        answer = await link.call(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        return int(fastjson.loads(answer.body)["table"]["commitLogMaxOffset"])
+    finally:
+        link.close()
