@@ -8,9 +8,11 @@ import inspect
 import pytest
 
 from firearrow.admin import aio, sync
+from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.trace import TraceEvent
 from firearrow.client.errors import BrokerError, ClosedError
 from firearrow.client.message import Message, ReceivedMessage
+from firearrow.client.transaction import LocalTransactionState
 from firearrow.testing.sync import Cluster
 
 from .kit import running, send
@@ -60,6 +62,54 @@ def test_name_servers_are_changed_together() -> None:
             assert [one.perm for one in (await admin.topic_route("T")).queue_counts] == [4]
             await admin.add_write_permission("broker-a")
             assert [one.perm for one in (await admin.topic_route("T")).queue_counts] == [6]
+
+    asyncio.run(story())
+
+
+def test_the_queues_of_an_ordered_topic_are_fixed_and_freed() -> None:
+    async def story() -> None:
+        async with running() as (_, admin):
+            await admin.create_topic("T")
+            assert await admin.order_config("T") is None
+            await admin.set_order_config("T", {"broker-a": 4, "broker:b": 2})
+            assert await admin.kv_list("ORDER_TOPIC_CONFIG") == {"T": "broker-a:4;broker:b:2"}
+            assert await admin.order_config("T") == {"broker-a": 4, "broker:b": 2}
+            for wrong in ({}, {"broker-a": 0}):
+                with pytest.raises(AdminError, match="expected brokers"):
+                    await admin.set_order_config("T", wrong)
+            await admin.kv_put("ORDER_TOPIC_CONFIG", "U", "broker-a")
+            with pytest.raises(AdminError, match="'broker-a' is no part of an order configuration"):
+                await admin.order_config("U")
+            await admin.delete_order_config("T")
+            assert await admin.order_config("T") is None
+
+    asyncio.run(story())
+
+
+def test_a_transaction_that_was_given_up_is_asked_about_again() -> None:
+    async def story() -> None:
+        asked: list[str] = []
+
+        def decide(message: ReceivedMessage) -> LocalTransactionState:
+            asked.append(message.msg_id)
+            return LocalTransactionState.UNKNOWN if len(asked) < 3 else LocalTransactionState.COMMIT
+
+        properties = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000", "transactionCheckMax": "1"}
+        async with running(properties=properties) as (cluster, admin):
+            await admin.create_topic("T", queues=1)
+            assert await admin.given_up_transactions() == []
+            producer = cluster.transaction_producer(group="p", check=decide, execute=lambda *_: LocalTransactionState.UNKNOWN)
+            async with producer:
+                sent = await producer.send_in_transaction(Message("T", b"x"))
+                with pytest.raises(NotFoundError):
+                    await admin.resume_check(sent.msg_id)
+                await cluster.advance(seconds=20)
+                (half,) = await admin.given_up_transactions()
+                assert (half.msg_id, half.body) == (sent.msg_id, b"x")
+                before = len(asked)
+                assert await admin.resume_check(sent.msg_id) == half.offset_msg_id
+                await cluster.advance(seconds=5)
+                assert len(asked) > before
 
     asyncio.run(story())
 

@@ -12,7 +12,7 @@ import pytest
 from firearrow.admin.sync import Admin
 from firearrow.cli.main import main
 from firearrow.cli.mqadmin import DESTROYS, SUBCOMMANDS
-from firearrow.cli.mqadmin_commands import _COMMANDS
+from firearrow.cli.mqadmin_commands import COMMANDS
 from firearrow.client.message import Message, SendResult
 from firearrow.testing.sync import Cluster
 
@@ -63,7 +63,7 @@ def mqadmin(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_every_subcommand_is_carried_out() -> None:
-    assert set(SUBCOMMANDS) == set(_COMMANDS)
+    assert set(SUBCOMMANDS) == set(COMMANDS)
     assert set(SUBCOMMANDS) >= DESTROYS
 
 
@@ -84,6 +84,16 @@ def test_clusters_and_topics(scene: Scene, mqadmin: Mqadmin) -> None:
     assert rows == [(str(queue), "0", "2") for queue in range(4)]
     assert mqadmin("topicClusterList", "-t", "T") == "DefaultCluster\n"
     assert re.search(r"^T\s+g\s+0\s+\S+\s+\S+\s+(\d+)\s+(\d+)", mqadmin("statsAll", "-t", "T"), re.MULTILINE)
+
+
+def test_order_configuration(mqadmin: Mqadmin) -> None:
+    words = ("updateOrderConf", "-t", "T", "--yes", "-m")
+    mqadmin(*words, "get", code=1)
+    assert mqadmin(*words, "put", "-v", "broker-a:4") == "update orderConf success. topic=[T], orderConf=[broker-a:4]\n"
+    assert "orderConf=[broker-a:4]" in mqadmin(*words, "get")
+    assert "success" in mqadmin(*words, "delete")
+    for wrong in (("put",), ("put", "-v", "nonsense"), ("turn",)):
+        assert mqadmin(*words, *wrong, code=2).count("\n") == 1
 
 
 def test_consumers_and_producers(scene: Scene, mqadmin: Mqadmin) -> None:

@@ -53,6 +53,30 @@ def send(cluster: Cluster, topic: str, *bodies: bytes, **more: Any) -> list[str]
         return [producer.send(Message(topic, body, **more)).msg_id for body in bodies]
 
 
+def test_the_queues_of_an_ordered_topic(firearrow: Firearrow) -> None:
+    assert firearrow("topic", "order", "Fixed") == (0, "", "nothing found\n")
+    code, _, err = firearrow("topic", "order", "Fixed", "--set", "broker-a:4")
+    assert (code, "expected --yes" in err) == (2, True)
+    code, _, err = firearrow("topic", "order", "Fixed", "--set", "broker-a", "--yes")
+    assert (code, err.count("\n"), "expected broker:queues" in err) == (2, 1, True)
+    assert firearrow("topic", "order", "Fixed", "--set", "broker-a:4;broker-b:2", "--yes") == (
+        0,
+        "fixed the queues of Fixed to broker-a:4;broker-b:2\n",
+        "",
+    )
+    code, out, _ = firearrow("topic", "order", "Fixed", "-o", "json")
+    assert (code, rows(out)) == (0, [{"broker": "broker-a", "queues": 4}, {"broker": "broker-b", "queues": 2}])
+    assert firearrow("topic", "order", "Fixed", "--delete", "--yes")[0] == 0
+    assert firearrow("topic", "order", "Fixed", "--delete", "--yes")[0] == 1
+
+
+def test_transactions_that_were_given_up(firearrow: Firearrow) -> None:
+    assert firearrow("message", "undecided", "-o", "json") == (0, "[]\n", "")
+    code, _, err = firearrow("message", "recheck", "AC110002000118B4AAC20000", "--yes")
+    assert (code, err.count("\n"), "AC110002000118B4AAC20000" in err) == (1, 1, True)
+    assert firearrow("message", "recheck", "AC110002000118B4AAC20000")[0] == 2
+
+
 def test_a_topic_from_its_beginning_to_its_end(firearrow: Firearrow) -> None:
     assert firearrow("topic", "create", "Life", "--queues", "3", "--type", "DELAY") == (
         0,

@@ -23,6 +23,7 @@ from firearrow.admin import (
     offsets,
     topics,
     trace,
+    transactions,
 )
 from firearrow.client.connections import closed_error
 from firearrow.client.instance import ClientInstance, acquire
@@ -148,8 +149,14 @@ class Admin:
     kv_get = Asks(name_servers.kv_get)
     kv_put = Asks(name_servers.kv_put)
     kv_delete = Asks(name_servers.kv_delete)
+    order_config = Asks(name_servers.order_config)
+    set_order_config = Asks(name_servers.set_order_config)
+    delete_order_config = Asks(name_servers.delete_order_config)
     wipe_write_permission = Asks(name_servers.wipe_write_permission)
     add_write_permission = Asks(name_servers.add_write_permission)
+
+    given_up_transactions = Asks(transactions.given_up_transactions)
+    resume_check = Asks(transactions.resume_check)
 
     message_trace = Asks(trace.message_trace)
 

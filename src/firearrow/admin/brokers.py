@@ -25,7 +25,10 @@ _CLEAN_TIMEOUT_MS: Final = 30_000
 async def broker_status(client: ClientInstance, address: str) -> dict[str, str]:
     """The state of a broker under Apache's names, such as putTps and commitLogDiskRatio."""
     answer = await client.check(address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
-    return KVTable.from_json(fastjson.loads(answer.body)).table
+    status = KVTable.from_json(fastjson.loads(answer.body)).table
+    if "getTransferedTps" in status:  # so spelled before 5.0
+        status.setdefault("getTransferredTps", status["getTransferedTps"])
+    return status
 
 
 async def broker_config(client: ClientInstance, address: str) -> dict[str, str]:

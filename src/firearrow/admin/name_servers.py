@@ -1,10 +1,12 @@
-"""Name servers: settings, key-value configuration, and the write permission of brokers. What changes one changes all of them."""
+"""Name servers: settings, key-value and order configuration, the write permission of brokers. What changes one changes all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from firearrow.admin.cluster import ask_name_server, tell_name_servers
+from firearrow.admin.errors import AdminError
 from firearrow.client.errors import BrokerError
 from firearrow.client.instance import ClientInstance
 from firearrow.settings import format_properties, read_properties
@@ -12,6 +14,8 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies_route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.headers_namesrv import AddWritePermOfBrokerResponseHeader, WipeWritePermOfBrokerResponseHeader
+
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 async def name_server_config(client: ClientInstance) -> dict[str, dict[str, str]]:
@@ -55,6 +59,38 @@ async def kv_put(client: ClientInstance, namespace: str, key: str, value: str) -
 
 async def kv_delete(client: ClientInstance, namespace: str, key: str) -> None:
     await tell_name_servers(client, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+
+
+async def order_config(client: ClientInstance, topic: str) -> dict[str, int] | None:
+    """Broker -> queues, of an ordered topic whose queues were fixed; None if they were not."""
+    text = await kv_get(client, ORDER_NAMESPACE, topic)
+    return None if text is None else parse_order(text)
+
+
+async def set_order_config(client: ClientInstance, topic: str, queues: Mapping[str, int]) -> None:
+    """Fixes how many queues of a topic producers use on which brokers, whether these are there or not."""
+    if not queues or any(count < 1 for count in queues.values()):
+        raise AdminError(f"the order configuration of {topic!r} is {dict(queues)}; expected brokers with one queue or more each")
+    await kv_put(client, ORDER_NAMESPACE, topic, format_order(queues))
+
+
+async def delete_order_config(client: ClientInstance, topic: str) -> None:
+    await kv_delete(client, ORDER_NAMESPACE, topic)
+
+
+def parse_order(text: str) -> dict[str, int]:
+    """`broker-a:4;broker-b:4`"""
+    queues: dict[str, int] = {}
+    for part in filter(None, text.split(";")):
+        broker, _, count = part.strip().rpartition(":")
+        if not broker or not count.isascii() or not count.isdigit() or int(count) < 1:
+            raise AdminError(f"{part!r} is no part of an order configuration; expected broker:queues, joined by semicolons")
+        queues[broker] = int(count)
+    return queues
+
+
+def format_order(queues: Mapping[str, int]) -> str:
+    return ";".join(f"{broker}:{count}" for broker, count in queues.items())
 
 
 async def wipe_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:

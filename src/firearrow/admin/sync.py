@@ -21,6 +21,7 @@ from firearrow.admin import (
     offsets,
     topics,
     trace,
+    transactions,
 )
 from firearrow.client.blocking import SyncClient, blocking, made_like
 
@@ -93,8 +94,14 @@ class Admin(SyncClient[aio.Admin]):
     kv_get = blocking(name_servers.kv_get)
     kv_put = blocking(name_servers.kv_put)
     kv_delete = blocking(name_servers.kv_delete)
+    order_config = blocking(name_servers.order_config)
+    set_order_config = blocking(name_servers.set_order_config)
+    delete_order_config = blocking(name_servers.delete_order_config)
     wipe_write_permission = blocking(name_servers.wipe_write_permission)
     add_write_permission = blocking(name_servers.add_write_permission)
+
+    given_up_transactions = blocking(transactions.given_up_transactions)
+    resume_check = blocking(transactions.resume_check)
 
     message_trace = blocking(trace.message_trace)
 

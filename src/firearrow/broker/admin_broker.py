@@ -143,6 +143,7 @@ def runtime_info(broker: BrokerParts, now_ms: int) -> dict[str, str]:
     }
     info |= stats.day_totals()
     info |= {name: " ".join(str(rate) for rate in rates) for name, rates in stats.rates().items()}
+    info["getTransferedTps"] = info["getTransferredTps"]  # as tools before 5.0 spell it, and fail without it
     info |= _disk_info(broker)
     info |= _pool_info(broker)
     info |= _waiting_info(broker, now_ms)

@@ -49,6 +49,9 @@ SUBCOMMANDS: Final[dict[str, tuple[Flag, ...]]] = {
     "topicRoute": (_TOPIC, Flag("l", "list", "as a list", switch=True)),
     "topicStatus": (_TOPIC, _CLUSTER),
     "topicClusterList": (_TOPIC,),
+    "updateOrderConf": (
+        _TOPIC, _needs("m", "method", "get, put or delete"), Flag("v", "orderConf", "broker:queues, joined by semicolons"),
+    ),
     "clusterList": (Flag("m", "moreStats", "totals", switch=True), Flag("c", "clusterName", "cluster name")),
     "brokerStatus": (_CLUSTER, _BROKER),
     "brokerConsumeStats": (
@@ -118,7 +121,7 @@ SUBCOMMANDS: Final[dict[str, tuple[Flag, ...]]] = {
 DESTROYS: Final = frozenset((
     "deleteTopic", "deleteSubGroup", "deleteKvConfig", "wipeWritePerm", "resetOffsetByTime", "skipAccumulatedMessage",
     "cloneGroupOffset", "updateBrokerConfig", "updateNamesrvConfig", "cleanExpiredCQ", "cleanUnusedTopic",
-    "deleteExpiredCommitLog",
+    "deleteExpiredCommitLog", "updateOrderConf",
 ))  # fmt: skip
 
 ELSEWHERE: Final = {

@@ -62,6 +62,15 @@ def add(verbs: Verbs) -> None:
     consume.add_argument("group", metavar="GROUP")
     consume.add_argument("--client", metavar="CLIENT", help="this member (default: any)")
 
+    undecided = verbs.add("undecided", undecided_, "list transactions that brokers gave up: nobody decided them")
+    undecided.add_argument("--limit", metavar="N", type=count, default=100, help="end after so many (default: %(default)s)")
+    _add_body(undecided)
+
+    recheck = verbs.add(
+        "recheck", recheck_, "have a producer asked again about a transaction that was given up", destroys=True
+    )
+    recheck.add_argument("msg_id", metavar="ID")
+
 
 def _add_body(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -143,6 +152,17 @@ async def consume_(admin: Admin, options: argparse.Namespace, out: Output) -> in
         remark=result.remark,
     )
     return 0 if result.consume_result in ("CR_SUCCESS", "CR_COMMIT") else 1
+
+
+async def undecided_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+    print_messages(out, await admin.given_up_transactions(max_messages=options.limit), options.body)
+
+
+async def recheck_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+    if not confirmed(options, f"have the producer of {options.msg_id} be asked again"):
+        return
+    kept = await admin.resume_check(options.msg_id)
+    out.done(f"{options.msg_id} is asked about again; it was kept as {kept}", msg_id=options.msg_id, offset_msg_id=kept)
 
 
 def described(message: ReceivedMessage, body: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from firearrow.admin.aio import Admin
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.name_servers import format_order, parse_order
 from firearrow.admin.topics import perm_text
 from firearrow.cli.asking import confirmed
 from firearrow.cli.operate.words import Verbs, WrongWordsError, count, pair, permission, truth
@@ -49,6 +51,20 @@ def add(verbs: Verbs) -> None:
 
     route = verbs.add("route", route_, "show what name servers tell clients")
     route.add_argument("topic", metavar="TOPIC")
+
+    order = verbs.add(
+        "order",
+        order_,
+        "show, fix or free the queues of an ordered topic (order configuration)",
+        destroys=True,
+        example="topic order Orders --set broker-a:4;broker-b:4",
+    )
+    order.add_argument("topic", metavar="TOPIC")
+    change = order.add_mutually_exclusive_group()
+    change.add_argument(
+        "--set", dest="queues", metavar="BROKER:N;...", type=_order, help="producers use these queues, and only these"
+    )
+    change.add_argument("--delete", action="store_true", help="producers use the queues that there are")
 
     groups = verbs.add("groups", groups_, "list the groups that consume a topic or did")
     groups.add_argument("topic", metavar="TOPIC")
@@ -130,6 +146,33 @@ async def route_(admin: Admin, options: argparse.Namespace, out: Output) -> None
         if name in counts
     ]  # fmt: skip
     out.rows(rows, ["cluster", "broker", "broker_id", "address", "read_queues", "write_queues", "perm"])
+
+
+async def order_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+    topic, queues = options.topic, options.queues
+    known = await admin.order_config(topic)
+    if queues is not None:
+        if confirmed(options, f"fix the queues of {topic} to {format_order(queues)} at all name servers"):
+            await admin.set_order_config(topic, queues)
+            out.done(f"fixed the queues of {topic} to {format_order(queues)}", topic=topic, queues=queues)
+    elif options.delete:
+        if known is None:
+            raise NotFoundError(f"{topic!r} has no order configuration")
+        if confirmed(options, f"free the queues of {topic}, now {format_order(known)}, at all name servers"):
+            await admin.delete_order_config(topic)
+            out.done(f"freed the queues of {topic}", topic=topic)
+    else:
+        out.rows([{"broker": broker, "queues": count} for broker, count in (known or {}).items()], ["broker", "queues"])
+
+
+def _order(text: str) -> dict[str, int]:
+    try:
+        queues = parse_order(text)
+    except AdminError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not queues:
+        raise argparse.ArgumentTypeError("it is empty; expected broker:queues, joined by semicolons")
+    return queues
 
 
 async def groups_(admin: Admin, options: argparse.Namespace, out: Output) -> None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # noun -> what it is about. Each is a module of this package.
 NOUNS: Final = {
-    "topic": "topics: list, create, alter, delete, status, route",
+    "topic": "topics: list, create, alter, delete, status, route, order",
     "group": "consumer groups: list, create, alter, delete, progress, members",
-    "message": "messages: find, show, peek, track, resend",
+    "message": "messages: find, show, peek, track, resend, recheck",
     "offset": "where groups are: show, reset, skip, clone",
     "broker": "running brokers: list, status, stats, clean, wipe, allow",
     "cluster": "clusters: list, show; of `up --cluster`: status, kill, stop, start",
