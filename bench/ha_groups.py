@@ -54,10 +54,10 @@ class Member:
         conf = write_properties(self.directory / "broker.conf", values)
         self.process = _start(self.target, "broker", self.directory, conf)
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "not started"
-        return self.process.pid
+    def stop(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.stop()
 
     def log_end(self) -> int:
         """Where its log ends; -1 if it does not say."""
@@ -89,13 +89,13 @@ class Group:
         return max(0, end - min(others)) if end >= 0 and min(others) >= 0 else end
 
     def load(self, mode: str, **options: str | float) -> LoadResult:
-        """One run of the load program at the leader; CPU time is that of all members together."""
+        """One run of the load program at the leader; CPU time is that of all running members together."""
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        pids = [word for member in self.members for word in ("--pid", str(member.pid))]
+        running = [member.process for member in self.members if member.process is not None]
+        pids = [word for process in running for word in ("--pid", str(process.pid))]
         result = call([mode, "--port", str(self.leader.port), *pids, *words])
-        for member in self.members:
-            assert member.process is not None
-            member.process.check_alive()
+        for process in running:
+            process.check_alive()
         return result
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client|ha] [options]."""
+"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client|ha|catchup] [options]."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import client, compare, growth, ha, load, queues, recovery, start
+from bench import catchup, client, compare, growth, ha, load, queues, recovery, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "growth": growth.run,
     "client": client.run,
     "ha": ha.run,
+    "catchup": catchup.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
@@ -33,6 +34,7 @@ recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
 growth    cost per message from 10 thousand to 10 million stored messages
 client    our Python client beside Apache's Java client, both on our broker: sending, consuming, latency of a send
 ha        groups of brokers that share the machine: master with slave, and three that elect; beside Apache's
+catchup   a slave, and a member of an elected group, 1 GiB behind: how long until it is in step
 """
 
 
@@ -63,7 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     add("benchmark", nargs="?", default="compare", choices=list(BENCHMARKS))
     add("--rounds", type=_positive, metavar="N", help="rounds (default 3; 1 with --quick)")
     add("--seconds", type=_seconds, metavar="S", help="measured seconds of each load (default 5; 2 with --quick)")
-    add("--only", action="append", default=[], metavar="TEXT", help="compare, ha: loads with TEXT in their name; may be repeated")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="loads (compare, ha, catchup) with TEXT in their name; may be repeated",
+    )
     add("--quick", action="store_true", help="a look in a few minutes: one round, short loads, smaller stores")
     add("--strict", action="store_true", help="exit code 1 when a bar is missed")
     add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
