@@ -130,6 +130,10 @@ class Dispatch:
             return Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
+    def take_sends(self) -> None:
+        """After `stop_sends`: sends are taken again."""
+        self._closed = None
+
             )
         if self._closed is not None:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)

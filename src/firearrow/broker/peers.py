@@ -29,11 +29,10 @@ class Peers:
     def others(self) -> list[str]:
         return [member for member in self.addresses if member != self.me]
 
-    def broker_id(self, member: str) -> int:
-        """What a follower is registered under."""
-        match = _ID.fullmatch(member)
-        assert match is not None, member
-        return int(match[1]) + 1
+    @property
+    def own_broker_id(self) -> int:
+        """What this member is registered under while it follows."""
+        return int(self.me[1:]) + 1
 
 
 def parse_peers(group: str | None, peers: str | None, me: str | None, preferred: str | None) -> Peers:

@@ -109,6 +109,11 @@ class Registration:
         for seat in self._seats:
             seat.abandon()
 
+    def become(self, broker_id: int) -> None:
+        """This broker is found under another id from now on."""
+        self.identity = replace(self.identity, broker_id=broker_id)
+        self.register_all()
+
     def register_all(self) -> None:
         """Says everything again, soon."""
         for seat in self._seats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from firearrow.broker.config_files import ConfigFiles
@@ -21,15 +21,21 @@ class Replicated:
     config: ConfigFiles
     now_ms: Callable[[], int]
     threads: bool  # the store has its threads: a flush is asked for, and reported to `durable`
+    # Of elected groups: this broker is the master from now on, of this term; it is no more, and why.
+    lead: Callable[[int], None] = field(default=lambda term: None)
+    follow: Callable[[str], None] = field(default=lambda reason: None)
 
 
 class Replication(Protocol):
-    """Its role does not change while the broker runs."""
+    """Its role does not change while the broker runs, unless a group elects it."""
 
     ha_address: str | None  # host:port that slaves are told to connect to; None: as the settings say
 
     async def start(self) -> None:
         """The broker's ports are open, the name servers have not heard of it."""
+
+    async def hand_over(self) -> None:
+        """The broker is about to stop: another may take its place first."""
 
     async def stop(self, *, abruptly: bool = False) -> None: ...
 

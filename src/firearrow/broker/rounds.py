@@ -66,6 +66,7 @@ class Rounds:
         self._waiting: deque[WaitingGroup] = deque()
         self.durable: Callable[[int], None] | None = None  # whoever copies the log to others
         self._durable_offset = 0  # kept when somebody does
+        self.written: Callable[[], None] | None = None  # whoever sends the log to others before it is durable here
         self._waits = sync_flush
         self.answered_one: Callable[[], None] | None = None  # called after a round with one answer, when nothing is waited for
 
@@ -107,6 +108,8 @@ class Rounds:
         if group is None:
             self._answer_for_earlier(replies, early)
             return
+        if self.written is not None:
+            self.written()
         if self._waits:
             self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
             if not self._sync_flush:
@@ -150,6 +153,16 @@ class Rounds:
         """The disk refused: nobody who still waits may hear success, now or later."""
         while self._waiting:
             self._fail(self._waiting.popleft().replies, reason)
+    def give_up(self, reason: str) -> None:
+        """This broker is no longer the one to store messages: what is not released by now is answered with that, whatever
+        becomes of it. What was not written yet is not stored."""
+        self._store.forget_pending()
+        sends = self._sends
+        unwritten, sends.replies, sends.early_replies = sends.replies + sends.early_replies, [], []
+        while self._waiting:
+            self._fail(self._waiting.popleft().replies, reason)
+        self._fail(unwritten, reason)
+
 
     def expire(self, now_ms: int) -> None:
         """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""

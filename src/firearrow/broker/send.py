@@ -123,6 +123,10 @@ class Sends:
         self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
 
     def forget(self, topic: str, *, deleted: bool = False) -> None:
+    def forget_all(self) -> None:
+        """Everything may have changed."""
+        self._targets.clear()
+
         """The topic was changed or deleted: judge it anew at the next send."""
         self._targets.pop(topic, None)
         if deleted:

@@ -108,7 +108,7 @@ class Broker:
         self._bind = bind
         self._disk = disk
         self._own_process = own_process
-        if settings.broker_role != "ASYNC_MASTER" and replication is None:
+        if (settings.broker_role != "ASYNC_MASTER" or settings.enable_d_leger_commit_log) and replication is None:
             raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
         self._make_replication = replication
         self._replication: Replication | None = None
@@ -129,7 +129,10 @@ class Broker:
             ip = settings.broker_ip1 or advertised_ip(settings.bind_address)
             self.advertised = f"{ip}:{self.listen_port}"
             host = host_bytes(ip, self.listen_port)
-            store = MessageStore(self.store_settings, disk=self._disk, store_host=host, now_ms=self._now_ms)
+            elected = settings.enable_d_leger_commit_log
+            store = MessageStore(self.store_settings, disk=self._disk, store_host=host, now_ms=self._now_ms, elected=elected)
+            if elected:
+                settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
             report = store.open()
             _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
@@ -183,10 +186,13 @@ class Broker:
             self._event_log = None
 
     async def stop(self) -> None:
+        if self._replication is not None:
+            await self._replication.hand_over()
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
-        self._transactions.stop(self._now_ms())
+        if not self.settings.is_slave:
+            self._transactions.stop(self._now_ms())
         await self._registration.stop()
         await self._answer_what_waits()
         if self._replication is not None:
@@ -323,7 +329,7 @@ class Broker:
         placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)
-        sends = Sends(parts)
+        self._sends = sends = Sends(parts)
         self._dedup_file = DedupFile(sends.dedup, store, config)
         self._dedup_file.load(now)
         rounds = Rounds if self._own_process else RoundsInOneThread
@@ -370,7 +376,9 @@ class Broker:
         make, parts = self._make_replication, self.parts
         if make is None:
             return
-        replication = make(Replicated(parts, self._rounds, self._config, self._now_ms, threads=self._own_process))
+        replication = make(
+            Replicated(parts, self._rounds, self._config, self._now_ms, self._own_process, lead=self._lead, follow=self._follow)
+        )
         self._replication = replication
 
         def status(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -378,9 +386,35 @@ class Broker:
 
         self.handlers[RequestCode.GET_BROKER_HA_STATUS] = status
         if self.settings.is_slave:
-            self.handlers.update(slave_requests.handlers())
-            self._dispatch.stop_sends(slave_requests.NO_SENDS)
-            self._pulls.master_alive = lambda: replication.master_alive
+        self._master_alive = lambda: replication.master_alive
+        self._master_handlers = dict(self.handlers)
+            self._be_slave(slave_requests.NO_SENDS)
+
+    def _be_slave(self, why_no_sends: str) -> None:
+        self.handlers.update(slave_requests.handlers())
+        self._dispatch.stop_sends(why_no_sends)
+        self._pulls.master_alive = self._master_alive
+
+    # Of a member of an elected group.
+
+    def _lead(self, term: int) -> None:
+        """This broker is the master of its group from now on."""
+        settings = self.settings
+        settings.broker_role, settings.broker_id = "SYNC_MASTER", 0
+        self.handlers.update(self._master_handlers)
+        self._pulls.master_alive = None
+        self._sends.forget_all()
+        self.parts.topics.begin_term(term, self._now_ms())
+        self._dispatch.take_sends()
+        self._registration.become(0)
+
+    def _follow(self, why: str) -> None:
+        """It is no longer."""
+        settings = self.settings
+        settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
+        self._rounds.give_up(why)
+        self._be_slave(why)
+        self._registration.become(settings.broker_id)
 
     # Events.
 

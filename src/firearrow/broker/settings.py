@@ -14,6 +14,7 @@ import re
 import socket
 from dataclasses import dataclass
 
+from firearrow.broker.peers import Peers, parse_peers
 from firearrow.net.tls import TlsSettings
 from firearrow.settings import SettingError, setting
 
@@ -71,6 +72,15 @@ class BrokerSettings(TlsSettings):
     slave_sync_interval: int = setting(
         10_000, "ms between copies of topics, groups and offsets to a slave", key="slaveSyncInterval", low=50, high=600_000
     )
+
+    # Elected groups.
+    enable_d_leger_commit_log: bool = setting(
+        False, "this broker is a member of a group that elects its master; brokerRole and brokerId are the group's business then"
+    )
+    d_leger_group: str | None = setting(None, "the name of the group; brokerName if not given")
+    d_leger_peers: str | None = setting(None, "all members of the group, this one too: id-host:port joined by ';'")
+    d_leger_self_id: str | None = setting(None, "the id of this member in dLegerPeers: a letter with a number, like n0")
+    preferred_leader_id: str | None = setting(None, "the member that shall lead whenever it can")
 
     # Registration.
     register_name_server_period: int = setting(30_000, "ms between registrations", low=10_000, high=60_000)
@@ -198,7 +208,13 @@ class BrokerSettings(TlsSettings):
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not _NAME.fullmatch(name):
                 raise SettingError(key, name, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
-        if self.is_slave and not self.broker_id:
+        if self.enable_d_leger_commit_log:
+            if self.broker_role != "ASYNC_MASTER" or self.broker_id:
+                raise SettingError(
+                    "enableDLegerCommitLog", "true", "neither brokerRole nor brokerId with it: the group elects its master"
+                )
+            self.peers()
+        elif self.is_slave and not self.broker_id:
             raise SettingError(
                 "brokerRole", self.broker_role, "a brokerId of 1 or more with it, another for each slave of a master"
             )
@@ -209,6 +225,12 @@ class BrokerSettings(TlsSettings):
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
             raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")
+
+    def peers(self) -> Peers:
+        """The members of this broker's group."""
+        return parse_peers(
+            self.d_leger_group or self.broker_name, self.d_leger_peers, self.d_leger_self_id, self.preferred_leader_id
+        )
 
     @property
     def is_slave(self) -> bool:

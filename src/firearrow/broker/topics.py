@@ -275,6 +275,12 @@ class TopicTable:
     def _file_form(self) -> dict[str, Any]:
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
+    def begin_term(self, term: int, now_ms: int) -> None:
+        """This broker was elected: what it says counts more than what an earlier master says, who may not know yet."""
+        self.data_version = replace(self.data_version, state_version=term)
+        self.next_version(now_ms)
+        self.file.soon()
+
     def next_version(self, now_ms: int) -> None:
         """What the name servers are to be told differs from what they were told last."""
         version = self.data_version

@@ -75,6 +75,9 @@ class HaMaster:
         assert self._socket is not None, "stopped before it was started"
         self._server = await loop.create_server(lambda: SlaveLink(self), sock=self._socket, backlog=BACKLOG)
 
+    async def hand_over(self) -> None:
+        pass
+
     async def stop(self, *, abruptly: bool = False) -> None:
         if self._server is not None:
             self._server.close()

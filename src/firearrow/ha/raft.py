@@ -155,6 +155,15 @@ class Raft:
                 self._campaign_before()
         return self._done()
 
+    def disconnected(self, peer: str, now_ms: int) -> Ready:
+        """The connection from a member ended. Of the leader, that is a reason not to wait for long."""
+        self._now = max(self._now, now_ms)
+        if self.role is Role.FOLLOWER and peer == self.leader:
+            self._heard_ms = -(10**9)
+            soon = self.options.heartbeat_ms
+            self._election_ms = min(self._election_ms, self._now + soon // 4 + self._rng.randrange(soon))
+        return self._done()
+
     def appended(self, end: int, now_ms: int) -> Ready:
         """The leader's broker wrote records up to `end`."""
         self._must_lead()

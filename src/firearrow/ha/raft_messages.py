@@ -21,6 +21,7 @@ A message, big endian:
     4 Append     int64 offset, int64 end, int64 commit, int64 echo, data
     5 Ack        int64 match, int64 end, int32 epoch, int64 doubt, uint8 verdict
     6 TakeOver
+    7 Hello      the sender's broker address, UTF-8
 
 Limits: a message has at most MAX_MESSAGE bytes, checked before it is read; a table at most MAX_ENTRIES entries. Bytes that break
 a rule raise ProtocolError: the connection they came on is no member's.
@@ -126,9 +127,18 @@ class TakeOver:
     term: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first thing said on a connection, and no business of raft's: where clients find the sender's broker."""
+
+    address: str
+    term: int = 0
+
+
 Message = Vote | VoteReply | Probe | Append | Ack | TakeOver
 
-_KINDS: dict[type, int] = {Vote: 1, VoteReply: 2, Probe: 3, Append: 4, Ack: 5, TakeOver: 6}
+_KINDS: dict[type, int] = {Vote: 1, VoteReply: 2, Probe: 3, Append: 4, Ack: 5, TakeOver: 6, Hello: 7}
+_MAX_ADDRESS = 512
 
 
 class Codec:
@@ -146,7 +156,7 @@ class Codec:
         self._key = zlib.crc32("\n".join([group, *self._ids]).encode())
         self._group = group
 
-    def encode(self, receiver: str, message: Message) -> bytes:
+    def encode(self, receiver: str, message: Message | Hello) -> bytes:
         flags, fields = _encoded(message)
         head = _HEAD.pack(
             MAGIC, VERSION, _KINDS[type(message)], self._key, self._me, self._ids.index(receiver), flags, message.term
@@ -156,7 +166,7 @@ class Codec:
             raise ValueError(f"message of {len(whole)} bytes, at most {MAX_MESSAGE - 4} are possible")
         return whole + _CRC.pack(zlib.crc32(whole))
 
-    def decode(self, data: bytes) -> tuple[str, Message]:
+    def decode(self, data: bytes) -> tuple[str, Message | Hello]:
         """(sender, message), or ProtocolError."""
         if not _HEAD.size + 4 <= len(data) <= MAX_MESSAGE:
             raise ProtocolError(
@@ -191,7 +201,7 @@ class Codec:
             raise ProtocolError(f"group {self._group}: kind {kind}: {error}") from error
 
 
-def _encoded(message: Message) -> tuple[int, bytes]:
+def _encoded(message: Message | Hello) -> tuple[int, bytes]:
     match message:
         case Vote():
             flags = message.pre * _PRE | message.transfer * _TRANSFER
@@ -207,9 +217,11 @@ def _encoded(message: Message) -> tuple[int, bytes]:
             return 0, _ACK.pack(message.match, message.end, message.epoch, message.doubt, message.verdict)
         case TakeOver():
             return 0, b""
+        case Hello():
+            return 0, message.address.encode()
 
 
-def _decoded(kind: int, flags: int, term: int, fields: memoryview) -> Message:
+def _decoded(kind: int, flags: int, term: int, fields: memoryview) -> Message | Hello:
     match kind:
         case 1:
             last_epoch, end = _VOTE.unpack(fields)
@@ -232,6 +244,10 @@ def _decoded(kind: int, flags: int, term: int, fields: memoryview) -> Message:
         case 6:
             _nothing(fields)
             return TakeOver(term)
+        case 7:
+            if len(fields) > _MAX_ADDRESS:
+                raise ValueError(f"an address of {len(fields)} bytes")
+            return Hello(bytes(fields).decode())
     raise ValueError("unknown kind")
 
 

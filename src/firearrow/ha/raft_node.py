@@ -19,7 +19,7 @@ from firearrow.ha import raft_epochs, raft_vote
 from firearrow.ha.raft import Options, Raft, Role
 from firearrow.ha.raft_epochs import EpochTable, load_epochs, save_epochs
 from firearrow.ha.raft_log import RaftLog, Ready
-from firearrow.ha.raft_messages import Codec
+from firearrow.ha.raft_messages import Codec, Hello, Message
 from firearrow.ha.raft_vote import HardState, load_vote, save_vote
 from firearrow.store.disk import Disk
 from firearrow.store.errors import StoreError
@@ -41,7 +41,7 @@ class RaftNode:
         rng: random.Random,
         now_ms: int,
     ) -> None:
-        self._codec = Codec(group, members, me)
+        self.codec = Codec(group, members, me)
         self._disk = disk
         self._log = log
         self._vote_path = os.path.join(directory, raft_vote.FILE_NAME)
@@ -79,8 +79,15 @@ class RaftNode:
 
     def received(self, data: bytes, now_ms: int) -> None:
         """ProtocolError when the bytes come from no member of this group."""
-        sender, message = self._codec.decode(data)
+        sender, message = self.codec.decode(data)
+        if not isinstance(message, Hello):
+            self.step(sender, message, now_ms)
+
+    def step(self, sender: str, message: Message, now_ms: int) -> None:
         self._carry_out(self.raft.step(sender, message, now_ms))
+
+    def disconnected(self, peer: str, now_ms: int) -> None:
+        self._carry_out(self.raft.disconnected(peer, now_ms))
 
     def tick(self, now_ms: int) -> None:
         self._carry_out(self.raft.tick(now_ms))
@@ -138,5 +145,5 @@ class RaftNode:
             self.failed(error)
             return
         self.sync_wanted |= ready.sync
-        encode = self._codec.encode
+        encode = self.codec.encode
         self.outbox += [(to, encode(to, message)) for to, message in ready.messages]

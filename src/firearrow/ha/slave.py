@@ -70,6 +70,9 @@ class HaSlave:
     async def start(self) -> None:
         self._tasks = [asyncio.ensure_future(self._follow_always()), asyncio.ensure_future(self._copy_always())]
 
+    async def hand_over(self) -> None:
+        pass
+
     async def stop(self, *, abruptly: bool = False) -> None:
         for task in self._tasks:
             task.cancel()

@@ -447,6 +447,12 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
+        """What lies below stays: it is on the disk, and the group of a member has confirmed it."""
+        flushed = self._flusher.flushed_offset
+        return min(flushed, self._reader.confirm_offset) if self._elected else flushed
+
+    @property
+    def synced_offset(self) -> int:
         return self._flusher.flushed_offset
 
     @property
