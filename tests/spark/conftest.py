@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from . import needs
+from .running import SPARK_ON_LOOPBACK
 
 _NEED_ARROW = (
     "test_records.py",
@@ -15,7 +16,15 @@ _NEED_ARROW = (
     "test_sink.py",
     "test_live_and_files.py",
 )
-_NEED_SPARK = ("test_source.py", "test_stream.py")
+_NEED_SPARK = (
+    "test_source.py",
+    "test_stream.py",
+    "test_kills.py",
+    "test_cluster.py",
+    "test_both_brokers.py",
+    "test_memory.py",
+    "test_first_minute.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,15 +42,7 @@ def spark() -> Iterator[Any]:
     """One session for all tests: making one takes ten seconds."""
     from firearrow.spark import session
 
-    made = session(
-        "firearrow-tests",
-        spark_master="local[2]",
-        spark_ui_enabled="false",
-        spark_driver_memory="1g",
-        spark_sql_shuffle_partitions="2",
-        spark_driver_host="127.0.0.1",
-        spark_driver_bindAddress="127.0.0.1",
-    )
+    made = session("firearrow-tests", spark_master="local[2]", **SPARK_ON_LOOPBACK)
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()

@@ -46,6 +46,17 @@ def test_sizes_times_and_moments() -> None:
         ({"path": "/x", "startingOffsets": "earliest"}, "option startingOffsets is not for store files (path)"),
         ({**LIVE, "accessKey": "a"}, "accessKey and secretKey belong together: one of them is missing"),
         ({**LIVE, "subscribePattern": "("}, None),
+        ({**LIVE, "pushFilter": "true"}, "unknown option 'pushFilter'; did you mean pushFilters?"),
+        ({**LIVE, "pushFilters": "yes"}, "option pushFilters is 'yes', expected true or false"),
+        ({**LIVE, "pullMaxBytes": "0"}, "option pullMaxBytes is '0', expected a number of bytes such as 1048576, 512k, 4m or 1g"),
+        ({**LIVE, "commitOffsets": "always"}, "option commitOffsets is 'always', expected none or progress"),
+        ({**LIVE, "commitOffsets": "progress"}, "commitOffsets is progress: name the group with consumerGroup"),
+        ({**LIVE, "includeTransactions": "true"}, "option includeTransactions is only for store files (path)"),
+        ({**LIVE, "startingOffsetsByTimestampStrategy": "first"},
+         "option startingOffsetsByTimestampStrategy is 'first', expected latest or error"),
+        ({**LIVE, "maxInFlight": "3"}, "option maxInFlight is not for a query that reads"),
+        ({"path": "/x", "brokerAddressMap": "{}"}, "option brokerAddressMap is not for store files (path)"),
+        ({"path": "/x", "pullMaxBytes": "1m"}, "option pullMaxBytes is not for store files (path)"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str | None) -> None:
@@ -56,9 +67,66 @@ def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str | No
     assert said is None or str(error.value) == said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "a JSON object ("),
+        ("[]", "a JSON object"),
+        ('{"Orders": 5}', "moments by queue such as"),
+        ('{"Orders":{"a":{"0":"yesterday"}}}', "milliseconds since 1970, or a time such as"),
+    ],
+)
+@pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_moments_by_queue_that_cannot_be_read(option: str, text: str, said: str) -> None:
+    with pytest.raises(SparkOptionError) as error:
+        read_options({**LIVE, option: text})
+
+    assert str(error.value).startswith(f"option {option} is {text!r}, expected ")
+    assert said in str(error.value)
+
+
+def test_moments_by_queue() -> None:
+    given = '{"Orders":{"a":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}}'
+
+    assert read_options({**LIVE, "startingOffsetsByTimestamp": given})["startingOffsetsByTimestamp"] == {
+        "Orders": {"a": {"0": 1_767_225_600_000, "1": 1_767_225_600_000}}
+    }
+
+
+def test_other_addresses_of_brokers() -> None:
+    options = read_options({**LIVE, "brokerAddressMap": '{"10.0.0.5:10911":"localhost:30911"}'})
+
+    assert options.client().broker_addresses == (("10.0.0.5:10911", "localhost:30911"),)
+    for wrong in ('{"10.0.0.5":"a:1"}', '{"a:1":"b:2;c:3"}', '{"a:1":5}', '{"a:1":""}', "a:1=b:2"):
+        with pytest.raises(SparkOptionError, match=r"option brokerAddressMap is .* expected a JSON object"):
+            read_options({**LIVE, "brokerAddressMap": wrong})
+
+
+def test_what_only_writers_know() -> None:
+    where = {"nameServer": "a:1"}
+    options = write_options({**where, "maxInFlight": "3", "sendTimeoutMs": "500", "idempotent": "true"})
+
+    assert (options["maxInFlight"], options["sendTimeoutMs"], options["idempotent"]) == (3, 500, "true")
+    assert options.client().request_timeout_ms == 500
+    for wrong, said in (
+        ({"maxInFlight": "0"}, "option maxInFlight is '0', expected a whole number above 0"),
+        ({"sendTimeoutMs": "1s"}, "option sendTimeoutMs is '1s', expected a whole number above 0"),
+        ({"maxInFlights": "1"}, "unknown option 'maxInFlights'; did you mean maxInFlight?"),
+        ({"pushFilters": "true"}, "option pushFilters is not for a query that writes"),
+    ):
+        with pytest.raises(SparkOptionError) as error:
+            write_options({**where, **wrong})
+        assert str(error.value) == said
+
+
 def test_options_of_streams_and_of_batches() -> None:
     with pytest.raises(SparkOptionError, match="endingOffsets is only for batch queries"):
         read_options({**LIVE, "endingOffsets": "latest"}, stream=True)
+    for only_batch in ({"endingOffsetsByTimestamp": "{}"}, {"pushFilters": "true"}):
+        with pytest.raises(SparkOptionError, match="is only for batch queries"):
+            read_options({**LIVE, **only_batch}, stream=True)
+    with pytest.raises(SparkOptionError, match="commitOffsets is only for streams"):
+        read_options({**LIVE, "commitOffsets": "progress", "consumerGroup": "g"}, stream=False)
     with pytest.raises(SparkOptionError, match="maxOffsetsPerTrigger is only for streams"):
         read_options({**LIVE, "maxOffsetsPerTrigger": "1"}, stream=False)
     with pytest.raises(SparkOptionError, match="batch queries only"):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from firearrow import Message
+from firearrow import Message, Producer
 from firearrow.spark.errors import DataLossError, SparkOptionError
 from firearrow.spark.offsets import Queue
 from firearrow.spark.options import read_options
@@ -16,6 +17,7 @@ from firearrow.spark.planning import Range
 from firearrow.testing import Cluster
 
 from .plain import row
+from .running import Server
 
 
 def options(cluster: Any, **more: str) -> Any:
@@ -100,6 +102,57 @@ def test_where_a_query_begins_and_ends(orders: Any) -> None:
     assert everything(orders, like) == whole
 
 
+def test_moments_of_every_queue(orders: Any) -> None:
+    whole = everything(orders, options(orders))
+    stored = sorted((one.queue.broker_name, one.queue.queue_id, one.store_ms) for one in orders.messages("Orders"))
+    begin: dict[str, Any] = {"Orders": {}}
+    end: dict[str, Any] = {"Orders": {}}
+    for queue, _, _ in whole:
+        times = [at for name, number, at in stored if (name, number) == (queue.broker_name, queue.queue_id)]
+        begin["Orders"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = times[len(times) // 3]
+        end["Orders"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = times[-1]
+    opts = options(orders, startingOffsetsByTimestamp=json.dumps(begin), endingOffsetsByTimestamp=json.dumps(end))
+
+    found = read(everything(orders, opts), opts)
+
+    wanted = [
+        (name, number, at)
+        for name, number, at in stored
+        if begin["Orders"][name][str(number)] <= at < end["Orders"][name][str(number)]
+    ]
+    assert 0 < len(wanted) < 1000
+    assert sorted((o["brokerName"], o["queueId"], round(o["storeTimestamp"].timestamp() * 1000)) for o in found) == wanted
+    # A moment for all queues goes before moments by queue, and these before offsets.
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingTimestamp="0")) == whole
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingOffsets="latest")) != []
+
+
+def test_moments_that_cannot_be_used(orders: Any) -> None:
+    late = {"Orders": {name: {"0": 1 << 50, "1": 1 << 50} for name in ("broker-a", "broker-b")}}
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(late))) == []
+    strict = {"startingOffsetsByTimestamp": json.dumps(late), "startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(SparkOptionError, match="queue 0 of Orders on broker-a holds nothing that was stored at or after"):
+        everything(orders, options(orders, **strict))
+    with pytest.raises(SparkOptionError, match="startingOffsetsByTimestamp has no moment for queue 0 of Orders on broker-a"):
+        everything(orders, options(orders, startingOffsetsByTimestamp='{"Orders":{}}'))
+    late["Orders"]["broker-c"] = {"0": 1}
+    with pytest.raises(SparkOptionError, match="names queue 0 of Orders on broker-c, which is not one that is read"):
+        everything(orders, options(orders, endingOffsetsByTimestamp=json.dumps(late)))
+
+
+def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
+    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.pulls import _Pull
+
+    opts = options(orders, pullMaxBytes="2k", decodeRecords="100")
+    pull = _Pull(connected(opts.client()), opts)
+    for one in everything(orders, opts):
+        pull.begin(one, lossless=True).result()
+
+    assert 1 <= pull._batch <= 20
+    assert len(read(everything(orders, opts), opts)) == 1000
+
+
 def test_what_cannot_be_planned(orders: Any) -> None:
     for more, said in (
         ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
@@ -154,3 +207,20 @@ def test_a_broker_that_is_restarted_meanwhile(orders: Any) -> None:
 
     assert count + sum(batch.num_rows for batch in batches) == 1000
     assert isinstance(wanted[0].queue, Queue)
+
+
+def test_a_broker_is_reached_at_another_address(tmp_path: Path) -> None:
+    server = Server(tmp_path, "brokerIP1=127.0.0.9")  # where nobody listens
+    try:
+        said = server.broker.replace("127.0.0.1", "127.0.0.9")
+        server.create_topic("Orders", 1)
+        where = {"nameServer": server.name_server, "subscribe": "Orders"}
+        reached = read_options({**where, "brokerAddressMap": json.dumps({said: server.broker})})
+        with Producer(server.name_server, group="p", broker_addresses=((said, server.broker),)) as producer:
+            producer.send(Message("Orders", b"here"))
+
+        assert [one["body"] for one in read(everything(None, reached), reached)] == [b"here"]
+        with pytest.raises(SparkOptionError, match=r"127\.0\.0\.9"):
+            everything(None, read_options(where))
+    finally:
+        server.stop()

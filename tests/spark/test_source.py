@@ -112,3 +112,27 @@ def test_a_frame_is_written_to_a_topic(spark: Any, brokers: Any) -> None:
         frame.selectExpr("body", "1 AS colour").write.format("rocketmq").options(
             nameServer=brokers.name_server, topic="Written"
         ).mode("append").save()
+
+
+def test_conditions_limit_what_is_read(spark: Any, brokers: Any) -> None:
+    brokers.create_topic("Pushed", 2)
+    fill(brokers, "Pushed", 300)
+    whole = reading(spark, brokers, "Pushed").load()
+    moment = sorted(row.storeTimestamp for row in whole.select("storeTimestamp").collect())[150]
+
+    for condition in (
+        "tags = 'a'",
+        "tags IN ('a', 'c') AND queueId = 1",
+        "queueOffset >= 10 AND queueOffset < 20",
+        "queueOffset = 12 AND brokerName = 'broker-b'",
+        f"storeTimestamp >= timestamp'{moment}' AND tags = 'b'",
+        f"storeTimestamp < timestamp'{moment}'",
+        f"storeTimestamp = timestamp'{moment}'",
+        "topic = 'Pushed' AND queueOffset > 5 AND length(body) > 3",
+        "topic = 'Other'",
+        "tags = 'a' OR queueId = 1",
+        "tags = '*'",
+        "tags IS NULL",
+    ):
+        frame = reading(spark, brokers, "Pushed", pushFilters="true").load().where(condition)
+        assert sorted(row.msgId for row in frame.collect()) == sorted(row.msgId for row in whole.where(condition).collect())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from .running import wait_for
 from .test_source import fill
 
 
@@ -91,3 +92,45 @@ def test_data_loss_ends_a_stream_with_the_exact_range(spark: Any, brokers: Any, 
         run(frame, tmp_path, brokers, "Rest")
 
     assert "data loss: queue 0 of Lost on broker-a ends at 0, but offsets up to 49 were read" in str(error.value)
+
+
+def test_a_stream_reports_where_its_group_is(spark: Any, brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.cluster import cluster
+    from firearrow.spark.options import read_options
+
+    brokers.create_topic("Reported", 2)
+    brokers.create_topic("Sunk", 1)
+    fill(brokers, "Reported", 400)
+    options = read_options({"nameServer": brokers.name_server, "subscribe": "Reported"})
+    servers = cluster(options.client())
+    queues = servers.queues(["Reported"])
+
+    run(stream(spark, brokers, "Reported", maxOffsetsPerTrigger="150"), tmp_path / "none", brokers, "Sunk")
+    assert servers.committed("watchers", queues) == {}
+    frame = stream(spark, brokers, "Reported", maxOffsetsPerTrigger="150", consumerGroup="watchers", commitOffsets="progress")
+    run(frame, tmp_path, brokers, "Sunk")
+
+    assert servers.committed("watchers", queues) == servers.max_offsets(queues)
+    assert sum(servers.max_offsets(queues).values()) == 400
+
+
+def test_a_topic_grows_queues_while_a_stream_runs(spark: Any, brokers: Any, tmp_path: Path) -> None:
+    brokers.create_topic("Grows", 1)
+    brokers.create_topic("Grown", 2)
+    fill(brokers, "Grows", 200)
+    query = (
+        stream(spark, brokers, "Grows")
+        .writeStream.format("rocketmq")
+        .options(nameServer=brokers.name_server, topic="Grown", checkpointLocation=str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_for(lambda: sum(bodies(brokers, "Grown").values()) == 200, "what was there")
+        brokers.create_topic("Grows", 4)
+        fill(brokers, "Grows", 400, first=200)
+        wait_for(lambda: sum(bodies(brokers, "Grown").values()) >= 600, "what came later, most of it in new queues")
+    finally:
+        query.stop()
+
+    assert bodies(brokers, "Grown") == bodies(brokers, "Grows")
+    assert {message.queue.queue_id for message in brokers.messages("Grows")} == {0, 1, 2, 3}
