@@ -23,15 +23,23 @@ def make_session(app_name: str, settings: Mapping[str, Any]) -> Any:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 of PATH
     builder = SparkSession.builder.appName(app_name)
-    for name, value in (SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}).items():
+    for name, value in (SETTINGS | {_setting(name): value for name, value in settings.items()}).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _setting(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
 
 
 def check_java() -> None:
     """SparkOptionError, which says what to install, if there is no Java to run Spark with."""
     home = os.environ.get("JAVA_HOME")
-    if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
+    if home:  # Spark looks nowhere else then
+        if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+            raise SparkOptionError(
+                f"JAVA_HOME is {home!r}, where there is no bin/java: set it to a Java 17 or later, or unset it"
+            )
         return
     if shutil.which("java") is None:
         raise SparkOptionError(

@@ -34,7 +34,7 @@ log = logging.getLogger("firearrow.spark")
 _POLL_S: Final = 0.04
 _PATIENCE_S: Final = 60.0  # with brokers that do not answer: one that is restarted is no reason to end a stream
 _SAMPLED_QUEUES: Final = 4
-_SMALL_BATCH: Final = 1_000  # messages; whatever they weigh
+_LARGEST: Final = 4 << 20  # of a message, unless a broker was told otherwise
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -167,7 +167,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _most_by_bytes(self, begin: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> int:
         """How many messages weigh `maxBytesPerTrigger`, by what the next ones of the largest queues weigh."""
-        if most <= _SMALL_BATCH:
+        if most * _LARGEST <= self._options["maxBytesPerTrigger"]:
             return most
         largest = sorted(end, key=lambda queue: begin[queue] - end[queue])[:_SAMPLED_QUEUES]
         count = size = 0
