@@ -27,9 +27,9 @@ MAY_IMPORT = {
     "client": {"wire", "net", "settings"},
     "aio": {"client"},
     "admin": {"wire", "net", "client", "settings"},
-    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "settings"},
+    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "settings", "spark"},
     "console": {"wire", "net", "client", "admin", "settings"},
-    "spark": {"wire", "store", "client", "settings"},
+    "spark": {"wire", "store", "client", "admin", "settings"},
     "testing": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "settings"},
 }
 

@@ -62,7 +62,7 @@ def candidates(words: list[str]) -> list[str]:
 def _commands() -> list[str]:
     from firearrow.cli.main import COMMANDS
 
-    return sorted({*COMMANDS, *NOUNS, "mqadmin", "completion"})
+    return sorted({*COMMANDS, *NOUNS, "mqadmin", "spark", "completion"})
 
 
 def _parser(before: list[str], last: str) -> LineParser | argparse.ArgumentParser | list[str] | None:
@@ -72,6 +72,11 @@ def _parser(before: list[str], last: str) -> LineParser | argparse.ArgumentParse
         return sorted(SCRIPTS)
     if first == "mqadmin":
         return list(SUBCOMMANDS) if len(before) == 1 else None
+    if first == "spark":
+        from firearrow.cli.spark import parsers
+
+        jobs = parsers()[1]
+        return sorted(jobs) if len(before) == 1 else jobs.get(before[1])
     if first in NOUNS and not (first == "broker" and [*before, last][1].startswith("-")):
         from firearrow.cli.operate.main import parser_of
 

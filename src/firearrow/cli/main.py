@@ -21,7 +21,7 @@ from firearrow.cli.operate.words import NOUNS
 
 MAX_BROKERS = 26  # broker-a to broker-z
 COMMANDS = ("up", "namesrv", "broker", *CLIENT_COMMANDS)
-OPERATION = frozenset((*NOUNS, "mqadmin", "completion", "__complete"))
+OPERATION = frozenset((*NOUNS, "mqadmin", "spark", "completion", "__complete"))
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -48,6 +48,10 @@ def _operate(words: Sequence[str]) -> int:
         from firearrow.cli import mqadmin
 
         return mqadmin.run(words[1:])
+    if words[0] == "spark":
+        from firearrow.cli import spark
+
+        return spark.run(words[1:])
     if words[0] in ("completion", "__complete"):
         from firearrow.cli import completion
 
@@ -92,6 +96,7 @@ def _parsers() -> tuple[_Parser, argparse._SubParsersAction[_Parser]]:
         if noun != "broker":
             commands.add_parser(noun, help=about)
     commands.add_parser("mqadmin", help="Apache's administration tool: its subcommands, flags and format")
+    commands.add_parser("spark", help="jobs over topics: archive, transfer, replay, dedupe, audit, lag, trace, sql")
     commands.add_parser("completion", help="completion for bash, zsh or fish")
     return parser, commands
 

@@ -15,14 +15,18 @@ from firearrow.spark.errors import DataLossError, SparkOptionError, StoreFileErr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DataLossError", "SparkOptionError", "StoreFileError", "register", "session"]
+    from firearrow.spark.listener import ProgressListener
+
+__all__ = ["DataLossError", "SparkOptionError", "StoreFileError", "commit_progress", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `rocketmq` known to a session."""
+    """Makes the formats `rocketmq` and `rocketmq_admin` known to a session."""
+    from firearrow.spark.admin_source import RocketMQAdminDataSource
     from firearrow.spark.source import RocketMQDataSource
 
     spark.dataSource.register(RocketMQDataSource)
+    spark.dataSource.register(RocketMQAdminDataSource)
 
 
 def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
@@ -32,3 +36,15 @@ def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
     spark = make_session(app_name, settings)
     register(spark)
     return spark
+
+
+def commit_progress(
+    spark: SparkSession, name_server: str, consumer_group: str, *, query: str | None = None, **options: str
+) -> ProgressListener:
+    """Tells brokers how far the streams of a session have come, as offsets of a consumer group, which tools then show.
+
+    `query`: only the query of this name. `options`: accessKey, secretKey, credentialsFile, tls. `close()` of the result ends it.
+    """
+    from firearrow.spark.listener import commit_progress
+
+    return commit_progress(spark, name_server, consumer_group, query=query, **options)

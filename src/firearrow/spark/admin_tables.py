@@ -1,0 +1,206 @@
+"""The data source `rocketmq_admin`: what a cluster knows of itself, as tables.
+
+    spark.read.format("rocketmq_admin").option("nameServer", "127.0.0.1:9876").option("table", "lag").load()
+
+A table is a picture of the moment when the query is planned: the driver asks, so executors need not reach the name server, and
+what is wrong is said before anything runs. Options: `nameServer`, `table`, `topic` and `group` (names with commas between them),
+`system` (with the broker's own topics and groups), and the keys of every client (`accessKey`, `secretKey`, `credentialsFile`,
+`tls`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any, Final
+
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.sync import Admin
+from firearrow.client.errors import FirearrowError
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import write_options
+
+Row = tuple[Any, ...]
+_FLAGS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options say."""
+
+    admin: Admin
+    topics: frozenset[str]
+    groups: frozenset[str]
+    system: bool
+
+    def topic_names(self) -> list[str]:
+        return [one.topic for one in self.admin.list_topics() if self.has_topic(one.topic, one.kind)]
+
+    def has_topic(self, topic: str, kind: str) -> bool:
+        return topic in self.topics if self.topics else self.system or kind == "normal"
+
+    def group_names(self) -> list[str]:
+        names = self.admin.group_names(system=self.system or bool(self.groups))
+        missing = self.groups - set(names)
+        if missing:
+            raise SparkOptionError(f"there is no group {min(missing)!r}")
+        return [name for name in names if not self.groups or name in self.groups]
+
+
+def _topics(asked: Asked) -> Iterator[Row]:
+    for one in asked.admin.list_topics():
+        if asked.has_topic(one.topic, one.kind):
+            yield (
+                one.topic, one.kind, one.read_queues, one.write_queues, one.perm, one.order, one.message_type, list(one.brokers),
+            )  # fmt: skip
+
+
+def _queues(asked: Asked) -> Iterator[Row]:
+    for topic in asked.topic_names():
+        for one in _status(asked, topic):
+            last = _moment(one.last_stored_ms)
+            yield topic, one.broker, one.queue_id, one.min_offset, one.max_offset, one.messages, last
+
+
+def _groups(asked: Asked) -> Iterator[Row]:
+    wanted = set(asked.group_names())
+    for one in asked.admin.list_groups(system=asked.system or bool(asked.groups)):
+        if one.group in wanted:
+            yield (
+                one.group, one.members, one.consume_type, one.message_model, one.lag, list(one.topics), list(one.brokers),
+            )  # fmt: skip
+
+
+def _lag(asked: Asked) -> Iterator[Row]:
+    taken = _moment(time.time_ns() // 1_000_000)
+    begins: dict[str, dict[tuple[str, int], int]] = {}
+    for group in asked.group_names():
+        for one in _progress(asked, group):
+            if asked.topics and one.topic not in asked.topics:
+                continue
+            if one.topic not in begins:
+                begins[one.topic] = {(queue.broker, queue.queue_id): queue.min_offset for queue in _status(asked, one.topic)}
+            yield (
+                taken, group, one.topic, one.broker, one.queue_id, begins[one.topic].get((one.broker, one.queue_id)),
+                one.broker_offset, one.consumer_offset, one.lag, one.in_flight, _moment(one.last_consumed_ms),
+            )  # fmt: skip
+
+
+def _clients(asked: Asked) -> Iterator[Row]:
+    for group in asked.group_names():
+        try:
+            found = asked.admin.consumer_connection(group)
+        except NotFoundError:
+            continue
+        subscriptions = {topic: one.sub_string for topic, one in found.subscription_table.items()}
+        for member in found.connection_set:
+            yield (
+                "consumer", group, member.client_id, member.client_addr, member.language, member.version, None, None,
+                found.consume_type, found.message_model, subscriptions,
+            )  # fmt: skip
+    for producer in asked.admin.list_producers():
+        if not asked.groups or producer.group in asked.groups:
+            yield (
+                "producer", producer.group, producer.client_id, producer.address, producer.language, producer.version,
+                producer.broker, _moment(producer.last_seen_ms), None, None, None,
+            )  # fmt: skip
+
+
+def _progress(asked: Asked, group: str) -> Sequence[Any]:
+    try:
+        return asked.admin.group_progress(group)
+    except (NotFoundError, AdminError):
+        return ()
+
+
+def _status(asked: Asked, topic: str) -> Sequence[Any]:
+    try:
+        return asked.admin.topic_status(topic)
+    except NotFoundError:  # its broker has it, the name server does not know it
+        return ()
+
+
+def _moment(ms: int | None) -> datetime | None:
+    return None if not ms or ms < 0 else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+TABLES: Final[dict[str, tuple[str, Callable[[Asked], Iterator[Row]]]]] = {
+    "topics": (
+        "topic string, kind string, readQueues int, writeQueues int, perm string, ordered boolean, messageType string, "
+        "brokers array<string>",
+        _topics,
+    ),
+    "queues": (
+        "topic string, brokerName string, queueId int, minOffset bigint, maxOffset bigint, messages bigint, "
+        "lastStoredTimestamp timestamp",
+        _queues,
+    ),
+    "groups": (
+        "`group` string, members int, consumeType string, messageModel string, lag bigint, topics array<string>, "
+        "brokers array<string>",
+        _groups,
+    ),
+    "lag": (
+        "takenTimestamp timestamp, `group` string, topic string, brokerName string, queueId int, minOffset bigint, "
+        "brokerOffset bigint, consumerOffset bigint, lag bigint, inFlight bigint, lastConsumedTimestamp timestamp",
+        _lag,
+    ),
+    "clients": (
+        "side string, `group` string, clientId string, address string, language string, version int, brokerName string, "
+        "lastSeenTimestamp timestamp, consumeType string, messageModel string, subscriptions map<string,string>",
+        _clients,
+    ),
+}
+"""Table -> its schema, and what its rows are made by."""
+
+_OWN: Final = {"table": "table", "topic": "topic", "group": "group", "system": "system"}
+_CLIENTS: Final = ("nameServer", "namesrvAddr", "accessKey", "secretKey", "credentialsFile", "tls")
+
+
+def columns_of_table(name: str) -> list[str]:
+    return [part.split()[0].strip("`") for part in TABLES[name][0].split(", ")]
+
+
+def table_name(options: Mapping[str, str]) -> str:
+    """SparkOptionError for an option or a table that does not exist."""
+    known = {name.lower(): name for name in (*_OWN, *_CLIENTS)}
+    for name in options:
+        if name.lower() not in known:
+            near = get_close_matches(name.lower(), known, 1, 0.6)
+            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(sorted(known.values()))}"
+            raise SparkOptionError(f"unknown option {name!r}; {help_}")
+    table = _given(options, "table")
+    if table is None:
+        raise SparkOptionError(f"option table is missing: one of {', '.join(TABLES)}")
+    if table not in TABLES:
+        near = get_close_matches(table, TABLES, 1)
+        help_ = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(TABLES)}"
+        raise SparkOptionError(f"option table is {table!r}; {help_}")
+    return table
+
+
+def table_rows(options: Mapping[str, str]) -> list[Row]:
+    """The rows of a table, now."""
+    table = table_name(options)
+    for_client = {name.lower() for name in _CLIENTS}
+    client = write_options({name: text for name, text in options.items() if name.lower() in for_client}).client()
+    system = (_given(options, "system") or "false").lower()
+    if system not in _FLAGS:
+        raise SparkOptionError(f"option system is {system!r}, expected true or false")
+    try:
+        with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
+            asked = Asked(admin, _names(options, "topic"), _names(options, "group"), _FLAGS[system])
+            return list(TABLES[table][1](asked))
+    except FirearrowError as error:
+        raise SparkOptionError(f"name server {';'.join(client.name_servers)}: {error}") from None
+
+
+def _given(options: Mapping[str, str], name: str) -> str | None:
+    return next((text.strip() for key, text in options.items() if key.lower() == name.lower()), None)
+
+
+def _names(options: Mapping[str, str], name: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in (_given(options, name) or "").split(",") if part.strip())

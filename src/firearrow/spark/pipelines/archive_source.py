@@ -1,0 +1,149 @@
+"""An archive as something to read: its files in the order of its rounds, cut so that no queue is read by two tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from firearrow.spark.columns import Columns
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import Options, read_options
+from firearrow.spark.pipelines.archive import archived_files
+from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Part
+
+_BATCH_ROWS: Final = 2_048
+
+
+class ArchivedFile(NamedTuple):
+    location: str
+    path: str
+    topic: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Files, read one after the other. Plain data: it travels to executors."""
+
+    files: tuple[ArchivedFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+        for file in self.files:
+            yield from _read_file(file, options, columns)
+
+
+class ArchiveSource:
+    """`given`: `subscribe`, `startingTimestamp` and `endingTimestamp` as for the data source."""
+
+    def __init__(self, location: str, given: Mapping[str, str]) -> None:
+        mine = {name: text for name, text in given.items() if name not in CLIENT_OPTIONS}
+        self.options = read_options({"path": location, **mine}, stream=False)
+        self._location = location
+        self._rounds = archived_files(location)
+        topics = self.options["subscribe"]
+        known = {file["topic"] for files in self._rounds.values() for file in files}
+        for topic in topics or ():
+            if topic not in known:
+                raise SparkOptionError(f"the topic {topic!r} is not in the archive {location!r}; it has {_some(known)}")
+        self._topics = known if topics is None else set(topics)
+
+    def identity(self) -> Json:
+        names = ("startingTimestamp", "endingTimestamp")
+        return {"source": "archive", "archive": self._location, "topics": sorted(self.options["subscribe"] or ())} | {
+            name: self.options[name] for name in names if name in self.options.given
+        }
+
+    def begin(self) -> Json:
+        return {"round": 0}
+
+    def end(self) -> Json:
+        return {"round": max(self._rounds, default=0)}
+
+    def plan(self, position: Json, end: Json, most: int) -> Json | None:
+        rounds = [number for number in self._rounds if position["round"] < number <= end["round"]]
+        held = 0
+        for number in rounds:
+            held += sum(file.rows for file in self._files([number]))
+            if held >= most:
+                return {"start": position, "end": {"round": number}}
+        return {"start": position, "end": {"round": rounds[-1]}} if rounds else None
+
+    def rows(self, start: Json, end: Json) -> int:
+        return sum(file.rows for file in self._files(self._between(start, end)))
+
+    def size_bytes(self, start: Json, end: Json) -> int:
+        return sum(file.size for file in self._files(self._between(start, end)))
+
+    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
+        return [FilePart((file,)) for file in self._files(self._between(plan["start"], plan["end"]))]
+
+    def chains(self, plan: Json) -> Sequence[Part]:
+        """Files that hold messages of one queue stay together, in their order."""
+        numbers = self._between(plan["start"], plan["end"])
+        listed = [(file, {(file["topic"], *queue) for queue in file["queues"]}) for file in self._listed(numbers)]
+        heaps: list[tuple[set[Any], list[Json]]] = []
+        for file, queues in listed:
+            touched = [heap for heap in heaps if heap[0] & queues]
+            merged = (set(queues).union(*(heap[0] for heap in touched)), [one for heap in touched for one in heap[1]] + [file])
+            heaps = [heap for heap in heaps if not any(heap is one for one in touched)] + [merged]
+        order = {file["path"]: place for place, (file, _) in enumerate(listed)}
+        made = [sorted(heap[1], key=lambda one: order[one["path"]]) for heap in heaps]
+        made.sort(key=lambda files: order[files[0]["path"]])
+        return [FilePart(tuple(self._file(one) for one in files)) for files in made]
+
+    def _between(self, start: Json, end: Json) -> list[int]:
+        return [number for number in sorted(self._rounds) if start["round"] < number <= end["round"]]
+
+    def _listed(self, numbers: Iterable[int]) -> list[Json]:
+        return [file for number in numbers for file in self._rounds[number] if file["topic"] in self._topics]
+
+    def _files(self, numbers: Iterable[int]) -> list[ArchivedFile]:
+        return [self._file(one) for one in self._listed(numbers)]
+
+    def _file(self, found: Json) -> ArchivedFile:
+        return ArchivedFile(self._location, found["path"], found["topic"], found["rows"], found["bytes"])
+
+
+def _read_file(file: ArchivedFile, options: Options, columns: Columns) -> Iterator[Any]:
+    place = Place(file.location)
+    if not place.exists(file.path):
+        raise SparkOptionError(
+            f"the archive {file.location!r} lists {file.path!r}, which is not there: was it deleted, or must the job that "
+            "writes the archive be run again to finish?"
+        )
+    with place.reading(file.path) as stream:
+        opened = pq.ParquetFile(stream)
+        wanted = [name for name in columns.names if name != "topic"]
+        missing = [name for name in wanted if name not in opened.schema_arrow.names]
+        if missing:
+            raise SparkOptionError(f"the archive {file.location!r} was written without the column {missing[0]}")
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted):
+            batch = _between_times(batch, options)
+            if batch.num_rows:
+                arrays = {name: batch.column(name) for name in wanted}
+                arrays["topic"] = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)
+                yield pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], names=list(columns.names))
+
+
+def _between_times(batch: Any, options: Options) -> Any:
+    for name, compare in (("startingTimestamp", pc.greater_equal), ("endingTimestamp", pc.less)):
+        if options[name] is not None:
+            moment = pa.scalar(options[name] * 1000, pa.timestamp("us", tz="UTC"))
+            batch = batch.filter(compare(batch.column("storeTimestamp"), moment))
+    return batch
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:5]) + (" and more" if len(listed) > 5 else "") or "none"

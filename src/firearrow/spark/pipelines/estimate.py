@@ -1,0 +1,41 @@
+"""What a job would do, for `--dry-run`: from where to where, how much, in how many rounds and tasks. Nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firearrow.spark.pipelines.journal import Journal
+from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.sources import Json, Source
+
+
+def estimate(source: Source, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
+    """`location` and `name`: where the journal is, if there is one already."""
+    position, again = _position(location, name)
+    start: Json = position if position is not None else source.begin()
+    end = source.end()
+    first = source.plan(start, end, most)
+    rows = source.rows(start, end)
+    return {
+        "from": start,
+        "to": end,
+        "amount": rows,
+        "unit": "bytes of the log" if "log" in end else "messages",
+        "bytes": source.size_bytes(start, end),
+        "tasks_of_a_round": 0 if first is None else len(source.pieces(first, parallelism)),
+        "resumes": position is not None or again,
+        "repeats_a_round": again,
+    }
+
+
+def _position(location: str | None, name: str) -> tuple[Json | None, bool]:
+    """(where the last round ended, whether another was begun)."""
+    if location is None:
+        return None, False
+    place = Place(location)
+    if not place.exists():
+        return None, False
+    journal = Journal(place, name)
+    known = journal.rounds()
+    done, planned = max(known["done"], default=0), max(known["plan"], default=0)
+    return (journal.get("done", done)["position"] if done else None), planned > done

@@ -1,0 +1,90 @@
+"""What a job has planned and done, in a directory of small files that outlive it.
+
+    job.json            what the job is: when it is run again with other words, it is refused
+    plan-00000012.json  what round 12 reads; written before it begins
+    done-00000012.json  what came of it; written when everything of it is stored
+
+So a job that was killed has at most one round that is planned and not done. It is run again as it was planned, and what it had
+already stored is either thrown away first (files) or recognised by the broker (messages).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+from typing import IO, Any, Final
+
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.pipelines.places import Place
+
+VERSION: Final = 1
+_KEPT: Final = 8  # rounds of a job whose results are of no further use
+_numbered = re.compile(r"(plan|done)-(\d{8})\.json").fullmatch
+
+
+class Journal:
+    """Use it in a `with` statement: a directory belongs to one process at a time."""
+
+    def __init__(self, place: Place, name: str = "") -> None:
+        self._place = place
+        self._prefix = f"{name}/" if name else ""
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Journal:
+        self._place.make(self._prefix)
+        if self._place.is_local:
+            self._lock = open(self._place.path(f"{self._prefix}lock"), "wb")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._lock.close()
+                raise SparkOptionError(f"another job works in {self._place.location} now: wait for it, or stop it") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    def begin(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Says what the job is. Returns what was said when it first ran: keys that begin with `_` may differ by then."""
+        wanted = {"version": VERSION, **job}
+        known: dict[str, Any] | None = self._place.get_json(f"{self._prefix}job.json")
+        if known is None:
+            self._place.put_json(f"{self._prefix}job.json", wanted)
+            return wanted
+        for key in sorted(wanted.keys() | known.keys()):
+            if not key.startswith("_") and wanted.get(key) != known.get(key):
+                raise SparkOptionError(
+                    f"{self._place.location} belongs to another job: its {key} is {known.get(key)!r}, this one's is "
+                    f"{wanted.get(key)!r}; take another directory, or the same words as before"
+                )
+        return known
+
+    def job(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._place.get_json(f"{self._prefix}job.json")
+        return found
+
+    def rounds(self) -> dict[str, list[int]]:
+        """The numbers of what is planned and of what is done."""
+        found: dict[str, list[int]] = {"plan": [], "done": []}
+        for name in self._place.names(self._prefix.rstrip("/")):
+            if (match := _numbered(name)) is not None:
+                found[match[1]].append(int(match[2]))
+        return found
+
+    def get(self, kind: str, number: int) -> dict[str, Any]:
+        found: dict[str, Any] | None = self._place.get_json(self._name(kind, number))
+        if found is None:
+            raise SparkOptionError(f"{self._place.path(self._name(kind, number))} is missing: was something deleted there?")
+        return found
+
+    def put(self, kind: str, number: int, value: dict[str, Any]) -> None:
+        self._place.put_json(self._name(kind, number), value)
+
+    def forget_old(self) -> None:
+        for kind, numbers in self.rounds().items():
+            for number in numbers[:-_KEPT]:
+                self._place.remove_file(self._name(kind, number))
+
+    def _name(self, kind: str, number: int) -> str:
+        return f"{self._prefix}{kind}-{number:08}.json"

@@ -1,0 +1,128 @@
+"""The rounds of a job, one after the other, from where the journal says to the end of what is there.
+
+    plan written -> work -> done written -> what follows from it (files are moved to their names)
+
+A round that is planned and not done is worked again as it was planned. What follows from a round that is done is repeated when
+the job begins: it does nothing where it had been done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from firearrow.spark.pipelines.journal import Journal
+from firearrow.spark.pipelines.sources import Json, Source
+
+MOST: Final = 2_000_000  # messages of a round
+_LONGEST_NAP_S: Final = 0.2
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def silent(event: dict[str, Any]) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Totals:
+    """What a run of a job came to."""
+
+    rounds: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    seconds: float = 0.0
+    resumed: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, done: Json) -> None:
+        self.rounds += 1
+        self.rows += done.get("rows", 0)
+        self.bytes += done.get("bytes", 0)
+        self.files += len(done.get("files", ()))
+
+
+@dataclass
+class Rounds:
+    """`work(number, plan)` does a round and returns what is written down of it; `after(done)` is what follows."""
+
+    journal: Journal
+    source: Source
+    job: str
+    work: Callable[[int, Json], Json]
+    after: Callable[[Json], None] = lambda done: None
+    most: int = MOST
+    rate: float | None = None  # messages a second
+    follow_s: float | None = None  # look again so often, for ever
+    until: Json | None = None  # a fixed end
+    keep: bool = True  # whether the records of all rounds are wanted
+    report: Report = silent
+    stopped: Callable[[], bool] = lambda: False
+
+    def run(self) -> Totals:
+        began = time.monotonic()
+        totals = Totals()
+        number, position, pending = self._recovered()
+        totals.resumed = number > 0 or pending is not None
+        while not self.stopped():
+            end = self.until if self.until is not None else self.source.end()
+            total = self.source.rows(position, end)
+            while not self.stopped():
+                plan = pending or self.source.plan(position, end, self._most())
+                if plan is None:
+                    break
+                number += 1
+                if pending is None:
+                    self.journal.put("plan", number, plan)
+                done = self._round(number, plan, totals, total, again=pending is not None)
+                pending, position = None, done["position"]
+            if self.follow_s is None:
+                break
+            self._wait(time.monotonic() + self.follow_s)
+        totals.seconds = time.monotonic() - began
+        return totals
+
+    def _recovered(self) -> tuple[int, Json, Json | None]:
+        """(last round that is done, where it ended, the plan of one that is not done)."""
+        known = self.journal.rounds()
+        done, planned = max(known["done"], default=0), max(known["plan"], default=0)
+        position = None
+        if done:
+            last = self.journal.get("done", done)
+            self.after(last)
+            position = last["position"]
+        pending = self.journal.get("plan", planned) if planned > done else None
+        if position is None:
+            position = pending["start"] if pending is not None else self.source.begin()
+        return done, position, pending
+
+    def _round(self, number: int, plan: Json, totals: Totals, total: int, *, again: bool) -> Json:
+        began = time.monotonic()
+        done = self.work(number, plan) | {"round": number, "position": plan["end"]}
+        self.journal.put("done", number, done)
+        self.after(done)
+        if not self.keep:
+            self.journal.forget_old()
+        totals.add(done)
+        seconds = time.monotonic() - began
+        totals.extra["read"] = totals.extra.get("read", 0) + self.source.rows(plan["start"], plan["end"])
+        self.report({
+            "job": self.job, "event": "round", "round": number, "again": again, "rows": done.get("rows", 0),
+            "bytes": done.get("bytes", 0), "seconds": round(seconds, 3),
+            "rows_a_second": round(done.get("rows", 0) / seconds) if seconds else 0,
+            "done": totals.extra["read"], "total": max(total, totals.extra["read"]), "position": plan["end"],
+        })  # fmt: skip
+        if self.rate is not None:
+            self._wait(began + done.get("rows", 0) / self.rate)
+        return done
+
+    def _most(self) -> int:
+        return self.most if self.rate is None else max(1, min(self.most, int(self.rate)))
+
+    def _wait(self, until: float) -> None:
+        """Time has to pass here: nothing is waited for but the clock, and the wish to stop."""
+        while not self.stopped() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LONGEST_NAP_S))

@@ -1,0 +1,244 @@
+"""What a job reads: topics of a cluster, a store directory, or an archive. Each knows how far there is something to read, and how
+to cut the next round of it.
+
+A position says what has been read, and a plan what a round reads; both are plain JSON, and go into the journal. The same plan
+always gives the same parts with the same messages in the same order.
+
+    topics   position and bounds are offsets of queues      {"offsets": {"Orders": {"broker-a": {"0": 120}}}}
+    store    an offset of the commit log                    {"log": 1073741824}
+    archive  the number of a round of the archive           {"round": 12}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from firearrow.spark.bounds import ending, starting, wanted_queues
+from firearrow.spark.cluster import cluster
+from firearrow.spark.columns import Columns
+from firearrow.spark.errors import DataLossError
+from firearrow.spark.offsets import Offsets, from_dict, to_dict
+from firearrow.spark.options import Options, read_options
+from firearrow.spark.planning import Range, limited, ranges, tasks
+from firearrow.spark.pulls import read_ranges, sample_bytes
+from firearrow.spark.store_files import Split, plan_splits, read_splits
+
+Json = dict[str, Any]
+CLIENT_OPTIONS: Final = frozenset((
+    "nameServer", "accessKey", "secretKey", "credentialsFile", "tls", "brokerAddressMap",
+))  # fmt: skip
+"""Options that say how to reach a cluster: the same for reading and writing."""
+ROUND_BYTES: Final = 2 << 30  # of a store directory
+_SAMPLED: Final = 4
+
+
+class Part(Protocol):
+    """What one task reads, in this order. Plain data: it travels to executors."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+        """Record batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Ranges of queues, or of a commit log."""
+
+    ranges: tuple[Range, ...] = ()
+    splits: tuple[Split, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.ranges) + sum(one.end - one.first for one in self.splits)
+
+    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+        if self.ranges:
+            yield from read_ranges(self.ranges, options, columns, columns.names)
+        if self.splits:
+            yield from read_splits(self.splits, options, columns, columns.names)
+
+
+class Source(Protocol):
+    options: Options
+
+    def identity(self) -> Json:
+        """What must be the same when the job is run again."""
+
+    def begin(self) -> Json:
+        """The position of a job that has read nothing."""
+
+    def end(self) -> Json:
+        """The position behind all there is now."""
+
+    def plan(self, position: Json, end: Json, most: int) -> Json | None:
+        """The next round, of about `most` messages; its key `end` is the position after it. None: there is nothing."""
+
+    def rows(self, start: Json, end: Json) -> int:
+        """How much lies between two positions: messages, or bytes of a store."""
+
+    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
+        """For tasks that need no order: as many as there are to be, if it pays."""
+
+    def chains(self, plan: Json) -> Sequence[Part]:
+        """For tasks that keep the order: no queue is in two of them."""
+
+    def size_bytes(self, start: Json, end: Json) -> int:
+        """About how many bytes."""
+
+
+class TopicSource:
+    def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
+        self.options = read_options(given, stream=False)
+        self._lossy = lossy
+        if lossy:
+            self.options.values["failOnDataLoss"] = False
+        self._servers = cluster(self.options.client())
+
+    def identity(self) -> Json:
+        names = ("subscribe", "subscribePattern", "assign", "subExpression", "expressionType")
+        return (
+            {"source": "topics"}
+            | {name: _plain(self.options[name]) for name in names if name in self.options.given}
+            | ({"subscribe": list(self.options["subscribe"])} if self.options["subscribe"] else {})
+        )
+
+    def begin(self) -> Json:
+        return {"offsets": to_dict(starting(self._servers, self._queues(), self.options, "earliest"))}
+
+    def end(self) -> Json:
+        return {"offsets": to_dict(ending(self._servers, self._queues(), self.options))}
+
+    def plan(self, position: Json, end: Json, most: int) -> Json | None:
+        start, stop = _offsets(position), _offsets(end)
+        start |= self._servers.min_offsets([queue for queue in stop if queue not in start])
+        start |= self._after_loss(start, stop)
+        stop = {queue: max(offset, start[queue]) for queue, offset in stop.items()}
+        if not ranges(start, stop):
+            return None
+        stop = limited(start, stop, most)
+        gone = {queue: offset for queue, offset in start.items() if queue not in stop}
+        return {"start": {"offsets": to_dict(start)}, "end": {"offsets": to_dict(stop | gone)}}
+
+    def _after_loss(self, start: Offsets, stop: Offsets) -> Offsets:
+        """Where to go on in queues of which something is gone that was not read: an error, or the oldest that is left."""
+        there = self._servers.min_offsets(queue for queue in stop if queue in start)
+        moved = {queue: low for queue, low in there.items() if low > start[queue] or stop[queue] < start[queue]}
+        if moved and not self._lossy:
+            queue, low = min(moved.items())
+            what = (
+                f"offsets {start[queue]} to {low - 1} were deleted before they were read"
+                if low > start[queue]
+                else f"it ends at {stop[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
+            )
+            raise DataLossError(
+                f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}; "
+                "with --lossy (lossy=True) the job goes on with what is left"
+            )
+        return moved
+
+    def rows(self, start: Json, end: Json) -> int:
+        return sum(one.size for one in ranges(_offsets(start), _offsets(end)))
+
+    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
+        made = tasks(
+            _ranges(plan),
+            least=self.options["minRecordsPerPartition"],
+            most=self.options["maxRecordsPerPartition"],
+            min_tasks=at_least if self.rows(plan["start"], plan["end"]) > self.options["minRecordsPerPartition"] else None,
+        )
+        return [LogPart(ranges=tuple(one)) for one in made]
+
+    def chains(self, plan: Json) -> Sequence[Part]:
+        return [LogPart(ranges=(one,)) for one in _ranges(plan)]
+
+    def size_bytes(self, start: Json, end: Json) -> int:
+        wanted = sorted(ranges(_offsets(start), _offsets(end)), key=lambda one: -one.size)
+        messages = size = 0
+        for one in wanted[:_SAMPLED]:
+            found = sample_bytes(self._servers, one.queue, one.first, self.options)
+            messages, size = messages + found[0], size + found[1]
+        return sum(one.size for one in wanted) * size // messages if messages else 0
+
+    def _queues(self) -> list[Any]:
+        return wanted_queues(self._servers, self.options)
+
+
+class StoreSource:
+    """A store directory: the commit log from where the last round ended to where it is durable now."""
+
+    def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
+        self.options = read_options(given, stream=False)
+        if lossy:
+            self.options.values["failOnDataLoss"] = False
+
+    def identity(self) -> Json:
+        names = ("subscribe", "subscribePattern", "brokerName", "includeSystemTopics", "startingTimestamp", "endingTimestamp")
+        return {"source": "store"} | {name: _plain(self.options[name]) for name in names if name in self.options.given}
+
+    def begin(self) -> Json:
+        splits = plan_splits(self.options)
+        return {"log": splits[0].first if splits else 0}
+
+    def end(self) -> Json:
+        splits = plan_splits(self.options)
+        return {"log": splits[-1].end if splits else 0}
+
+    def plan(self, position: Json, end: Json, most: int) -> Json | None:
+        if position["log"] >= end["log"]:
+            return None
+        return {"start": position, "end": {"log": min(end["log"], position["log"] + ROUND_BYTES)}}
+
+    def rows(self, start: Json, end: Json) -> int:
+        return max(0, int(end["log"]) - int(start["log"]))
+
+    size_bytes = rows
+
+    def pieces(self, plan: Json, at_least: int) -> Sequence[LogPart]:
+        first, end = plan["start"]["log"], plan["end"]["log"]
+        options = self.options
+        share = -(-(end - first) // at_least)
+        if share < options["maxSplitBytes"]:
+            options = replace(options, values=options.values | {"maxSplitBytes": max(share, 1 << 20)})
+        found: list[LogPart] = []
+        for split in plan_splits(options):
+            cut = split._replace(first=max(split.first, first), end=min(split.end, end))
+            if cut.first < cut.end:
+                found.append(LogPart(splits=(cut,)))
+        return found
+
+    def chains(self, plan: Json) -> Sequence[Part]:
+        return [LogPart(splits=tuple(split for part in self.pieces(plan, 1) for split in part.splits))]
+
+
+def source_of(given: Mapping[str, str], *, lossy: bool = False) -> Source:
+    """By the options of the data source: a store directory with `path`, else topics."""
+    if any(name.lower() == "path" for name in given):
+        return StoreSource(given, lossy=lossy)
+    return TopicSource(given, lossy=lossy)
+
+
+def spread(parts: Sequence[Part], bins: int) -> list[list[tuple[int, Part]]]:
+    """Parts with their numbers, in so many heaps of about the same size."""
+    heaps: list[list[tuple[int, Part]]] = [[] for _ in range(max(1, min(bins, len(parts))))]
+    sizes = [0] * len(heaps)
+    for number, part in sorted(enumerate(parts), key=lambda one: -one[1].size):
+        smallest = sizes.index(min(sizes))
+        heaps[smallest].append((number, part))
+        sizes[smallest] += part.size
+    return [sorted(heap, key=lambda one: one[0]) for heap in heaps if heap]
+
+
+def _offsets(position: Json) -> Offsets:
+    return from_dict(position["offsets"], "the offsets of the journal")
+
+
+def _ranges(plan: Json) -> list[Range]:
+    return ranges(_offsets(plan["start"]), _offsets(plan["end"]))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

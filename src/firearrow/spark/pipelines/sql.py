@@ -1,0 +1,61 @@
+"""`sql`: an ad-hoc query. Topics are tables by their names, what the cluster knows of itself is `admin_topics`, `admin_queues`,
+`admin_groups`, `admin_lag` and `admin_clients`, and an archive is the table `archive`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from firearrow.spark.admin_tables import TABLES
+from firearrow.spark.cluster import cluster
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import read_options
+from firearrow.spark.pipelines.archive import read_archive
+from firearrow.spark.pipelines.sources import CLIENT_OPTIONS
+
+_words = re.compile(r"`([^`]+)`|([A-Za-z_%][\w%|-]*)")
+_ADMIN: Final = "admin_"
+
+
+def tables(
+    query: str, options: Mapping[str, str], *, archive: str | None = None, topics: Iterable[str] = ()
+) -> dict[str, dict[str, str]]:
+    """Table -> options of the data source, for every table that a query names. `format` says which source it is."""
+    named = [first or second for first, second in _words.findall(query)]
+    by_lower = {name.lower(): name for name in named}
+    found: dict[str, dict[str, str]] = {}
+    client = {name: text for name, text in options.items() if name in CLIENT_OPTIONS and name != "brokerAddressMap"}
+    for table in TABLES:
+        if f"{_ADMIN}{table}" in by_lower:
+            found[f"{_ADMIN}{table}"] = {"format": "rocketmq_admin", "table": table, **client}
+    if archive is not None:
+        found["archive"] = {"format": "archive", "path": archive}
+    if "path" in options:
+        for topic in topics or named:
+            if topic in topics or re.search(rf"(?i)\b(from|join)\s+`?{re.escape(topic)}`?(?![\w-])", query):
+                found.setdefault(topic, {"format": "rocketmq", **options, "subscribe": topic})
+        return found
+    if "nameServer" not in options:
+        if not found:
+            raise SparkOptionError("where are the tables? name a name server, a store directory or an archive")
+        return found
+    there = set(cluster(read_options({**options, "subscribe": "any"}).client()).topics())
+    for topic in topics:
+        if topic not in there:
+            raise SparkOptionError(f"the topic {topic!r} does not exist (name server {options['nameServer']})")
+    for topic in sorted({*topics, *(there & set(named))}):
+        found[topic] = {"format": "rocketmq", **options, "subscribe": topic}
+    return found
+
+
+def query(spark: Any, text: str, options: Mapping[str, str], *, archive: str | None = None, topics: Iterable[str] = ()) -> Any:
+    """The result of a query, as a frame. `options` are those of the data source, for every topic."""
+    for name, given in tables(text, options, archive=archive, topics=list(topics)).items():
+        rest = {key: value for key, value in given.items() if key != "format"}
+        if given["format"] == "archive":
+            frame = read_archive(spark, given["path"])
+        else:
+            frame = spark.read.format(given["format"]).options(**rest).load()
+        frame.createOrReplaceTempView(f"`{name}`" if re.search(r"[^\w]", name) else name)
+    return spark.sql(text)

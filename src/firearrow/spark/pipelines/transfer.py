@@ -1,0 +1,159 @@
+"""`transfer` and `replay`: from topics, an archive or dead letters to a topic, each message once, order kept.
+
+`transfer` relieves a backlog: topic -> topic with more queues. `replay` brings back what was archived, or what a group could not
+consume. Both are rounds of copies (`copying.py`); the journal is the checkpoint directory.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from firearrow.spark.cluster import cluster
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import Options, write_options
+from firearrow.spark.pipelines.archive_source import ArchiveSource
+from firearrow.spark.pipelines.copying import ORDERS, ORIGIN, CopyTask, copy_parts
+from firearrow.spark.pipelines.engine import Engine
+from firearrow.spark.pipelines.journal import Journal
+from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.rounds import Report, Rounds, Totals, silent
+from firearrow.spark.pipelines.selection import Selection
+from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Source, TopicSource, source_of, spread
+from firearrow.wire.names import dlq_topic
+
+MOST: Final = 200_000  # messages of a round: what is sent again, and recognised, after a kill
+
+
+def transfer(
+    engine: Engine,
+    options: Mapping[str, str],
+    to_topic: str,
+    checkpoint: str,
+    *,
+    to_name_server: str | None = None,
+    order: str = "key",
+    rate: float | None = None,
+    max_offsets: int = MOST,
+    follow_s: float | None = None,
+    report: Report = silent,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Totals:
+    """Copies topics to another one. `options` are those of the data source; the target must exist.
+
+    `rate` is in messages a second over all tasks. Run again with the same checkpoint it goes on where it was.
+    """
+    source = source_of(options)
+    given = write_given(options, to_name_server)
+    if isinstance(source, TopicSource) and to_name_server in (None, options.get("nameServer")):
+        for topic in source.options["subscribe"] or ():
+            if topic == to_topic:
+                raise SparkOptionError(f"{topic!r} would be copied to itself: name another topic to write to")
+    return copy(
+        engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, rate=rate,
+        max_offsets=max_offsets, follow_s=follow_s, report=report, stopped=stopped,
+    )  # fmt: skip
+
+
+def replay(
+    engine: Engine,
+    checkpoint: str,
+    *,
+    name_server: str,
+    to_topic: str,
+    archive: str | None = None,
+    dead_letters_of: str | None = None,
+    options: Mapping[str, str] | None = None,
+    selection: Selection | None = None,
+    order: str = "key",
+    rate: float | None = None,
+    max_offsets: int = MOST,
+    report: Report = silent,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Totals:
+    """Sends an archive, or the dead letters of a group, to `to_topic`; for dead letters `origin` is where each came from."""
+    source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
+    if to_topic == ORIGIN and dead_letters_of is None:
+        raise SparkOptionError("only dead letters say which topic they came from: name the topic to replay to")
+    return copy(
+        engine, source, to_topic, checkpoint, job="replay", writing=write_options(_client(options, name_server)), order=order,
+        rate=rate, max_offsets=max_offsets, selection=selection, report=report, stopped=stopped,
+    )  # fmt: skip
+
+
+def replay_source(
+    name_server: str,
+    *,
+    archive: str | None = None,
+    dead_letters_of: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Source:
+    """SparkOptionError unless there is exactly one thing to replay."""
+    if (archive is None) == (dead_letters_of is None):
+        raise SparkOptionError("what is to be replayed? give an archive, or the group whose dead letters are meant")
+    if archive is not None:
+        return ArchiveSource(archive, options or {})
+    return TopicSource({**_client(options, name_server), **(options or {}), "subscribe": dlq_topic(str(dead_letters_of))})
+
+
+def copy(
+    engine: Engine,
+    source: Source,
+    target: str,
+    checkpoint: str,
+    *,
+    job: str,
+    writing: Options,
+    more: Json | None = None,
+    order: str = "key",
+    rate: float | None = None,
+    selection: Selection | None = None,
+    until: Json | None = None,
+    max_offsets: int = MOST,
+    follow_s: float | None = None,
+    report: Report = silent,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Totals:
+    if order not in ORDERS:
+        raise SparkOptionError(f"order is {order!r}, expected one of {', '.join(ORDERS)}")
+    if rate is not None and rate <= 0:
+        raise SparkOptionError(f"rate is {rate}, expected messages a second, more than 0")
+    if order == "queue" and target == ORIGIN:
+        raise SparkOptionError("order queue needs one topic to send to: use order key, or name the topic")
+    if target != ORIGIN:
+        cluster(writing.client()).write_queues(target)
+    with Journal(Place(checkpoint)) as journal:
+        known = journal.begin({
+            "job": job, "to": target, "order": order, **source.identity(), **(more or {}),
+            "_writer": f"{job}-{uuid.uuid4().hex}",
+        })  # fmt: skip
+
+        def work(number: int, plan: Json) -> Json:
+            heaps = spread(source.chains(plan), engine.parallelism)
+            tasks = [
+                CopyTask(tuple(heap), source.options, writing, target, order, known["_writer"], number, selection)
+                for heap in heaps
+            ]
+            results = engine.run(tasks, copy_parts)
+            return {name: sum(result[name] for result in results) for name in ("rows", "bytes")}
+
+        rounds = Rounds(
+            journal, source, job, work, most=max_offsets, rate=rate, follow_s=follow_s, until=until, keep=False, report=report,
+            stopped=stopped,
+        )  # fmt: skip
+        return rounds.run()
+
+
+def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
+    """Of the options of what is read those that a writer needs, too; another name server has no keys in common with it."""
+    given = {name: text for name, text in options.items() if name in CLIENT_OPTIONS}
+    if name_server is not None:
+        given["nameServer"] = name_server
+    if "nameServer" not in given:
+        raise SparkOptionError("where to? name the name server of the target")
+    return given
+
+
+def _client(options: Mapping[str, Any] | None, name_server: str) -> dict[str, str]:
+    return {**{name: text for name, text in (options or {}).items() if name in CLIENT_OPTIONS}, "nameServer": name_server}

@@ -1,0 +1,5 @@
+"""Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq_admin` known to sessions."""
+
+from firearrow.spark.admin_source import RocketMQAdminDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
