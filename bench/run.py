@@ -1,4 +1,4 @@
-"""The command behind `make bench`: python -m bench.run [compare|start|queues|recovery|growth|client|ha|catchup] [options]."""
+"""The command behind `make bench`: python -m bench.run [BENCHMARK] [options]; --help lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import catchup, client, compare, growth, ha, load, queues, recovery, start
+from bench import catchup, client, compare, growth, ha, load, metrics, queues, recovery, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "client": client.run,
     "ha": ha.run,
     "catchup": catchup.run,
+    "metrics": metrics.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
@@ -35,6 +36,7 @@ growth    cost per message from 10 thousand to 10 million stored messages
 client    our Python client beside Apache's Java client, both on our broker: sending, consuming, latency of a send
 ha        groups of brokers that share the machine: master with slave, and three that elect; beside Apache's
 catchup   a slave, and a member of an elected group, 1 GiB behind: how long until it is in step
+metrics   our broker with metrics that are asked for, and without: send rate
 """
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client, run
-from tests.broker.test_metrics import GET, Figures, http, parse
+from tests.broker.test_metrics import GET, Figures, http, parse, transactions
 
 ROOT = Path(__file__).parent.parent.parent
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs" / "grafana" / "firearrow-broker.json").read_text())
@@ -54,6 +54,7 @@ async def everything(c: Client) -> None:
     heartbeat = {"clientID": "one", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [group]}
     assert (await c.call(34, {}, json.dumps(heartbeat).encode())).code == 0
     await c.send("Orders", b"one")
+    await transactions(c)
     await c.send("Orders", b"waits", DELAY="18")
     await c.send("Orders", b"has a time", TIMER_DELAY_SEC="600")
     assert (await c.pull("Orders", 0, flags=COMMIT | WITH_EXPRESSION)).code == 0

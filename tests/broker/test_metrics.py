@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.metrics import Sources, escaped, pieces, version_text
+from firearrow.broker.metrics import Sources, pieces, version_text
 from firearrow.broker.metrics_endpoint import in_slices, parse_labels
+from firearrow.broker.metrics_page import escaped
 from firearrow.broker.process_figures import LoopLag
 from firearrow.broker.server import Broker
 from firearrow.net.http_page import MAX_CONNECTIONS
 from firearrow.settings import SettingError
 from tests.broker.kit import Kit
-from tests.broker.running import COMMIT, WITH_EXPRESSION, broker, client, run
+from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client, run
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -119,7 +120,7 @@ def test_traffic_is_counted_by_topic_and_group(kit: Kit) -> None:
     kit.parts.stats.topic_put("Orders").add(7, 700)
     kit.parts.stats.topic_put("%DLQ%g").add(2, 20)
     kit.parts.stats.got(kit.parts.stats.group_get("g", "Orders"), 3, 300)
-    kit.parts.stats.put_took(30, 7)
+    kit.parts.stats.put_took(30, 7, 310)
 
     figures = figures_of(kit)
 
@@ -131,6 +132,63 @@ def test_traffic_is_counted_by_topic_and_group(kit: Kit) -> None:
     assert value(figures, "firearrow_put_seconds_bucket_total", le="0.01") == 0
     assert value(figures, "firearrow_put_seconds_bucket_total", le="0.05") == 7
     assert value(figures, "firearrow_put_seconds_bucket_total", le="+Inf") == 7
+
+
+def test_sizes_and_requests_are_histograms(kit: Kit) -> None:
+    put = kit.parts.stats.topic_put("Orders")
+    put.add(7, 700)
+    put.add(1, 1_024)
+    put.add(2, 2 * 1_025)
+    put.add(1, 5_000_000)
+    kit.parts.stats.served(11, 19, 0)
+    kit.parts.stats.served(11, 19, 4, 3)
+    kit.parts.stats.served(-1, 3, 5_000)
+
+    figures = figures_of(kit)
+
+    name, its = "rocketmq_message_size", {"topic": "Orders", "message_type": "normal"}
+    counts = [value(figures, f"{name}_bucket", le=edge, **its) for edge in ("1024", "4096", "4194304", "+Inf")]
+    assert counts == [8, 10, 10, 11]
+    assert (value(figures, f"{name}_sum", **its), value(figures, f"{name}_count", **its)) == (5_003_774, 11)
+    name, its = "rocketmq_rpc_latency_milliseconds", {"request_code": "pull_message", "response_code": "pull_not_found"}
+    assert [value(figures, f"{name}_bucket", le=edge, **its) for edge in ("1", "3", "5", "+Inf")] == [1, 1, 4, 4]
+    assert value(figures, f"{name}_sum", **its) == 12
+    assert value(figures, f"{name}_bucket", request_code="unknown", le="3000") == 0
+
+
+def test_requests_and_transactions_of_a_running_broker(tmp_path: Path) -> None:
+    async def story() -> Figures:
+        settings: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        async with broker(tmp_path, **settings) as running, client(running) as c:
+            await transactions(c)
+            for code in (4711, 4712):
+                assert (await c.call(code)).code == 3
+            assert (await c.call(310, {"a": "P"}, b"x")).code == 29
+            _, body = await http(running, GET)
+            return parse(body.decode())
+
+    figures = run(story())
+    assert value(figures, "rocketmq_commit_messages_total", topic="Orders") == 1
+    assert value(figures, "rocketmq_rollback_messages_total", topic="Orders") == 1
+    assert value(figures, "rocketmq_finish_message_latency_count", topic="Orders") == 2
+    assert value(figures, "rocketmq_half_messages") == 1
+    name = "rocketmq_rpc_latency_milliseconds_count"
+    assert value(figures, name, request_code="send_message_v2", response_code="success") == 3
+    assert value(figures, name, request_code="send_message_v2", response_code="invalid_parameter") == 1
+    assert value(figures, name, request_code="unknown", response_code="request_code_not_supported") == 2
+    assert value(figures, "rocketmq_message_size_count", topic="Orders") == 1
+
+
+async def transactions(c: Client) -> None:
+    """Of three half messages one is committed, one rolled back, one left."""
+    for fate in (8, 12, None):
+        half = await c.send("Orders", b"x", TRAN_MSG="true", PGROUP="P")
+        if fate is not None:
+            ext = {
+                "producerGroup": "P", "tranStateTableOffset": half.ext["queueOffset"], "commitOrRollback": fate,
+                "commitLogOffset": int(str(half.ext["msgId"])[-16:], 16), "fromTransactionCheck": "false",
+            }  # fmt: skip
+            assert (await c.call(37, ext)).code == 0
 
 
 def test_versions_are_named_as_rocketmq_names_them() -> None:

@@ -31,6 +31,12 @@ log = logging.getLogger("firearrow.broker")
 
 _SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+# What is wrong with a request -> the code of the answer; the first that fits.
+_FAULTS = (
+    (HeaderError, ResponseCode.INVALID_PARAMETER),
+    (ProtocolError, ResponseCode.MESSAGE_ILLEGAL),
+    (StoreError, ResponseCode.SERVICE_NOT_AVAILABLE),
+)
 
 
 class ConnectionState:
@@ -57,6 +63,7 @@ class Dispatch:
         now_ms: Callable[[], int],
     ) -> None:
         self._parts = parts
+        self._stats = parts.stats
         self._now_ms = now_ms
         self._handlers = handlers
         self._sends = sends
@@ -95,13 +102,18 @@ class Dispatch:
                     continue
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
+                    if response is not None:
+                        self._stats.served(code, self._pulls.answered_with, self._now_ms() - now)
                 else:
                     handler = self._handlers.get(code)
                     if handler is None:
                         raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(code))
                     response = handler(conn, request, now)
+                    if response is not None:
+                        self._stats.served(code, ResponseCode.SUCCESS, self._now_ms() - now)
             except Exception as error:
                 response = _error_response(conn, request, error)
+                self._stats.served(*_failed(code, error), self._now_ms() - now)
             if response is not None and not request.flag & 2:
                 conn.write(response)
 
@@ -151,16 +163,20 @@ class Dispatch:
         self._flow.round_took(started, self._now_ms())
 
 
+def _failed(code: int, error: Exception) -> tuple[int, int]:
+    """(request code, response code) to count it under. Codes that nobody knows are one: peers could make up any number."""
+    if isinstance(error, Refused):
+        return -1 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else code, error.code
+    return code, next((answer for kind, answer in _FAULTS if isinstance(error, kind)), ResponseCode.SYSTEM_ERROR)
+
+
 def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:
     """The peer's fault is answered with a reason; ours is logged too."""
     if isinstance(error, Refused):
         return encode_response(request, error.code, error.remark, error.ext)
-    if isinstance(error, HeaderError):
-        return encode_response(request, ResponseCode.INVALID_PARAMETER, f"request {request.code}: {error}")
-    if isinstance(error, ProtocolError):
-        return encode_response(request, ResponseCode.MESSAGE_ILLEGAL, f"request {request.code}: {error}")
-    if isinstance(error, StoreError):
-        return encode_response(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+    for kind, code in _FAULTS:
+        if isinstance(error, kind):
+            return encode_response(request, code, str(error) if kind is StoreError else f"request {request.code}: {error}")
     log.error("request %d from %s failed", request.code, conn.peer, exc_info=error)
     text = f"request {request.code} failed in the broker: {type(error).__name__}: {error}"
     return encode_response(request, ResponseCode.SYSTEM_ERROR, text)

@@ -106,9 +106,7 @@ class InnerMessages:
             reconsume_times=reconsume_times,
             prepared_offset=physical_offset,
         )
-        put = self._stats.topic_put(topic)
-        put.nums += 1
-        put.size += queue.base_size + len(body) + len(raw)
+        self._stats.topic_put(topic).add(1, queue.base_size + len(body) + len(raw))
         self._open_round()
 
     def _append(self, message: InnerMessage, code: int, now_ms: int) -> Stored:
@@ -127,8 +125,6 @@ class InnerMessages:
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_offset,
         )
-        put = self._stats.topic_put(message.topic)
-        put.nums += 1
-        put.size += queue.base_size + len(message.body) + len(message.properties)
+        self._stats.topic_put(message.topic).add(1, queue.base_size + len(message.body) + len(message.properties))
         self._open_round()
         return Stored(queue_offset, offset)

@@ -1,14 +1,17 @@
 """The broker's figures as Prometheus reads them: text, one line a figure, under the names and labels of RocketMQ 5.
 
-Nothing is counted for this. The lines are made, when somebody asks, from counters and offsets that the broker has anyway, so
-that metrics cost the paths of messages nothing. `pieces` is a generator: whoever runs it stops between two pieces as often and
-as long as others need the event loop (metrics_endpoint.py). Tables that may change meanwhile are copied before they are walked.
+Hardly anything is counted for this: messages that are larger than most, requests, decisions about transactions. The lines are
+made, when somebody asks, from counters and offsets that the broker has anyway, so that metrics cost the paths of messages next
+to nothing. `pieces` is a generator: whoever runs it stops between two pieces as often and as long as others need the event loop
+(metrics_endpoint.py). Tables that may change meanwhile are copied before they are walked.
 
 All figures have the labels cluster, node_type="broker", node_id=brokerName, and those of `metricsLabel`. What RocketMQ does not
 have (the log's offsets, flushes, the event loop) begins with `firearrow_`, what every process has with `process_`.
 
-Two labels differ in meaning. `message_type` is what the topic is declared to hold (its attribute message.type), not what the
-message was. rocketmq_send_to_dlq_messages_total is by group, not also by topic.
+Some differ in meaning. `message_type` is what the topic is declared to hold (its attribute message.type), not what the message
+was. rocketmq_send_to_dlq_messages_total is by group, not also by topic; rocketmq_half_messages is of all topics together. Of
+rocketmq_rpc_latency_milliseconds: sends that are answered together count under the code of the first of them, and pulls that
+were held are not there, because how long they took says nothing about the broker.
 """
 
 from __future__ import annotations
@@ -16,23 +19,23 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 from firearrow.broker.clients import ConsumerGroup
+from firearrow.broker.metrics_page import Labels, Page
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.process_figures import LoopLag, process_figures
 from firearrow.broker.stats import PUT_TIME_EDGES, GroupGetStats, TopicPutStats
 from firearrow.net.server import Connection
 from firearrow.wire import record
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
-_AT_ONCE = 64  # lines in a piece
-
-Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,11 @@ class Sources:
 
 def pieces(broker: BrokerParts, sources: Sources, now_ms: int) -> Iterator[str]:
     """The whole text, in pieces of some lines; empty ones are only places to stop at."""
-    page = _Page(sources.common)
+    page = Page(sources.common)
     yield from _broker(page, broker, sources)
     yield from _traffic(page, broker)
+    yield from _requests(page, broker)
+    yield from _transactions(page, broker)
     yield from _clients(page, broker)
     yield from _lag(page, broker, now_ms)
     yield from _waiting(page, broker, now_ms)
@@ -58,48 +63,11 @@ def pieces(broker: BrokerParts, sources: Sources, now_ms: int) -> Iterator[str]:
         yield page.family(name, kind, text) + page.line(name, {}, value)
 
 
-class _Page:
-    """Writes lines. Labels are sorted, and those that every line has are written once and kept."""
-
-    def __init__(self, common: Labels) -> None:
-        self._common = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(common.items()))
-
-    def family(self, name: str, kind: str, text: str) -> str:
-        return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-
-    def line(self, name: str, labels: Labels, value: float) -> str:
-        own = "".join(f',{key}="{escaped(text)}"' for key, text in labels.items())
-        return f"{name}{{{self._common}{own}}} {value}\n"
-
-    def lines(self, name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-        """A family of many lines; nothing at all if there are none."""
-        some: list[str] = []
-        head = self.family(name, kind, text)
-        for labels, value in samples:
-            some.append(self.line(name, labels, value))
-            if len(some) == _AT_ONCE:
-                yield head + "".join(some)
-                head = ""
-                some.clear()
-        if some:
-            yield head + "".join(some)
-
-    def one(self, name: str, kind: str, text: str, value: float, labels: Labels | None = None) -> str:
-        return self.family(name, kind, text) + self.line(name, labels or {}, value)
-
-
-def escaped(text: str) -> str:
-    """As a label's value is written. Names of topics and groups need none of it; what a client says of itself might."""
-    if "\\" in text or '"' in text or "\n" in text:
-        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return text
-
-
 def _truth(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _broker(page: _Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
+def _broker(page: Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
     yield page.one("rocketmq_broker_permission", "gauge", "2 write, 4 read, 6 both", broker.settings.broker_permission)
     yield page.one("rocketmq_topic_number", "gauge", "Topics", len(broker.topics.all()))
     yield page.one("rocketmq_consumer_group_number", "gauge", "Consumer groups", len(broker.groups.all()))
@@ -114,7 +82,7 @@ def _broker(page: _Page, broker: BrokerParts, sources: Sources) -> Iterator[str]
     yield page.one(uptime, "gauge", "When the broker was started, seconds since 1970", broker.boot_ms / 1000)
 
 
-def _traffic(page: _Page, broker: BrokerParts) -> Iterator[str]:
+def _traffic(page: Page, broker: BrokerParts) -> Iterator[str]:
     stats, topics = broker.stats, broker.topics
     put: list[tuple[Labels, TopicPutStats]] = []
     for topic, sent in stats.topics_put():
@@ -125,6 +93,8 @@ def _traffic(page: _Page, broker: BrokerParts) -> Iterator[str]:
     yield from page.lines("rocketmq_messages_in_total", "counter", "Messages stored", put_nums)
     put_size = ((labels, sent.size) for labels, sent in put)
     yield from page.lines("rocketmq_throughput_in_total", "counter", "Bytes of messages stored", put_size)
+    sizes = ((labels, sent.sizes()) for labels, sent in put)
+    yield from page.histograms("rocketmq_message_size", "Bytes of a message, as it is stored", sizes)
     got: list[tuple[Labels, GroupGetStats]] = []
     for topic, group, given in stats.groups_got():
         got.append(({"consumer_group": group, "is_system": _truth(_is_system(topic, group)), "topic": topic}, given))
@@ -150,7 +120,7 @@ def _traffic(page: _Page, broker: BrokerParts) -> Iterator[str]:
     yield page.one("firearrow_put_seconds_max", "gauge", "The longest time from a send to its answer", longest_s)
 
 
-def _put_times(page: _Page, counts: list[int]) -> Iterator[str]:
+def _put_times(page: Page, counts: list[int]) -> Iterator[str]:
     name = "firearrow_put_seconds_bucket_total"
     below = 0
     samples: list[tuple[Labels, float]] = []
@@ -158,6 +128,44 @@ def _put_times(page: _Page, counts: list[int]) -> Iterator[str]:
         below += count
         samples.append(({"le": "+Inf" if edge is None else str(edge / 1000)}, below))
     yield from page.lines(name, "counter", "Sends answered within so many seconds; for histogram_quantile", samples)
+
+
+def _requests(page: Page, broker: BrokerParts) -> Iterator[str]:
+    samples = (
+        (
+            {
+                "is_long_polling": "false",
+                "protocol_type": "remoting",
+                "request_code": _code_name(RequestCode, code),
+                "response_code": _code_name(ResponseCode, answer),
+                "result": "success",
+            },
+            took,
+        )
+        for (code, answer), took in list(broker.stats.requests.items())
+    )
+    yield from page.histograms("rocketmq_rpc_latency_milliseconds", "Time from a request to its answer", samples)
+
+
+def _code_name(codes: type[IntEnum], code: int) -> str:
+    try:
+        return codes(code).name.lower()
+    except ValueError:
+        return "unknown"
+
+
+def _transactions(page: Page, broker: BrokerParts) -> Iterator[str]:
+    stats = broker.stats
+    tables = (
+        ("rocketmq_commit_messages_total", "Transactions that were committed", stats.committed),
+        ("rocketmq_rollback_messages_total", "Transactions that were rolled back", stats.rolled_back),
+    )
+    for name, text, table in tables:
+        yield from page.lines(name, "counter", text, [({"topic": topic}, count) for topic, count in table.items()])
+    finished = [({"topic": topic}, ages) for topic, ages in stats.finished.items()]
+    yield from page.histograms("rocketmq_finish_message_latency", "Seconds from a half message to its decision", finished)
+    name = "rocketmq_half_messages"
+    yield page.one(name, "gauge", "Half messages that wait for a decision, of all topics", broker.open_transactions())
 
 
 def _message_type(config: object) -> str:
@@ -169,7 +177,7 @@ def _is_system(topic: str, group: str) -> bool:
     return is_system_topic(topic) or is_system_group(group)
 
 
-def _clients(page: _Page, broker: BrokerParts) -> Iterator[str]:
+def _clients(page: Page, broker: BrokerParts) -> Iterator[str]:
     same = {"protocol_type": "remoting"}
     producing = Counter(
         (client.language.lower(), client.version) for members in broker.clients.producers().values() for client in members
@@ -215,7 +223,7 @@ class _Lag:
         self.earliest_ms = self.next_ms = 0  # of the oldest message not consumed, and of the oldest not given; 0: none
 
 
-def _lag(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def _lag(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
     known: list[_Lag] = []
     for topic in broker.offsets.topics():
         for group in broker.offsets.groups_of(topic):
@@ -270,7 +278,7 @@ def _count_queue(broker: BrokerParts, lag: _Lag, group: str, topic: str, queue_i
             lag.next_ms = min(lag.next_ms or next_ms, next_ms)
 
 
-def _waiting(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def _waiting(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
     """Messages that are not delivered as they come: timers and delay levels."""
     timers = broker.timers
     if timers is not None and broker.settings.timer_wheel_enable:
@@ -280,6 +288,11 @@ def _waiting(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
         late_ms = int(figures["timerReadBehind"]) * 1000
         name = "rocketmq_timer_dequeue_latency_milliseconds"
         yield page.one(name, "gauge", "How late the wheel is", late_ms, STORAGE)
+        entered, left = timers.metrics.totals
+        name = "rocketmq_timer_enqueue_total"
+        yield page.one(name, "counter", "Timer messages that were put into the wheel", entered, STORAGE)
+        name = "rocketmq_timer_dequeue_total"
+        yield page.one(name, "counter", "Timer messages that left it", left, STORAGE)
         timing = timers.metrics.to_json()["timingCount"].items()
         samples = (({**STORAGE, "topic": topic}, one["count"]) for topic, one in timing)
         yield from page.lines("rocketmq_timing_messages", "gauge", "Timer messages that wait", samples)
@@ -291,7 +304,7 @@ def _waiting(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
         yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
 
 
-def _storage(page: _Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def _storage(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
     store = broker.store
     directory = broker.store_settings.commit_log_dir
     if os.path.isdir(directory):
@@ -333,7 +346,7 @@ def _earliest_ms(broker: BrokerParts) -> int:
         return 0
 
 
-def _loop(page: _Page, lag: LoopLag) -> Iterator[str]:
+def _loop(page: Page, lag: LoopLag) -> Iterator[str]:
     name = "firearrow_loop_lag_seconds"
     below = 0
     text = page.family(name, "histogram", "How late the event loop was with a timer")

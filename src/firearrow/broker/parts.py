@@ -76,6 +76,7 @@ class BrokerParts:
     boot_ms: int = 0
     delay: DelayService | None = None  # set when the store is open
     timers: TimerService | None = None
+    open_transactions: Callable[[], int] = field(default=lambda: 0)  # how many half messages wait for a decision
     notify: Notify = _no_notify
     call_client: CallClient = _no_call
     answer_when_stored: AnswerWhenStored = _answer_at_once

@@ -100,6 +100,7 @@ class Pulls:
         self._sources: dict[tuple[str, str, int], Source] = {}
         self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
         self.master_alive: Callable[[], bool] | None = None  # of a slave
+        self.answered_with = 0  # the code of the last answer
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         """The answer, or None when the pull is held."""
@@ -301,6 +302,7 @@ class Pulls:
         if result.suggest_slave and self._parts.settings.slave_read_enable:
             suggested = source.group.which_broker_when_consume_slowly
         body = result.body
+        self.answered_with = code
         if code == ResponseCode.SUCCESS:
             self._parts.stats.got(source.got, result.count, len(body))
             self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)

@@ -117,7 +117,9 @@ class Rounds:
         else:
             self._confirm(group.end_offset)
             answer(replies)
-            self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early))
+            if replies or early:
+                first = (replies or early)[0].request.code
+                self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early), first)
             if len(replies) == 1 and self.answered_one is not None:
                 self.answered_one()
             if self.durable is not None:
@@ -143,7 +145,8 @@ class Rounds:
         while waiting and waiting[0].end_offset <= offset:
             group = waiting.popleft()
             answer(group.replies if code is None else [reply.with_code(code) for reply in group.replies])
-            self._stats.put_took(now_ms - group.written_ms, len(group.replies))
+            if group.replies:
+                self._stats.put_took(now_ms - group.written_ms, len(group.replies), group.replies[0].request.code)
 
     def follow(self, offset: int) -> None:
         """What a replica has copied up to `offset` becomes readable."""

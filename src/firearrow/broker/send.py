@@ -31,6 +31,7 @@ from firearrow.broker.placing import Arrival, Placed
 from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stored_flags
 from firearrow.broker.refused import Refused
 from firearrow.broker.retry import redirect
+from firearrow.broker.stats import SMALL
 from firearrow.net.server import Connection
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.wire import batch, properties
@@ -207,7 +208,10 @@ class Sends:
             reconsume_times=header.reconsume_times,
         )
         put.nums += 1
-        put.size += stored_in.base_size + len(body) + len(raw)
+        size = stored_in.base_size + len(body) + len(raw)
+        put.size += size
+        if size > SMALL:
+            put.larger(size)
         if keep is not None:
             keep(
                 Placed(
@@ -262,8 +266,7 @@ class Sends:
                 store_ms=now_ms,
                 reconsume_times=header.reconsume_times,
             )
-            target.put.nums += len(offsets)
-            target.put.size += self._store.appended_offset - offsets[0]
+            target.put.add(len(offsets), self._store.appended_offset - offsets[0])
         else:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         if request.flag & 2:
@@ -303,8 +306,7 @@ class Sends:
                 reconsume_times=header.reconsume_times,
             )
         )
-        target.put.nums += len(new)
-        target.put.size += sum(queue.base_size + len(text) + len(known) for _, text, known, _ in new)
+        target.put.add(len(new), sum(queue.base_size + len(text) + len(known) for _, text, known, _ in new))
         results = []
         for claim, key in zip(claims, keys, strict=True):
             if claim is not None and claim.first is not None:

@@ -325,7 +325,8 @@ class Broker:
         placing.places.append(self._timers.place)
         placing.checks += [self._delay.check, self._timers.check]
         parts.delay, parts.timers = self._delay, self._timers
-        self._transactions = Transactions(parts, now)
+        self._transactions = transactions = Transactions(parts, now)
+        parts.open_transactions = lambda: transactions.open_count
         placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from firearrow.broker.histograms import Histogram
+
 _SECOND_MS = 1_000
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # (ms between samples, how many are kept): minute, hour, day
 _SECONDS_KEPT = 601
@@ -26,18 +28,42 @@ _SECONDS_KEPT = 601
 PUT_TIME_EDGES = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 
 
+# Upper edges of the sizes of messages, in bytes, and of the times of requests and transactions, in ms and s: Apache's.
+SIZE_EDGES = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+REQUEST_EDGES_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+FINISH_EDGES_S = (5, 60, 600, 3_600, 43_200, 86_400)
+SMALL = SIZE_EDGES[0]  # messages that are not larger are not counted by size: they are all the others
+
+
 class TopicPutStats:
     """What was sent to a topic. The send path adds to it."""
 
-    __slots__ = ("nums", "size")
+    __slots__ = ("_larger", "nums", "size")
 
     def __init__(self) -> None:
         self.nums = 0
         self.size = 0
+        self._larger: Histogram | None = None
 
     def add(self, nums: int, size: int) -> None:
         self.nums += nums
         self.size += size
+        if size > SMALL * nums:
+            self.larger(size // nums, nums)
+
+    def larger(self, size: int, nums: int = 1) -> None:
+        """So many messages, counted in `nums` and `size` already, are larger than SMALL; of a batch, on the average."""
+        if self._larger is None:
+            self._larger = Histogram(SIZE_EDGES)
+        self._larger.add(size, nums)
+
+    def sizes(self) -> Histogram:
+        sizes = Histogram(SIZE_EDGES)
+        if self._larger is not None:
+            sizes.counts = list(self._larger.counts)
+        sizes.counts[0] = self.nums - sum(sizes.counts[1:])
+        sizes.total = self.size
+        return sizes
 
 
 class GroupGetStats:
@@ -95,6 +121,12 @@ class BrokerStats:
         self.get_miss = 0  # pulls that did not
         self.put_time_counts = [0] * (len(PUT_TIME_EDGES) + 1)
         self.put_time_max_ms = 0
+        # (request code, response code) -> ms until it was answered
+        self.requests: dict[tuple[int, int], Histogram] = {}
+        # Transactions: topic -> how many were decided so, and how old they were then, in s
+        self.committed: dict[str, int] = {}
+        self.rolled_back: dict[str, int] = {}
+        self.finished: dict[str, Histogram] = {}
         self._topic_put: dict[str, TopicPutStats] = {}
         self._group_get: dict[str, GroupGetStats] = {}
         self._sent_back: dict[str, int] = {}
@@ -136,11 +168,28 @@ class BrokerStats:
         """A pull returned nothing."""
         self.get_miss += 1
 
-    def put_took(self, ms: int, count: int = 1) -> None:
-        """`count` messages were stored, `ms` after they had come. Once per group of messages."""
+    def put_took(self, ms: int, count: int, request_code: int) -> None:
+        """`count` messages were stored, `ms` after they had come. Once per group of messages, under the code of the first."""
+        self.served(request_code, 0, ms, count)
         self.put_time_counts[bisect_left(PUT_TIME_EDGES, ms)] += count
         if ms > self.put_time_max_ms:
             self.put_time_max_ms = ms
+
+    def served(self, request_code: int, response_code: int, ms: int, times: int = 1) -> None:
+        """Requests were answered `ms` after they had come. Not for pulls that were held: how long says nothing about us."""
+        took = self.requests.get((request_code, response_code))
+        if took is None:
+            took = self.requests[request_code, response_code] = Histogram(REQUEST_EDGES_MS)
+        took.add(ms, times)
+
+    def decided(self, topic: str, *, commit: bool, age_ms: int) -> None:
+        """A transaction was committed or rolled back."""
+        table = self.committed if commit else self.rolled_back
+        table[topic] = table.get(topic, 0) + 1
+        finished = self.finished.get(topic)
+        if finished is None:
+            finished = self.finished[topic] = Histogram(FINISH_EDGES_S)
+        finished.add(age_ms // 1000)
 
     def sent_back(self, topic: str, group: str) -> None:
         key = f"{topic}@{group}"
@@ -168,6 +217,9 @@ class BrokerStats:
         if put is not None:
             self._dropped_put.nums += put.nums
             self._dropped_put.size += put.size
+        self.committed.pop(topic, None)
+        self.rolled_back.pop(topic, None)
+        self.finished.pop(topic, None)
         self._drop_groups([key for key in {**self._group_get, **self._sent_back} if key.partition("@")[0] == topic])
         self._items = {(name, key): item for (name, key), item in self._items.items() if key.partition("@")[0] != topic}
 

@@ -52,6 +52,11 @@ class TimerMetrics:
         self._entered = self._left = 0
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)  # time, entered, left
 
+    @property
+    def totals(self) -> tuple[int, int]:
+        """How many were entered and left, since the start."""
+        return self._entered, self._left
+
     # Beginning
 
     def load(self) -> bool:

@@ -157,6 +157,7 @@ class Transactions:
             self._parts.inner.release(half, properties_when_committed(half), half.sys_flag | COMMIT_FLAG, now_ms)
         self._halves.settle(offset, fate)
         self._recent.forget(offset)
+        self._parts.stats.decided(half.topic, commit=fate == COMMITTED, age_ms=now_ms - half.born_ms)
         if self._ops.add(offset, now_ms):
             self._ops.write(now_ms)
         return True
@@ -175,6 +176,7 @@ class Transactions:
             put = self._parts.inner.put if b"DEL" in committed.properties else self._parts.inner.deliver
             put(committed, now_ms)  # one that is delayed, or has a timer, waits for it first
         self._halves.decide(half.origin, copy, fate)
+        self._parts.stats.decided(half.real_topic, commit=fate == COMMITTED, age_ms=now_ms - half.record.born_timestamp)
         self._checks.given_up.pop(half.origin, None)
         self._ops.add(copy, now_ms)
         if copy != half.origin:
@@ -243,6 +245,11 @@ class Transactions:
         answer = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
         self._parts.answer_when_stored(conn, request, answer)
         return None
+
+    @property
+    def open_count(self) -> int:
+        """How many half messages wait for a decision."""
+        return self._halves.open_count(self._half_queue.max_offset)
 
     # Time.
 

@@ -79,6 +79,11 @@ class HalfStates:
         at = self._fates.rfind(OPEN, self.first_open - self._base, end - self._base)
         return None if at < 0 else self._base + at
 
+    def open_count(self, end: int) -> int:
+        """How many are open below `end`, where the queue ends."""
+        known = self._base + len(self._fates)
+        return self._fates.count(OPEN, self.first_open - self._base) + max(end - max(known, self.first_open), 0)
+
     def is_moved(self, origin: int) -> bool:
         """Whether an open copy is known of a message."""
         return origin in self._newest
