@@ -130,7 +130,7 @@ class Fleet:
         await self.complete()
 
     async def complete(self) -> None:
-        """Every member is at the name server, and every broker name has a master."""
+        """Every member is at the name server, every broker name has a master, and every slave is in step with it."""
         await until_async(self._is_complete, f"{self.form} is complete")
 
     async def masters(self) -> dict[str, Machine]:
@@ -166,7 +166,10 @@ class Fleet:
         table = await self._table()
         wanted = {(machine.member.broker, machine.address) for machine in self.brokers}
         there = {(name, address) for name, ids in table.items() for address in ids.values()}
-        return wanted <= there and all("0" in table[name] for name, _ in wanted)
+        if not (wanted <= there and all("0" in table[name] for name, _ in wanted)):
+            return False
+        with_slaves = {machine.member.broker for machine in self.brokers if machine.member.role == "SLAVE"}
+        return all([await _slaves_in_step(table[name]["0"]) for name in with_slaves])
 
     async def _table(self) -> dict[str, dict[str, str]]:
         """Broker name -> broker id -> address."""
@@ -180,6 +183,18 @@ class Fleet:
             await channel.close()
         table: dict[str, Any] = fastjson.loads(answer.body).get("brokerAddrTable") or {}
         return {name: {str(key): str(value) for key, value in entry["brokerAddrs"].items()} for name, entry in table.items()}
+
+
+async def _slaves_in_step(master: str) -> int:
+    try:
+        channel = await Channel.connect(master)
+    except OSError:
+        return 0
+    try:
+        answer = await channel.call(RequestCode.GET_BROKER_HA_STATUS)
+    finally:
+        await channel.close()
+    return int(fastjson.loads(answer.body)["inSyncSlaveNums"])
 
 
 def on_loopback(form: str, directory: Path, **settings: str) -> Fleet:

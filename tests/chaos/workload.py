@@ -21,15 +21,16 @@ from types import TracebackType
 from typing import Self
 
 from firearrow.admin.aio import Admin
-from firearrow.client.errors import FirearrowError
+from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import Message, SendStatus
-from firearrow.client.producer import Producer
-from tests.chaos.fleet import Fleet, Machine, until
+from firearrow.client.producer import MAX_MESSAGE_SIZE, Producer
+from firearrow.wire.codes import RequestCode, ResponseCode
+from tests.chaos.fleet import Fleet, Machine, until, until_async
 from tests.crash.rawclient import Link, pull_all
 
 LANES = 8
 QUEUES = 4
-REFUSED_PAUSE_S = 0.02
+PACE_S = 0.005  # of each lane: the machine has other things to do than to be busy
 
 Where = tuple[str, int]  # broker name, queue
 
@@ -56,13 +57,17 @@ class Workload:
         self.topic = topic
         self._fleet = fleet
         self._padding = b" " + b"x" * body_bytes
-        self._producer = Producer(fleet.namesrv.address, group="chaos", retries=0, send_timeout_ms=3_000)
+        self._producer = Producer(
+            fleet.namesrv.address, group="chaos", retries=0, send_timeout_ms=3_000, compress_over=MAX_MESSAGE_SIZE
+        )
         self._lanes: list[asyncio.Task[None]] = []
         self._over = False
 
     async def __aenter__(self) -> Self:
         async with Admin(self._fleet.namesrv.address) as admin:
             await admin.create_topic(self.topic, queues=QUEUES)
+        for machine in self._fleet.brokers:
+            await until_async(lambda machine=machine: _has_topic(machine, self.topic), f"{machine.name} has the topic")
         await self._producer.start()
         self._lanes = [asyncio.ensure_future(self._lane(number)) for number in range(LANES)]
         return self
@@ -92,13 +97,13 @@ class Workload:
                 return
             value = f"{lane}-{number}"
             book.sent.add(value)
+            await asyncio.sleep(PACE_S)
             message = Message(self.topic, value.encode() + self._padding, keys=[key])
             try:
                 result = await self._producer.send(message, sharding_key=key)
             except FirearrowError as error:
-                why = type(error).__name__
+                why = _why(error)
                 book.refused[why] = book.refused.get(why, 0) + 1
-                await asyncio.sleep(REFUSED_PAUSE_S)
                 continue
             if result.status is SendStatus.OK:
                 book.acknowledged[value] = (result.queue.broker_name, result.queue_id)
@@ -106,6 +111,21 @@ class Workload:
             else:
                 why = result.status.value
                 book.refused[why] = book.refused.get(why, 0) + 1
+
+
+async def _has_topic(machine: Machine, topic: str) -> bool:
+    """Slaves copy topics every now and then; what they do not know they do not serve, although they have the messages."""
+    link = await Link.connect(machine.address)
+    try:
+        return (await link.call(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})).code == ResponseCode.SUCCESS
+    finally:
+        link.close()
+
+
+def _why(error: FirearrowError) -> str:
+    if not isinstance(error, BrokerError):
+        return type(error).__name__
+    return f"{error.code} {(error.remark or '')[:50]}"
 
 
 @dataclass
