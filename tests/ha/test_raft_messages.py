@@ -75,7 +75,9 @@ def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
     ("kind", "fields"),
     [
         (0, b""),
+        (8, b""),
         (7, b""),
+        (7, b"nowhere"),
         (6, b"x"),
         (2, b"x"),
         (1, bytes(11)),

@@ -19,6 +19,7 @@ from firearrow.broker.flow import Flow
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.pull import Pulls
 from firearrow.broker.refused import Refused
+from firearrow.broker.replication import PassOn
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import PERM_WRITE, Reply, Sends
 from firearrow.net.server import Connection
@@ -72,6 +73,7 @@ class Dispatch:
         self._flow = flow
         self._round_started_ms = 0  # 0: no round is open
         self._closed: str | None = None  # why no send is taken
+        self._pass_on: PassOn | None = None  # who takes them then
         self._call_soon = asyncio.get_running_loop().call_soon
 
     def connected(self, conn: Connection) -> None:
@@ -92,6 +94,9 @@ class Dispatch:
                         judged = True
                         refused = self._refuse_sends(conn, now)
                     if refused is not None:
+                        if self._pass_on is not None:
+                            self._pass_on(conn, request)
+                            continue
                         raise refused
                     self._sends.send(conn, request, now)
                     if not request.flag & 2:
@@ -130,11 +135,16 @@ class Dispatch:
             self._sends.replies.append(Reply(conn, request, response))
             self.open_round()
 
-    def stop_sends(self, why: str = "the broker is stopping; send to another one") -> None:
-        """No send is taken from now on; what was taken is written."""
+    def stop_sends(self, why: str = "the broker is stopping; send to another one", pass_on: PassOn | None = None) -> None:
+        """No send is taken from now on; what was taken is written. `pass_on` gets those that come."""
         self._closed = why
+        self._pass_on = pass_on
         if self._round_started_ms:
             self._end_round()
+
+    def take_sends(self) -> None:
+        """After `stop_sends`: sends are taken again."""
+        self._closed = self._pass_on = None
 
     def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
         store, permission = self._parts.store, self._parts.settings.broker_permission
@@ -142,10 +152,6 @@ class Dispatch:
             return Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
-    def take_sends(self) -> None:
-        """After `stop_sends`: sends are taken again."""
-        self._closed = None
-
             )
         if self._closed is not None:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)

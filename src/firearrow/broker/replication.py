@@ -9,7 +9,9 @@ from typing import Protocol
 from firearrow.broker.config_files import ConfigFiles
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.rounds import Rounds
+from firearrow.net.server import Connection
 from firearrow.wire.bodies_admin import HARuntimeInfo
+from firearrow.wire.command import Command
 
 
 @dataclass(slots=True)
@@ -24,12 +26,19 @@ class Replicated:
     # Of elected groups: this broker is the master from now on, of this term; it is no more, and why.
     lead: Callable[[int], None] = field(default=lambda term: None)
     follow: Callable[[str], None] = field(default=lambda reason: None)
+    serve: Callable[[Connection, Command], None] = field(default=lambda conn, request: None)  # as if it had just come
+    stand_in: Callable[[bool], None] = field(default=lambda wanted: None)  # be the stand-in (stand_in.py), or not any more
+    pause: Callable[[bool], None] = field(default=lambda paused: None)  # sends are not taken for the moment, or again
+
+
+PassOn = Callable[[Connection, Command], None]
 
 
 class Replication(Protocol):
     """Its role does not change while the broker runs, unless a group elects it."""
 
     ha_address: str | None  # host:port that slaves are told to connect to; None: as the settings say
+    pass_on: PassOn | None  # who takes requests that only the master can serve, while this broker is none
 
     async def start(self) -> None:
         """The broker's ports are open, the name servers have not heard of it."""

@@ -39,13 +39,14 @@ from firearrow.broker.offsets import OffsetTable
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.placing import Placing
 from firearrow.broker.pull import Pulls
-from firearrow.broker.registration import Identity, Registration
+from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.broker.replication import MakeReplication, Replicated, Replication
 from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.stand_in import StandIn
 from firearrow.broker.stats import BrokerStats
 from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
@@ -112,6 +113,7 @@ class Broker:
             raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
         self._make_replication = replication
         self._replication: Replication | None = None
+        self._stand_in: StandIn | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._event_log: EventLog | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -193,6 +195,8 @@ class Broker:
             await self.metrics.stop()
         if not self.settings.is_slave:
             self._transactions.stop(self._now_ms())
+        if self._stand_in is not None:
+            await self._stand_in.stop()
         await self._registration.stop()
         await self._answer_what_waits()
         if self._replication is not None:
@@ -216,6 +220,8 @@ class Broker:
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
+        if self._stand_in is not None:
+            self._stand_in.abandon()
         self._registration.abandon()
         if self._replication is not None:
             await self._replication.stop(abruptly=True)
@@ -360,6 +366,9 @@ class Broker:
             on_master=self._registered,
             use_tls=settings.use_tls,
         )
+        if settings.enable_d_leger_commit_log and settings.stand_in_enable:
+            self._stand_in = StandIn(self._registration.identity, self._registration.topics, self._register_stand_in)
+            parts.topics.listeners.append(self._stand_in.topic_changed)
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
@@ -378,7 +387,18 @@ class Broker:
         if make is None:
             return
         replication = make(
-            Replicated(parts, self._rounds, self._config, self._now_ms, self._own_process, lead=self._lead, follow=self._follow)
+            Replicated(
+                parts,
+                self._rounds,
+                self._config,
+                self._now_ms,
+                self._own_process,
+                lead=self._lead,
+                follow=self._follow,
+                serve=lambda conn, request: self._dispatch.received(conn, [request]),
+                pause=self._pause,
+                stand_in=lambda wanted: self._stand_in.set(wanted) if self._stand_in is not None else None,
+            )
         )
         self._replication = replication
 
@@ -386,17 +406,29 @@ class Broker:
             return json_answer(request, replication.status())
 
         self.handlers[RequestCode.GET_BROKER_HA_STATUS] = status
-        if self.settings.is_slave:
         self._master_alive = lambda: replication.master_alive
         self._master_handlers = dict(self.handlers)
+        if self.settings.is_slave:
             self._be_slave(slave_requests.NO_SENDS)
 
     def _be_slave(self, why_no_sends: str) -> None:
-        self.handlers.update(slave_requests.handlers())
-        self._dispatch.stop_sends(why_no_sends)
+        pass_on = self._replication.pass_on if self._replication is not None else None
+        self.handlers.update(slave_requests.handlers() if pass_on is None else slave_requests.passed_on(pass_on))
+        self._dispatch.stop_sends(why_no_sends, pass_on)
         self._pulls.master_alive = self._master_alive
 
     # Of a member of an elected group.
+
+    def _register_stand_in(self, identity: Identity, topics: Topics) -> Registration:
+        settings = self.settings
+        return Registration(
+            self.namesrv_addrs,
+            identity,
+            topics,
+            period_ms=settings.register_name_server_period,
+            timeout_ms=settings.register_broker_timeout_mills,
+            use_tls=settings.use_tls,
+        )
 
     def _lead(self, term: int) -> None:
         """This broker is the master of its group from now on."""
@@ -408,6 +440,13 @@ class Broker:
         self.parts.topics.begin_term(term, self._now_ms())
         self._dispatch.take_sends()
         self._registration.become(0)
+
+    def _pause(self, paused: bool) -> None:
+        """Another member is about to take over, or did not in the end."""
+        if paused and self._replication is not None:
+            self._dispatch.stop_sends("another member of the group takes over", self._replication.pass_on)
+        else:
+            self._dispatch.take_sends()
 
     def _follow(self, why: str) -> None:
         """It is no longer."""
@@ -500,7 +539,8 @@ class Broker:
 
     async def _answer_what_waits(self) -> None:
         """Nothing new is taken; what was appended is written, flushed and answered, unless the disk hangs."""
-        self._dispatch.stop_sends()
+        if not self.settings.is_slave:
+            self._dispatch.stop_sends()
         for _ in range(100):
             if not self._rounds.waiting:
                 return

@@ -81,6 +81,11 @@ class BrokerSettings(TlsSettings):
     d_leger_peers: str | None = setting(None, "all members of the group, this one too: id-host:port joined by ';'")
     d_leger_self_id: str | None = setting(None, "the id of this member in dLegerPeers: a letter with a number, like n0")
     preferred_leader_id: str | None = setting(None, "the member that shall lead whenever it can")
+    stand_in_enable: bool = setting(
+        True,
+        "a follower takes messages as <brokerName>-standin and passes them on: producers get on at once when the leader is gone",
+        key="standInEnable",
+    )
 
     # Registration.
     register_name_server_period: int = setting(30_000, "ms between registrations", low=10_000, high=60_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from firearrow.broker.parts import Handler
 from firearrow.broker.refused import Refused
+from firearrow.broker.replication import PassOn
 from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command
@@ -29,6 +30,18 @@ _CHANGING = (
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
+# What a slave serves from its own tables; a follower is soon to be asked no more, and its leader's are newer.
+_MASTERS = (
+    RequestCode.END_TRANSACTION,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+)
 
 
 def handlers() -> dict[int, Handler]:
@@ -38,6 +51,15 @@ def handlers() -> dict[int, Handler]:
     table |= {int(code): _refusing(ResponseCode.SYSTEM_ERROR, changing) for code in _CHANGING}
     ended = "this broker is a slave and ends no transactions; ask its master"
     return table | {int(RequestCode.END_TRANSACTION): _refusing(ResponseCode.SLAVE_NOT_AVAILABLE, ended)}
+
+
+def passed_on(pass_on: PassOn) -> dict[int, Handler]:
+    """Of a follower in an elected group, which knows who can do it."""
+
+    def handler(conn: Connection, request: Command, now_ms: int) -> None:
+        pass_on(conn, request)
+
+    return {int(code): handler for code in (*_STORING, *_CHANGING, *_MASTERS)}
 
 
 def _refusing(code: ResponseCode, remark: str) -> Handler:

@@ -20,14 +20,16 @@ import random
 import socket
 import time
 
-from firearrow.broker.replication import Replicated
+from firearrow.broker.replication import PassOn, Replicated
 from firearrow.ha.elected_tables import TableCopies
+from firearrow.ha.passing_on import PassingOn
 from firearrow.ha.raft import Options, Role
 from firearrow.ha.raft_link import Accepted, Dialled
 from firearrow.ha.raft_messages import Hello, Message
 from firearrow.ha.raft_node import RaftNode
 from firearrow.ha.raft_store import StoreLog
 from firearrow.net.address import BACKLOG, WILDCARDS, bind, parse_address
+from firearrow.net.tls import client_context
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies_admin import HAConnectionRuntimeInfo, HARuntimeInfo
 
@@ -85,12 +87,13 @@ class ElectedMember:
         )
         self.raft = self.node.raft
         self.raft.commit = max(self.raft.commit, self._store.confirm_offset)
-        codec, mine = self.node.codec, Hello(broker.parts.address)
-        self._links = {
-            other: Dialled(other, self.peers.addresses[other], lambda other=other: codec.encode(other, mine))  # type: ignore[misc]
-            for other in self.peers.others
-        }
+        self._links = {other: Dialled(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
         self._tables = TableCopies(broker, self.leader_address)
+        self._passing = PassingOn(
+            self.leader_address, lambda: self._serving > 0 and self.raft.accepting, broker.serve, client_context(settings.use_tls)
+        )
+        self.pass_on: PassOn | None = self._passing.pass_on
+        self._paused = False
         broker.rounds.wait_for_replicas()
         broker.rounds.written = self._written
         broker.rounds.durable = self.durable
@@ -134,6 +137,7 @@ class ElectedMember:
         for timer in (self._timer, self._look_timer):
             if timer is not None:
                 timer.cancel()
+        await self._passing.stop()
         await self._tables.stop()
         if self._server is not None:
             self._server.close()
@@ -156,6 +160,15 @@ class ElectedMember:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self.node.tick(monotonic_ms())
         self._after()
+        if self.raft.leader is not None or self.raft.role is Role.OUT:  # while nobody leads, the stand-in is needed most
+            self._broker.stand_in(self._is_stand_in())
+
+    def _is_stand_in(self) -> bool:
+        """The first of the followers that can be reached, as each of them sees it."""
+        if self.raft.role is not Role.FOLLOWER:
+            return False
+        before = [other for other in self.peers.others if other < self.peers.me and other != self.raft.leader]
+        return not any(self._links[other].connected for other in before)
 
     # What happens
 
@@ -169,6 +182,11 @@ class ElectedMember:
         if self._store.settings.sync_flush:
             offset = min(offset, self._store.synced_offset)
         self.node.synced(offset, self.raft.cuts, monotonic_ms())
+        self._after()
+
+    def _connected(self, link: Dialled) -> None:
+        link.send(self.node.codec.encode(link.member, Hello(self._broker.parts.address)))
+        self.node.connected(link.member, monotonic_ms())
         self._after()
 
     def received(self, sender: str, message: Message | Hello) -> None:
@@ -212,6 +230,9 @@ class ElectedMember:
         if raft.leader != self._leader:
             self._leader = raft.leader
             self._changed.set()
+        if self._serving and self._paused == raft.accepting:
+            self._paused = not raft.accepting
+            self._broker.pause(self._paused)
         if raft.role is Role.LEADER:
             if not self._serving and raft.confirmed_start:
                 self._take_office()
@@ -248,6 +269,7 @@ class ElectedMember:
         self._look()
         if self.raft.role is Role.LEADER:
             self._serving = self.raft.term
+            self._paused = False
             self._store.follow_no_more()
             self._broker.lead(self.raft.term)
             log.warning("%s is the master of %s (term %d)", self.peers.me, self.peers.group, self.raft.term)

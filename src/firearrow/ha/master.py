@@ -15,7 +15,7 @@ import logging
 import socket
 from typing import cast
 
-from firearrow.broker.replication import Replicated
+from firearrow.broker.replication import PassOn, Replicated
 from firearrow.ha.feed import Feed
 from firearrow.ha.wire import HaError
 from firearrow.net.address import BACKLOG, bind, format_address
@@ -45,6 +45,8 @@ class DurableLog:
 
 class HaMaster:
     """Listens from the start: `haListenPort`, or the port after the broker's own (any free one if that is taken)."""
+
+    pass_on: PassOn | None = None
 
     def __init__(self, broker: Replicated) -> None:
         settings = broker.parts.settings

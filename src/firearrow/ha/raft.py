@@ -150,7 +150,7 @@ class Raft:
         if self.role is Role.LEADER:
             self._tick_leader()
         elif self.role is not Role.OUT and self._now >= self._election_ms:
-            self._wait_for_election()
+            self._wait_for_votes()
             if not self.doubtful:
                 self._campaign_before()
         return self._done()
@@ -161,7 +161,16 @@ class Raft:
         if self.role is Role.FOLLOWER and peer == self.leader:
             self._heard_ms = -(10**9)
             soon = self.options.heartbeat_ms
-            self._election_ms = min(self._election_ms, self._now + soon // 4 + self._rng.randrange(soon))
+            self._election_ms = min(self._election_ms, self._now + soon // 4 + self._rng.randrange(2 * soon))
+        return self._done()
+
+    def connected(self, peer: str, now_ms: int) -> Ready:
+        """Messages reach a member from now on: it has not heard yet that we want to be elected."""
+        self._now = max(self._now, now_ms)
+        if self.role is Role.PRE_CANDIDATE:
+            self._send(peer, Vote(self.term + 1, self.epochs.last, self.end, pre=True))
+        elif self.role is Role.CANDIDATE:
+            self._send(peer, Vote(self.term, self.epochs.last, self.end))
         return self._done()
 
     def appended(self, end: int, now_ms: int) -> Ready:
@@ -284,7 +293,7 @@ class Raft:
         self._leader_commit = 0
         self._fresh = False
         self._persist_vote()
-        self._wait_for_election()
+        self._wait_for_votes()
         self._votes = {self.me}
         if len(self._votes) >= self.majority:
             self._become_leader()
@@ -595,6 +604,11 @@ class Raft:
 
     def _wait_for_election(self) -> None:
         base = self.options.election_ms
+        self._election_ms = self._now + base + self._rng.randrange(base)
+
+    def _wait_for_votes(self) -> None:
+        """Less long: nobody is there who could be disturbed."""
+        base = self.options.election_ms // 2
         self._election_ms = self._now + base + self._rng.randrange(base)
 
     def _must_lead(self) -> None:

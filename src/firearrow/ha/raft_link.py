@@ -24,7 +24,7 @@ from firearrow.wire.errors import ProtocolError
 
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.05
-LAST_RETRY_S = 0.5
+LAST_RETRY_S = 0.2
 BUFFER_BYTES = 64 * 1024 * 1024  # on their way to one member at most
 _LENGTH = Struct(">I")
 
@@ -34,10 +34,10 @@ log = logging.getLogger("firearrow.ha.group")
 class Dialled:
     """Speaks to one other member; keeps a connection to it."""
 
-    def __init__(self, member: str, address: str, hello: Callable[[], bytes]) -> None:
+    def __init__(self, member: str, address: str, connected: Callable[[Dialled], None]) -> None:
         self.member = member
         self._address = address
-        self._hello = hello
+        self._on_connected = connected
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._told = ""
@@ -80,7 +80,7 @@ class Dialled:
                 continue
             _without_delay(transport)
             self._transport = transport
-            self.send(self._hello())
+            self._on_connected(self)
             if self._told:
                 log.info("member %s at %s is reached", self.member, self._address)
                 self._told = ""

@@ -37,6 +37,7 @@ from enum import IntEnum
 from struct import Struct
 
 from firearrow.ha.raft_epochs import MAX_EPOCH, MAX_OFFSET, Epoch, EpochTable
+from firearrow.net.address import parse_address
 from firearrow.wire.errors import ProtocolError
 
 MAGIC = 0xFA52
@@ -247,7 +248,9 @@ def _decoded(kind: int, flags: int, term: int, fields: memoryview) -> Message | 
         case 7:
             if len(fields) > _MAX_ADDRESS:
                 raise ValueError(f"an address of {len(fields)} bytes")
-            return Hello(bytes(fields).decode())
+            address = bytes(fields).decode()
+            parse_address(address)
+            return Hello(address)
     raise ValueError("unknown kind")
 
 

@@ -86,6 +86,9 @@ class RaftNode:
     def step(self, sender: str, message: Message, now_ms: int) -> None:
         self._carry_out(self.raft.step(sender, message, now_ms))
 
+    def connected(self, peer: str, now_ms: int) -> None:
+        self._carry_out(self.raft.connected(peer, now_ms))
+
     def disconnected(self, peer: str, now_ms: int) -> None:
         self._carry_out(self.raft.disconnected(peer, now_ms))
 

@@ -17,7 +17,7 @@ import logging
 import socket
 from typing import cast
 
-from firearrow.broker.replication import Replicated
+from firearrow.broker.replication import PassOn, Replicated
 from firearrow.ha.sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.wire import FrameDecoder, HaError, encode_report
 from firearrow.net.address import parse_address
@@ -43,6 +43,7 @@ log = logging.getLogger("firearrow.ha.slave")
 
 class HaSlave:
     ha_address: str | None = None
+    pass_on: PassOn | None = None
 
     def __init__(self, broker: Replicated) -> None:
         self._broker = broker

@@ -1,0 +1,142 @@
+"""An elected group of real broker processes, a name server in this process, and producers that outlive its leaders."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from firearrow.namesrv.server import NameServer
+from firearrow.net.address import bind
+from firearrow.net.channel import Channel
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from tests.broker.running import send_header
+from tests.ha.pairs import name_server
+from tests.ha.test_killed import QUEUES, Node
+
+NAME = "broker-a"
+
+
+def free_addresses(count: int) -> list[str]:
+    sockets = [bind("127.0.0.1", 0) for _ in range(count)]
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return addresses
+
+
+class Group:
+    def __init__(self, directory: Path, names: NameServer, size: int, **settings: str) -> None:
+        self.names = names
+        self.directory = directory
+        addresses = free_addresses(size)
+        self.peers = ";".join(f"n{i}-{address}" for i, address in enumerate(addresses))
+        self.raft_addresses = addresses
+        self.nodes = [self._node(i, settings) for i in range(size)]
+
+    def _node(self, number: int, settings: dict[str, str]) -> Node:
+        values = {"enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerPeers": self.peers, "dLegerSelfId": f"n{number}"}
+        return Node(self.directory / f"n{number}", self.names.address, **(values | settings))
+
+    def text(self, node: Node) -> str:
+        """What the member has said so far."""
+        return node._log.read_text()
+
+    async def leader(self, *, besides: Node | None = None) -> Node:
+        """The member that is registered as the master."""
+        for _ in range(1500):
+            address = await self.master_address()
+            for node in self.nodes:
+                if node is not besides and node.address == address:
+                    return node
+            await asyncio.sleep(0.02)
+        raise AssertionError("\n".join(self.text(node) for node in self.nodes))
+
+    async def master_address(self) -> str | None:
+        channel = await Channel.connect(self.names.address)
+        try:
+            answer = await channel.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=3_000)
+        finally:
+            await channel.close()
+        brokers = fastjson.loads(answer.body)["brokerAddrTable"]
+        address = brokers.get(NAME, {}).get("brokerAddrs", {}).get("0")
+        return str(address) if address is not None else None
+
+    async def in_step(self) -> int:
+        """All members have the same log, and show all of it."""
+        for _ in range(1500):
+            ends = [await node.end() for node in self.nodes]
+            bodies = [await node.bodies() for node in self.nodes]
+            if len(set(ends)) == 1 and all(other == bodies[0] for other in bodies):
+                return ends[0]
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"the logs end at {ends}")
+
+
+@contextlib.asynccontextmanager
+async def group(directory: Path, size: int = 3, **settings: str) -> AsyncIterator[Group]:
+    async with name_server() as names:
+        members = Group(directory, names, size, **settings)
+        try:
+            await asyncio.gather(*(node.start() for node in members.nodes))
+            yield members
+        finally:
+            for node in members.nodes:
+                node.signal(signal.SIGKILL)
+
+
+class Producer:
+    """Sends numbered messages to one queue, each again and again until it is acknowledged."""
+
+    def __init__(self, members: Group, lane: int) -> None:
+        self.acknowledged: list[bytes] = []
+        self._members = members
+        self._lane = lane
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        channel: Channel | None = None
+        number = 0
+        while True:
+            body = b"%d-%d" % (self._lane, number)
+            try:
+                if channel is None or channel.closed:
+                    channel = await Channel.connect(await self._members.master_address() or self._members.nodes[0].address)
+                header = send_header("T", self._lane, "")
+                answer = await channel.call(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3_000)
+                if answer.code == ResponseCode.SUCCESS:
+                    self.acknowledged.append(body)
+                    number += 1
+                    continue
+            except OSError:
+                pass
+            if channel is not None and not channel.closed:
+                channel.abandon("it did not take the message")
+            await asyncio.sleep(0.02)
+
+    async def sent(self, more: int) -> None:
+        wanted = len(self.acknowledged) + more
+        while len(self.acknowledged) < wanted:
+            assert not self._task.done(), self._task
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> list[bytes]:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        return self.acknowledged
+
+
+async def check(members: Group, producers: list[Producer]) -> None:
+    """Everything that was acknowledged is at every member, in order."""
+    acknowledged = [await producer.stop() for producer in producers]
+    end = await members.in_step()
+    logs = [node.log(end) for node in members.nodes]
+    assert all(log == logs[0] for log in logs)
+    stored = await members.nodes[0].bodies()
+    for lane in range(QUEUES):
+        first_seen = list(dict.fromkeys(stored[lane]))
+        assert [body for body in acknowledged[lane] if body not in set(first_seen)] == []
+        assert first_seen == sorted(first_seen, key=lambda body: int(body.split(b"-")[1]))
