@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,10 @@ async def name_server() -> AsyncIterator[NameServer]:
         await server.stop()
 
 
-def make(directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, **settings: Any) -> Broker:
+def make(
+    directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, ahead_ms: int = 0, **settings: Any
+) -> Broker:
+    """`ahead_ms`: its clock is fast by so much."""
     settings = {"listen_port": 0, "slave_sync_interval": 100, "ha_send_heartbeat_interval": 200} | settings
     broker_settings = BrokerSettings(broker_name="broker-a", bind_address="127.0.0.1", **settings)
     store_settings = StoreSettings(
@@ -41,7 +45,13 @@ def make(directory: Path, names: NameServer, *, store: dict[str, Any] | None = N
         },
     )  # fmt: skip
     broker_settings.check()
-    return Broker(broker_settings, store_settings, namesrv_addrs=[names.address], replication=static_replication)
+    return Broker(
+        broker_settings,
+        store_settings,
+        namesrv_addrs=[names.address],
+        replication=static_replication,
+        now_ms=lambda: time.time_ns() // 1_000_000 + ahead_ms,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -72,7 +72,7 @@ class TimerService:
         self._settings = settings
         self._store = store
         self._inner = inner
-        self._files = files = TimerFiles(
+        self._files = TimerFiles(
             store.disk,
             store.settings.store_path_root_dir,
             precision_ms=settings.timer_precision_ms,
@@ -88,17 +88,46 @@ class TimerService:
         self._sync_failed = False
         self._next_note_ms = self._next_expire_ms = self._retry_at_ms = 0
         self._problem = ""
-        if settings.timer_wheel_enable:
-            files.open(clean=clean, now_ms=now_ms, queue_offset_of=self._queue_offset_of)
-            self._report()
-            queue = store.find_queue(TIMER_TOPIC, 0)
-            progress = files.progress
-            if queue is not None:
-                progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
-            if not self.metrics.load() or not files.as_left:
-                self.metrics.recount(files.count_waiting(), self._real_topic_of)
-            if files.begun:
-                self._open_slot()
+        self._opened = False
+        self._copied: TimerCheckpoint | None = None  # of a replica: how far its master is
+        if settings.timer_wheel_enable and not settings.is_slave:
+            self._open(now_ms, clean=clean)
+
+    def _open(self, now_ms: int, *, clean: bool) -> None:
+        store, files = self._store, self._files
+        if self._copied is not None:
+            files.save_copied(self._copied)
+            self._copied = None
+        self._opened = True
+        files.open(clean=clean, now_ms=now_ms, queue_offset_of=self._queue_offset_of)
+        self._report()
+        queue = store.find_queue(TIMER_TOPIC, 0)
+        progress = files.progress
+        if queue is not None:
+            progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
+        if not self.metrics.load() or not files.as_left:
+            self.metrics.recount(files.count_waiting(), self._real_topic_of)
+        if files.begun:
+            self._open_slot()
+
+    # Of a replica.
+
+    def follow(self, checkpoint: TimerCheckpoint) -> None:
+        """The master is so far. Once this broker is one itself it goes on from there, with what waits in its own copy of the
+        timer queue; timer files of its own from an earlier time do not count any more."""
+        if not self._settings.timer_wheel_enable or self._saving:
+            return  # what is being saved comes first: the next copy is as good
+        files = self._files
+        if self._opened or self._copied is None:
+            self._slot = self._note = None
+            self._markers_coming.clear()
+            self._barrier = 0
+            self._opened = False
+            files.forget()
+        if self._copied is None or not self._copied.says_the_same(checkpoint):
+            self._copied = checkpoint
+            self._store.submit(lambda: files.save_copied(checkpoint))
+        files.progress.queue_offset = checkpoint.queue_offset
 
     # Coming in.
 
@@ -232,6 +261,8 @@ class TimerService:
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         if queue is None or not self._settings.timer_wheel_enable:
             return False
+        if not self._opened:  # it was a replica until now
+            self._open(now_ms, clean=False)
         progress = self._files.progress
         if self._files.log.pending:
             self._files.log.write_out()
@@ -392,7 +423,9 @@ class TimerService:
 
     def checkpoint(self) -> bytes | None:
         """How far the timers are on the disk, as Apache's brokers tell each other; None when they are switched off."""
-        return self._files.saved.encode_fields() if self._settings.timer_wheel_enable else None
+        if not self._settings.timer_wheel_enable:
+            return None
+        return (self._copied or self._files.saved).encode_fields()
 
     def figures(self, now_ms: int) -> dict[str, int | float]:
         """For the state of the broker, under Apache's names."""

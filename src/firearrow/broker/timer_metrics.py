@@ -65,14 +65,26 @@ class TimerMetrics:
             table = tables.load(self._disk, self._path)
             if not isinstance(table, dict):
                 return False
-            self._version = DataVersion.from_json(_dict(table.get("dataVersion")))
+            self._take(table)
         except (tables.TableError, ProtocolError):
             return False
+        return True
+
+    def _take(self, table: dict[str, Any]) -> None:
+        self._version = DataVersion.from_json(_dict(table.get("dataVersion")))
         for topic, metric in _dict(table.get("timingCount")).items():
             count, changed_ms = _dict(metric).get("count"), _dict(metric).get("timeStamp")
             if isinstance(count, int) and isinstance(changed_ms, int):
                 self._waiting[hash_code(topic)] = _Waiting(topic, count, changed_ms)
-        return True
+
+    def follow(self, table: dict[str, Any]) -> Callable[[], None] | None:
+        """A replica takes its master's table. Gives a job that writes the file; None when nothing is new."""
+        if _dict(table.get("dataVersion")) == self._version.to_json() and not self._changes:
+            return None
+        self._waiting.clear()
+        self._take(table)
+        self._changes, self._unsaved = 0, True
+        return self.saver(always=True)
 
     def recount(self, counted: Mapping[int, TopicCount], topic_of: Callable[[int], str | None]) -> None:
         """Takes what was counted in the timer log. `topic_of(physical offset)`: the real topic of a timer message."""

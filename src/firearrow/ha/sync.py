@@ -1,4 +1,4 @@
-"""What a slave copies from its master beside the log: topics, groups, consumer offsets, delay offsets, request modes.
+"""What a slave copies from its master beside the log: topics, groups, consumer and delay offsets, request modes, timers.
 
 A copy is a few requests on an ordinary connection, every `slaveSyncInterval`, the first as soon as the master is known. A table
 takes the place of the slave's own, or, offsets, goes into it. One that the master does not give is left as it is.
@@ -12,6 +12,7 @@ from typing import Any
 
 from firearrow.broker.replication import Replicated
 from firearrow.net.channel import Channel
+from firearrow.store.timercheck import TimerCheckpoint
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, TopicConfigSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -33,14 +34,15 @@ class MetadataCopy:
 
     async def copy(self, channel: Channel) -> None:
         """Everything once. OSError when the master cannot be asked; what it answers wrongly is logged and left out."""
-        for table in (self._topics, self._groups, self._offsets, self._delay_offsets, self._request_modes):
+        tables = (self._topics, self._groups, self._offsets, self._delay_offsets, self._request_modes)
+        for table in (*tables, self._timer_check_point, self._timer_metrics):
             await _tolerant(table, channel)
 
     async def _topics(self, channel: Channel) -> None:
         whole: TopicConfigSerializeWrapper | None = None
         for page in range(_MOST_PAGES):
             ext = {"topicSeq": page * _PAGE, "maxTopicNum": _PAGE, "dataVersion": ""}
-            answer = await _ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
+            answer = await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
             theirs = TopicConfigSerializeWrapper.from_json(_table(answer))
             if whole is None:
                 whole = theirs
@@ -59,7 +61,7 @@ class MetadataCopy:
         whole: dict[str, Any] = {}
         for page in range(_MOST_PAGES):
             ext = {"groupSeq": page * _PAGE, "maxGroupNum": _PAGE, "dataVersion": ""}
-            answer = await _ask(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
+            answer = await self._ask(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
             theirs = _table(answer)
             if not whole:
                 whole = dict(theirs)
@@ -71,11 +73,11 @@ class MetadataCopy:
         self._broker.parts.groups.take_over(whole)
 
     async def _offsets(self, channel: Channel) -> None:
-        answer = await _ask(channel, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = await self._ask(channel, RequestCode.GET_ALL_CONSUMER_OFFSET)
         self._broker.parts.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(_table(answer)))
 
     async def _delay_offsets(self, channel: Channel) -> None:
-        theirs = _table(await _ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
+        theirs = _table(await self._ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
         broker = self._broker
         delay, config = broker.parts.delay, broker.config
         if delay is None:
@@ -87,7 +89,28 @@ class MetadataCopy:
             broker.parts.store.submit(lambda: config.save_text("delayOffset.json", text))
 
     async def _request_modes(self, channel: Channel) -> None:
-        self._broker.parts.request_modes.take_over(_table(await _ask(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
+        self._broker.parts.request_modes.take_over(_table(await self._ask(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
+
+    async def _timer_check_point(self, channel: Channel) -> None:
+        answer = await self._ask(channel, RequestCode.GET_TIMER_CHECK_POINT)
+        timers = self._broker.parts.timers
+        if timers is not None and answer.body:
+            timers.follow(TimerCheckpoint.decode_fields(answer.body))
+
+    async def _timer_metrics(self, channel: Channel) -> None:
+        theirs = _table(await self._ask(channel, RequestCode.GET_TIMER_METRICS))
+        timers = self._broker.parts.timers
+        save = timers.metrics.follow(theirs) if timers is not None else None
+        if save is not None:
+            self._broker.parts.store.submit(save)
+
+    async def _ask(self, channel: Channel, code: RequestCode, ext: Mapping[str, Any] | None = None) -> Command:
+        answer = await channel.call(code, ext or {}, b"", timeout_ms=CALL_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise _NotGivenError(f"request {int(code)} was answered with code {answer.code}: {answer.remark}")
+        if not self._broker.parts.settings.is_slave:
+            raise _NotGivenError("this broker has become the master meanwhile")
+        return answer
 
 
 class _NotGivenError(Exception):
@@ -101,13 +124,6 @@ async def _tolerant(copy: Callable[[Channel], Awaitable[None]], channel: Channel
         log.debug("the master at %s does not give a table: %s", channel.address, error)
     except (ProtocolError, ValueError, TypeError, KeyError) as error:
         log.warning("a table of the master at %s cannot be read: %s", channel.address, error)
-
-
-async def _ask(channel: Channel, code: RequestCode, ext: Mapping[str, Any] | None = None) -> Command:
-    answer = await channel.call(code, ext or {}, b"", timeout_ms=CALL_TIMEOUT_MS)
-    if answer.code != ResponseCode.SUCCESS:
-        raise _NotGivenError(f"request {int(code)} was answered with code {answer.code}: {answer.remark}")
-    return answer
 
 
 def _table(answer: Command) -> dict[str, Any]:

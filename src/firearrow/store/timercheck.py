@@ -58,6 +58,18 @@ class TimerCheckpoint:
         """Only what Apache's brokers know of, as they send it to each other (60)."""
         return self.encode()[: _PAGE.apache.size]
 
+    def says_the_same(self, other: TimerCheckpoint) -> bool:
+        mine, theirs = ((one.read_time_ms, one.log_position, one.queue_offset) for one in (self, other))
+        return mine == theirs
+
+    @classmethod
+    def decode_fields(cls, data: bytes) -> TimerCheckpoint:
+        """What `encode_fields` gives. ValueError when it is not that."""
+        size = _PAGE.apache.size
+        if len(data) != size:
+            raise ValueError(f"a timer checkpoint has {size} bytes, not {len(data)}")
+        return cls(*_PAGE.apache.unpack(data))
+
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
         apache, ours = _PAGE.decode(data)

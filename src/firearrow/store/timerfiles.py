@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,21 @@ class TimerFiles:
         self.begun = True
         self._save(self.snapshot(now_ms), clean=False)
         self._disk.fsync_dir(os.path.dirname(self._check_path))
+
+    # Of a replica
+
+    def forget(self) -> None:
+        """The files here are of another master's time: the timer log is gone, and with it the checkpoint's truth."""
+        self.log.reset()
+        self.progress = TimerProgress(0, 0)
+        self.begun = self.as_left = False
+        self._counted = None
+
+    def save_copied(self, check: TimerCheckpoint) -> None:
+        """The master's checkpoint, without its timer log: whoever opens these files takes what waits from the queue again."""
+        self._disk.mkdirs(os.path.dirname(self._check_path))
+        position = max(check.log_position, UNIT) if check.queue_offset else check.log_position
+        save_timer_checkpoint(self._disk, self._check_path, replace(check, log_position=position, precision_ms=0, clean=False))
 
     def _precision_found(self, check: TimerCheckpoint) -> int:
         """Apache does not say which precision its wheel has: it is the one by which the newest entry is found there."""

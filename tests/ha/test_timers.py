@@ -1,0 +1,84 @@
+"""Timer messages outlive their master: a slave that takes its place goes on where it was."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from firearrow.broker.server import Broker
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode
+from tests.broker.running import bodies, client, run
+from tests.ha.pairs import in_step, master, name_server, slave, until
+
+QUICK = {"timer_precision_ms": 100, "timer_flush_interval_ms": 100}
+
+
+def timer_queue_end(broker: Broker) -> int:
+    queue = broker.parts.store.find_queue("rmq_sys_wheel_timer", 0)
+    return queue.max_offset if queue is not None else 0
+
+
+def delivered(broker: Broker) -> int:
+    queue = broker.parts.store.find_queue("T", 0)
+    return queue.max_offset if queue is not None else 0
+
+
+def checkpoint(broker: Broker) -> tuple[int, int]:
+    """Slots before this moment are delivered, the timer queue below this offset is in the wheel."""
+    assert broker.parts.timers is not None
+    fields = broker.parts.timers.checkpoint()
+    assert fields is not None
+    return int.from_bytes(fields[:8], "big"), int.from_bytes(fields[16:24], "big")
+
+
+def test_a_slave_made_a_master_delivers_what_waits_and_nothing_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names:
+            async with slave(tmp_path / "s", names, **QUICK) as other:
+                async with master(tmp_path / "m", names, **QUICK) as one, client(one) as sender:
+                    await sender.send("T", b"soon", TIMER_DELAY_MS="100")
+                    soon_ms = time.time_ns() // 1_000_000 + 100
+                    await sender.send("T", b"later", TIMER_DELAY_MS="60000")
+                    await until(lambda: delivered(one) == 1)
+                    await in_step(one, other)
+                    await until(lambda: checkpoint(one)[0] > soon_ms and checkpoint(one)[1] == 2)
+                    await until(lambda: checkpoint(other) == checkpoint(one))
+                    await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.waiting == 1)
+                    counts = fastjson.loads((await sender.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
+                    async with client(other) as asker:
+                        copied = fastjson.loads((await asker.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
+                    assert copied == counts
+                    assert copied["T"]["count"] == 1
+                assert timer_queue_end(other) == 2
+                assert delivered(other) == 1
+            async with master(tmp_path / "s", names, ahead_ms=61_000, **QUICK) as other, client(other) as reader:
+                await until(lambda: delivered(other) == 2)
+                await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.waiting == 0)
+                assert bodies(await reader.pull("T", 0)) == [b"soon", b"later"]
+
+    run(story())
+
+
+def test_a_master_made_a_slave_forgets_its_timers(tmp_path: Path) -> None:
+    """It had timer files of its own; as a slave of another master it goes by that one's."""
+
+    async def story() -> None:
+        async with name_server() as names:
+            async with master(tmp_path / "a", names, **QUICK) as one, client(one) as sender:
+                await sender.send("T", b"1", TIMER_DELAY_MS="60000")
+                await until(lambda: checkpoint(one)[1] == 1)
+                async with slave(tmp_path / "b", names, **QUICK) as other:
+                    await in_step(one, other)
+                    await until(lambda: checkpoint(other)[1] == 1)
+            async with master(tmp_path / "b", names, **QUICK) as other, client(other) as sender:
+                await sender.send("T", b"2", TIMER_DELAY_MS="60000")
+                await until(lambda: checkpoint(other)[1] == 2)
+                async with slave(tmp_path / "a", names, **QUICK) as one:
+                    await in_step(other, one)
+                    await until(lambda: checkpoint(one) == checkpoint(other))
+            assert not list((tmp_path / "a" / "timerlog").iterdir())
+            async with master(tmp_path / "a", names, **QUICK) as one:
+                await until(lambda: one.parts.timers is not None and one.parts.timers.metrics.waiting == 2)
+
+    run(story())
