@@ -22,7 +22,6 @@ _NEED_SPARK = (
     "test_kills.py",
     "test_cluster.py",
     "test_both_brokers.py",
-    "test_memory.py",
     "test_first_minute.py",
 )
 

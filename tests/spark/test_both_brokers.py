@@ -40,18 +40,19 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     one.dispose()
 
 
-def test_every_kind_of_message_is_the_same_row_from_the_broker_from_its_files_and_for_the_java_client(
+def test_every_kind_of_message_is_the_same_row_for_a_query_a_scan_and_the_java_client(
     spark: Any, java: Agent, running: servers.Cluster
 ) -> None:
     create_topic(running.broker, running.namesrv, TOPIC, 3)
     sent = send_every_kind(java, running.namesrv)
-    reader = spark.read.format("rocketmq").option("subscribe", ",".join(TOPICS))
+    store = next(path.parent for path in running.store.rglob("commitlog"))
+
+    def reading(**options: str) -> Any:
+        return spark.read.format("rocketmq").options(**options).load()
 
     seen = seen_by_java(java, running.namesrv)
-    live = rows(reader.options(nameServer=running.namesrv).load())
-    store = next(path.parent for path in running.store.rglob("commitlog"))
-    files = spark.read.format("rocketmq").options(path=str(store), brokerName=running.broker_name, maxSplitBytes="1m")
-    scan = files.option("subscribe", ",".join(TOPICS)).load()
+    live = rows(reading(nameServer=running.namesrv, subscribe=",".join(TOPICS)))
+    scan = reading(path=str(store), subscribe=",".join(TOPICS), brokerName=running.broker_name, maxSplitBytes="1m")
     wait_for(lambda: scan.count() == len(live), "the files to hold what was sent", 30)
     scanned = rows(scan)
 
@@ -61,7 +62,7 @@ def test_every_kind_of_message_is_the_same_row_from_the_broker_from_its_files_an
         assert as_java_sees_it(row) == seen[place], place
     assert Counter(topic for topic, _, _ in live) == Counter({TOPIC: sent, TOPICS[1]: 2, TOPICS[2]: 1})
     check_the_kinds(live)
-    halves = files.options(includeSystemTopics="true").load().where("topic = 'RMQ_SYS_TRANS_HALF_TOPIC'")
+    halves = reading(path=str(store), includeSystemTopics="true").where("topic = 'RMQ_SYS_TRANS_HALF_TOPIC'")
     assert {bytes(row.body) for row in halves.select("body").collect()} == {b"committed", b"rolled back"}
 
 

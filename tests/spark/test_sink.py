@@ -136,6 +136,46 @@ def test_named_queues_and_delays(target: Any) -> None:
         write(target, "Named", {**rows(1), "queueId": pa.array([7], pa.int32()), "brokerName": ["broker-a"]}, origin(2))
 
 
+@pytest.mark.parametrize("most", ["1", "3", "16"])
+def test_no_more_requests_are_under_way_than_allowed(target: Any, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from firearrow.spark.sink import Sink
+
+    topic = f"Flight{most}"
+    target.create_topic(topic, 4)
+    under_way, highest = 0, 0
+    send_run = Sink._send_run
+
+    async def counted(self: Any, *args: Any) -> None:
+        nonlocal under_way, highest
+        under_way += 1
+        highest = max(highest, under_way)
+        await send_run(self, *args)
+        under_way -= 1
+
+    monkeypatch.setattr(Sink, "_send_run", counted)
+    write(target, topic, {**rows(2000), "shardingKey": [str(n) for n in range(2000)]}, origin(), maxInFlight=most)
+
+    assert 1 <= highest <= int(most)
+    assert bodies(target, topic) == Counter({b"%d" % n: 1 for n in range(2000)})
+
+
+def test_an_answer_is_awaited_for_so_long(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from firearrow.spark.cluster import Cluster as Connected
+
+    target.create_topic("Patient", 1)
+    asked: list[int] = []
+    call = Connected.a_call
+
+    async def noted(self: Any, queue: Any, code: int, ext: Any, timeout_ms: int, body: bytes = b"") -> Any:
+        asked.append(timeout_ms)
+        return await call(self, queue, code, ext, timeout_ms, body)
+
+    monkeypatch.setattr(Connected, "a_call", noted)
+    write(target, "Patient", rows(10), origin(), sendTimeoutMs="1234")
+
+    assert set(asked) == {1234}
+
+
 def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
     from firearrow.spark.sink import _NOT_PASSED_ON
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +78,87 @@ def test_a_store_directory_is_a_table_in_sql_of_a_session_that_registered_nothin
     assert found == {topic: count for topic, count in wanted.items() if topic not in system}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"maxOfsetsPerTrigger": "3"}, "unknown option 'maxofsetspertrigger'; did you mean maxOffsetsPerTrigger?"),
-        ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
-        ({"nameServer": "127.0.0.1:1"}, "nobody answers at the name server 127.0.0.1:1"),
-        ({"startingOffsets": "{"}, "option startingOffsets is '{', expected a JSON object"),
-    ],
-)
-def test_bad_input_is_said_when_the_query_is_planned(spark: Any, brokers: Any, options: dict[str, str], said: str) -> None:
-    from pyspark.errors import AnalysisException
+BAD_INPUT = [
+    ({"maxOfsetsPerTrigger": "3"}, "unknown option 'maxofsetspertrigger'; did you mean maxOffsetsPerTrigger?"),
+    ({"pullMaxBytes": "much"}, "option pullMaxBytes is 'much', expected a number of bytes"),
+    ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
+    ({"nameServer": "127.0.0.1:1"}, "nobody answers at the name server 127.0.0.1:1"),
+    ({"nameServer": "SILENT"}, "nobody answers at the name server 127.0.0.1:"),
+    ({"startingOffsets": "{"}, "option startingOffsets is '{', expected a JSON object"),
+    ({"startingOffsets": '{"Orders":{"broker-a":{"0":"x"}}}'}, "startingOffsets say 'x' for queue 0 of Orders on broker-a"),
+    ({"startingOffsets": '{"Orders":{"broker-a":{"0":1}}}'}, "startingOffsets has no offset for queue"),
+]
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[str]:
+    """The address of somebody who listens and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_INPUT)
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_bad_input_is_said_when_the_query_is_planned(
+    spark: Any, brokers: Any, silent: str, tmp_path: Path, kind: str, options: dict[str, str], said: str
+) -> None:
+    from pyspark.errors import AnalysisException, StreamingQueryException
 
     brokers.create_topic("Orders", 2)
-    reader = reading(spark, brokers, "Orders").options(**options)
+    given = {"nameServer": brokers.name_server, "subscribe": "Orders", **options}
+    given = {name: silent if value == "SILENT" else value for name, value in given.items()}
+    began = time.monotonic()
 
-    with pytest.raises(AnalysisException) as error:
-        reader.load().count()
+    def ask() -> None:
+        if kind == "batch":
+            spark.read.format("rocketmq").options(**given).load().count()
+        else:
+            frame = spark.readStream.format("rocketmq").options(**given).load()
+            frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination(60)
+
+    with pytest.raises((AnalysisException, StreamingQueryException)) as error:
+        ask()
 
     assert said in str(error.value)
+    assert time.monotonic() - began < 30
+
+
+def test_bad_store_files_are_said_when_the_query_is_planned(spark: Any, tmp_path: Path) -> None:
+    from pyspark.errors import AnalysisException
+
+    path = unpack("a-clean", tmp_path)
+    segment = min((path / "commitlog").iterdir())
+
+    def said(**options: str) -> str:
+        with pytest.raises(AnalysisException) as error:
+            spark.read.format("rocketmq").options(**{"path": str(path), **options}).load().count()
+        return str(error.value)
+
+    assert "option path is '/no/such', which is not a directory" in said(path="/no/such")
+    assert "the topic 'Nope' is not in the store" in said(subscribe="Nope")
+    with segment.open("r+b") as file:
+        file.write(b"no record")
+    assert f"{segment} does not begin with a record" in said()
+    os.truncate(segment, 1000)
+    assert "bytes, other files of this log have" in said() or "does not begin with a record" in said()
+
+
+def test_writers_say_it_when_they_are_planned(spark: Any, brokers: Any, silent: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    frame = spark.range(3).selectExpr("cast(id AS string) AS body")
+    for options, said in (
+        ({"topic": "Nope"}, "the topic 'Nope' does not exist"),
+        ({"nameServer": silent, "topic": "Orders"}, "nobody answers at the name server"),
+        ({"topic": "Orders", "maxInFlight": "none"}, "option maxInFlight is 'none', expected a whole number above 0"),
+        ({"topic": "Orders", "sendTimeout": "5"}, "unknown option 'sendtimeout'; did you mean sendTimeoutMs?"),
+        ({}, "where to? give the option topic, or a column topic"),
+    ):
+        began = time.monotonic()
+        with pytest.raises(AnalysisException) as error:
+            frame.write.format("rocketmq").options(**{"nameServer": brokers.name_server, **options}).mode("append").save()
+        assert said in str(error.value)
+        assert time.monotonic() - began < 30
 
 
 def test_a_frame_is_written_to_a_topic(spark: Any, brokers: Any) -> None:

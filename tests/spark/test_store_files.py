@@ -12,7 +12,7 @@ import pytest
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import read_options
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.wire.record import decode
+from firearrow.wire.record import AT_SYS_FLAG, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode
 from tests.store.archives import manifest, unpack
 
 from .plain import row
@@ -144,3 +144,20 @@ def test_what_is_no_store_is_said_while_planning(clean: Path, tmp_path: Path) ->
     (path / "commitlog" / f"{SEGMENT:020d}").rename(first)
     with pytest.raises(StoreFileError, match="the file after"):
         scan(path)
+
+
+def test_prepared_and_rolled_back_records_are_no_messages(clean: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(clean, tmp_path / "store")
+    messages = [message for message in manifest("a-clean")["messages"] if message["topic"] == "FxA"][:3]
+    for message, kind in zip(messages, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_COMMIT), strict=True):
+        segment, at = divmod(message["commitLogOffset"], SEGMENT)
+        with open(path / "commitlog" / f"{segment * SEGMENT:020d}", "r+b") as file:
+            flags = int.from_bytes(os.pread(file.fileno(), 4, at + AT_SYS_FLAG), "big")
+            os.pwrite(file.fileno(), (flags | kind).to_bytes(4, "big"), at + AT_SYS_FLAG)
+
+    whole = [one["commitLogOffset"] for one in scan(clean, subscribe="FxA")]
+    without = [one["commitLogOffset"] for one in scan(path, subscribe="FxA")]
+    with_them = [one["commitLogOffset"] for one in scan(path, subscribe="FxA", includeTransactions="true")]
+
+    assert without == [offset for offset in whole if offset not in [message["commitLogOffset"] for message in messages[:2]]]
+    assert with_them == whole

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from .running import wait_for
+from tests.cli.process import call
+
+from .running import Server, wait_for
+from .running import bodies as bodies_of
 from .test_source import fill
 
 
@@ -134,3 +137,47 @@ def test_a_topic_grows_queues_while_a_stream_runs(spark: Any, brokers: Any, tmp_
 
     assert bodies(brokers, "Grown") == bodies(brokers, "Grows")
     assert {message.queue.queue_id for message in brokers.messages("Grows")} == {0, 1, 2, 3}
+
+
+def test_retention_overtakes_a_stream(spark: Any, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    server = Server(tmp_path / "server", "mappedFileSizeCommitLog=1048576", "fileReservedTime=0")
+    try:
+        for topic in ("Old", "Left"):
+            server.create_topic(topic, 1)
+        server.send("Old", [b"%04d" % n for n in range(100)])
+        given = {"nameServer": server.name_server, "subscribe": "Old", "startingOffsets": "earliest"}
+
+        def go_on(**more: str) -> None:
+            frame = spark.readStream.format("rocketmq").options(**given, **more).load().select("body")
+            run(frame, tmp_path, server, "Left")
+
+        go_on()
+        server.send("Old", [b"%04d" % n + b"x" * 10_000 for n in range(100, 500)])
+        oldest = delete_oldest(server)
+        with pytest.raises(StreamingQueryException) as error:
+            go_on()
+        go_on(failOnDataLoss="false")
+        found = bodies_of(server.name_server, "Left")
+    finally:
+        server.stop()
+
+    lost = f"data loss: offsets 100 to {oldest - 1} of queue 0 of Old on broker-a are not there any more"
+    assert f"{lost} (it has {oldest} to 499 now)" in str(error.value)
+    assert Counter(int(body[:4]) for body in found) == Counter([*range(100), *range(oldest, 500)])
+
+
+def delete_oldest(server: Server) -> int:
+    """Has expired files deleted; the oldest offset that is left of the topic Old."""
+    from firearrow.spark.cluster import cluster
+    from firearrow.spark.options import read_options
+
+    servers = cluster(read_options({"nameServer": server.name_server, "subscribe": "Old"}).client())
+    queues = servers.queues(["Old"])
+
+    def oldest() -> int:
+        return servers.min_offsets(queues)[queues[0]]
+
+    wait_for(lambda: call(server.broker, 329).code == 0 and oldest() > 100, "the oldest files to be deleted", 30)
+    return oldest()

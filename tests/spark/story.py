@@ -1,0 +1,78 @@
+"""A Spark driver in a process of its own that does everything once: batch read, store scan, batch write, stream, sink.
+
+    python story.py '{"nameServer": ..., "path": ..., "topic": ..., "directory": ..., "master": ..., "conf": {...}}'
+
+What it found is in `<directory>/found.json` in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BEGAN = time.monotonic()
+
+
+def main(given: dict[str, Any]) -> None:
+    from firearrow.spark import session
+
+    spark = session("story", spark_master=given["master"], **given.get("conf", {}))
+    spark.sparkContext.setLogLevel("ERROR")
+    where, topic = {"nameServer": given["nameServer"]}, given["topic"]
+    found: dict[str, Any] = {}
+
+    live = spark.read.format("rocketmq").options(**where, subscribe=topic).load()
+    live.select("queueId", "queueOffset", "tags").show(5)
+    found["first rows after s"] = time.monotonic() - BEGAN
+    sums = ("count(*)", "sum(length(body))", "bit_xor(crc32(body))")
+    found["read"] = list(live.selectExpr(*sums).first())
+    found["seconds"] = time.monotonic() - BEGAN
+    files = spark.read.format("rocketmq").options(path=given["path"], subscribe=topic, maxSplitBytes="16m").load()
+    found["scanned"] = list(files.selectExpr(*sums).first())
+    found["executors"] = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
+
+    small = spark.range(1000).selectExpr("cast(id AS string) AS body", "cast(id % 5 AS string) AS shardingKey")
+    small.write.format("rocketmq").options(**where, topic="StoryIn").mode("append").save()
+    found["batches"] = stream(spark, where, Path(given["directory"]))
+    found["first batch"] = first_batch(spark, where, topic, Path(given["directory"]))
+    (Path(given["directory"]) / "found.json").write_text(json.dumps(found))
+    spark.stop()
+
+
+def stream(spark: Any, where: dict[str, str], directory: Path) -> list[int]:
+    """Rows of each micro-batch."""
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(**where, subscribe="StoryIn", startingOffsets="earliest", maxOffsetsPerTrigger="600")
+        .load()
+        .writeStream.format("rocketmq")
+        .options(**where, topic="StoryOut", checkpointLocation=str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def first_batch(spark: Any, where: dict[str, str], topic: str, directory: Path) -> int:
+    """Rows of the first micro-batch of a stream that sets no limit."""
+    query = (
+        spark.readStream.format("rocketmq")
+        .options(**where, subscribe=topic, startingOffsets="earliest")
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(directory / "checkpoint-of-all"))
+        .start()
+    )
+    while not [one for one in query.recentProgress if one.numInputRows]:
+        query.awaitTermination(0.1)
+    rows = next(one.numInputRows for one in query.recentProgress if one.numInputRows)
+    query.stop()
+    return int(rows)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,251 @@
+"""Jobs without Spark: archives, copies and replays on this machine's processes, killed in the middle and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow import Message
+
+from . import needs
+
+pytestmark = needs.arrow
+
+KILLS = int(os.environ.get("FIREARROW_SPARK_KILLS", "1"))
+
+
+def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
+    """Messages of seven keys, each with the number it has among those of its key."""
+    with brokers.producer() as producer:
+        for low in range(first, first + count, 500):
+            sent = [
+                producer.send_soon(
+                    Message(topic, f"{n}".encode(), tags="ab"[n % 2], keys=[f"k{n % 7}"]), sharding_key=f"k{n % 7}"
+                )
+                for n in range(low, min(low + 500, first + count))
+            ]
+            for one in sent:
+                one.result()
+
+
+def options(brokers: Any, topic: str, **more: str) -> dict[str, str]:
+    return {"nameServer": brokers.name_server, "subscribe": topic, **more}
+
+
+def engine() -> Any:
+    from firearrow.spark.pipelines.engine import LocalEngine
+
+    return LocalEngine(1)
+
+
+def archived(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.dataset as ds
+
+    table = ds.dataset(str(path), format="parquet", partitioning="hive").to_table()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def bodies(brokers: Any, topic: str) -> Counter[bytes]:
+    return Counter(message.body for message in brokers.messages(topic))
+
+
+class Breaks:
+    """An engine that does the work of a round and then fails, as a driver does that dies before it has written down the end."""
+
+    name, parallelism = "breaks", 1
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def run(self, items: Any, work: Any) -> Any:
+        done = [work(item) for item in items]
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("broken")
+        return done
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_archive_holds_every_message_once_and_goes_on_where_it_was(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.archive import archive
+
+    brokers.create_topic("Kept", 2)
+    fill(brokers, "Kept", 2000)
+    events: list[dict[str, Any]] = []
+
+    first = archive(engine(), options(brokers, "Kept"), str(tmp_path), max_offsets=900, report=events.append)
+    fill(brokers, "Kept", 300, first=2000)
+    second = archive(engine(), options(brokers, "Kept"), str(tmp_path))
+
+    rows = archived(tmp_path)
+    assert (first.rows, second.rows, len(rows)) == (2000, 300, 2300)
+    assert [event["done"] for event in events] == [900, 1800, 2000]
+    wanted = {(m.queue.broker_name, m.queue.queue_id, m.queue_offset): m for m in brokers.messages("Kept")}
+    for row in rows:
+        message = wanted.pop((row["brokerName"], row["queueId"], row["queueOffset"]))
+        assert (row["body"], row["tags"], row["keys"], row["msgId"], dict(row["properties"])) == (
+            message.body, message.tags, message.keys[0], message.msg_id, dict(message.properties),
+        )  # fmt: skip
+        assert row["topic"] == "Kept"
+        assert row["day"] == f"{row['storeTimestamp']:%Y-%m-%d}"
+    assert wanted == {}
+
+
+def test_a_round_that_was_not_finished_leaves_nothing_twice(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.archive import archive
+    from firearrow.spark.pipelines.transfer import transfer
+
+    brokers.create_topic("Torn", 2)
+    brokers.create_topic("TornCopy", 3)
+    fill(brokers, "Torn", 1200)
+    out, checkpoint = str(tmp_path / "archive"), str(tmp_path / "checkpoint")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        archive(Breaks(2), options(brokers, "Torn"), out, max_offsets=500)
+    assert len(archived(tmp_path / "archive")) == 500
+    archive(engine(), options(brokers, "Torn"), out, max_offsets=700)
+    with pytest.raises(RuntimeError, match="broken"):
+        transfer(Breaks(2), options(brokers, "Torn"), "TornCopy", checkpoint, max_offsets=500)
+    assert sum(bodies(brokers, "TornCopy").values()) == 1000
+    transfer(engine(), options(brokers, "Torn"), "TornCopy", checkpoint, max_offsets=700)
+
+    assert Counter(row["body"] for row in archived(tmp_path / "archive")) == bodies(brokers, "Torn")
+    assert bodies(brokers, "TornCopy") == bodies(brokers, "Torn")
+
+
+@pytest.mark.parametrize("job", ["archive", "transfer"])
+def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tmp_path: Path, job: str) -> None:
+    topic, copy = f"Killed-{job}", f"Killed-{job}-copy"
+    brokers.create_topic(topic, 2)
+    brokers.create_topic(copy, 4)
+    fill(brokers, topic, 6000)
+    words = ["spark", job, "-n", brokers.name_server, "--topic", topic, "--engine", "local", "--max-offsets", "100", "--json"]
+    words += ["--out", str(tmp_path / "out")] if job == "archive" else ["--to-topic", copy, "--checkpoint", str(tmp_path / "out")]
+
+    for _ in range(KILLS):
+        process = subprocess.Popen([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, start_new_session=True)
+        assert process.stdout is not None
+        for _ in range(random.randint(1, 4)):
+            event = json.loads(process.stdout.readline())
+            assert event["event"] == "round"
+        time.sleep(random.random() * 0.02)  # wherever in the next round it is then
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(30) == -signal.SIGKILL
+    finished = subprocess.run([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, timeout=120, check=True)
+
+    assert json.loads(finished.stdout.splitlines()[-1])["resumed"] is True
+    if job == "archive":
+        assert Counter(row["body"] for row in archived(tmp_path / "out")) == bodies(brokers, topic)
+    else:
+        assert bodies(brokers, copy) == bodies(brokers, topic)
+
+
+def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.transfer import transfer
+
+    brokers.create_topic("Narrow", 1)
+    brokers.create_topic("Wide", 6)
+    fill(brokers, "Narrow", 600)
+
+    done = transfer(engine(), options(brokers, "Narrow"), "Wide", str(tmp_path), rate=400)
+
+    by_key: dict[str, set[Any]] = defaultdict(set)
+    order: dict[str, list[int]] = defaultdict(list)
+    for message in sorted(brokers.messages("Wide"), key=lambda one: one.queue_offset):
+        by_key[message.keys[0]].add(message.queue)
+        order[message.keys[0]].append(int(message.body))
+    assert bodies(brokers, "Wide") == bodies(brokers, "Narrow")
+    assert all(len(queues) == 1 for queues in by_key.values())
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+    assert done.rounds == 2
+    assert done.seconds >= 1.4
+
+
+def test_what_was_archived_comes_back_with_the_place_it_had(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.archive import archive
+    from firearrow.spark.pipelines.transfer import replay
+
+    brokers.create_topic("Before", 2)
+    brokers.create_topic("After", 2)
+    fill(brokers, "Before", 700)
+    archive(engine(), options(brokers, "Before"), str(tmp_path / "archive"), max_offsets=300)
+
+    again = {"name_server": brokers.name_server, "to_topic": "After", "archive": str(tmp_path / "archive")}
+    first = replay(engine(), str(tmp_path / "checkpoint"), **again)
+    second = replay(engine(), str(tmp_path / "checkpoint"), **again)
+
+    assert (first.rows, second.rows) == (700, 0)
+    assert bodies(brokers, "After") == bodies(brokers, "Before")
+    source = {message.body: message for message in brokers.messages("Before")}
+    order: dict[str, list[int]] = defaultdict(list)
+    for message in sorted(brokers.messages("After"), key=lambda one: one.queue_offset):
+        was = source[message.body]
+        place = f"Before/{was.queue.broker_name}/{was.queue.queue_id}/{was.queue_offset}"
+        assert message.properties["__SPARK_ID"] == place
+        order[message.keys[0]].append(int(message.body))
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+def test_a_store_directory_is_archived_as_far_as_it_goes(tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.archive import archive
+    from tests.store.archives import manifest, unpack
+
+    path = unpack("a-clean", tmp_path)
+    given = {"path": str(path), "brokerName": "broker-a", "maxSplitBytes": "300k"}
+
+    done = archive(engine(), given, str(tmp_path / "out"))
+    again = archive(engine(), given, str(tmp_path / "out"))
+
+    wanted = Counter(message["topic"] for message in manifest("a-clean")["messages"])
+    found = Counter(row["topic"] for row in archived(tmp_path / "out"))
+    system = {topic for topic in wanted if topic.upper().startswith(("RMQ_SYS", "SCHEDULE_TOPIC", "TRANS_CHECK"))}
+    assert found == {topic: count for topic, count in wanted.items() if topic not in system}
+    assert (done.rows, again.rows) == (sum(found.values()), 0)
+
+
+def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.errors import DataLossError, SparkOptionError
+    from firearrow.spark.pipelines.archive import archive
+    from firearrow.spark.pipelines.journal import Journal
+    from firearrow.spark.pipelines.places import Place
+    from firearrow.spark.pipelines.transfer import replay, transfer
+
+    brokers.create_topic("One", 1)
+    brokers.create_topic("Two", 1)
+    fill(brokers, "One", 10)
+    one, out = options(brokers, "One"), str(tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "somebody.csv").touch()
+    archive(engine(), one, out)
+
+    with pytest.raises(SparkOptionError, match=r"belongs to another job: its subscribe is \['One'\], this one's is \['Two'\]"):
+        archive(engine(), options(brokers, "Two"), out)
+    with pytest.raises(SparkOptionError, match=r"neither empty nor an archive \(it has 'somebody.csv'\)"):
+        archive(engine(), one, str(tmp_path / "full"))
+    with Journal(Place(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job works in"):
+        archive(engine(), one, out)
+    with pytest.raises(SparkOptionError, match="'One' would be copied to itself"):
+        transfer(engine(), one, "One", str(tmp_path / "checkpoint"))
+    with pytest.raises(SparkOptionError, match="the topic 'Nowhere' does not exist"):
+        transfer(engine(), one, "Nowhere", str(tmp_path / "checkpoint"))
+    with pytest.raises(SparkOptionError, match="is not an archive"):
+        replay(engine(), str(tmp_path / "c"), name_server=brokers.name_server, to_topic="Two", archive=str(tmp_path / "full"))
+    journal = Journal(Place(out), "_firearrow")
+    done = journal.get("done", 1)
+    done["position"]["offsets"]["One"]["broker-a"]["0"] = 99
+    journal.put("done", 1, done)
+    with pytest.raises(DataLossError, match="queue 0 of One on broker-a: it ends at"):
+        archive(engine(), one, out)

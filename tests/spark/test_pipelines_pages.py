@@ -1,0 +1,171 @@
+"""What people look at: tables of the cluster, lag over time, pages with charts, the words of the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.cli.main import main
+
+from . import needs
+from .test_pipelines_local import fill
+
+pytestmark = needs.arrow
+
+
+def consume(brokers: Any, topic: str, group: str, count: int) -> None:
+    """A group that has consumed so many."""
+    with brokers.push_consumer(group) as consumer:
+        seen: list[Any] = []
+        consumer.subscribe(topic, seen.append)
+        consumer.start()
+        deadline = time.monotonic() + 30
+        while len(seen) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(seen) >= count
+
+
+class Page(HTMLParser):
+    """Every tag is closed that was opened, and nothing is fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "iframe")
+        assert not any(name in ("src", "href") for name, _ in attrs)
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_lag_has_a_history_and_a_page(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    brokers.create_topic("Watched", 2)
+    fill(brokers, "Watched", 40)
+    consume(brokers, "Watched", "watchers", 40)
+    fill(brokers, "Watched", 100, first=40)
+    words = ["spark", "lag", "-n", brokers.name_server, "--group", "watchers", "--history", str(tmp_path / "history"), "--json"]
+
+    for number in range(2):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--html", str(tmp_path / "lag.html")])
+        assert ended.value.code == 0
+        fill(brokers, "Watched", 10, first=200 + number)
+
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    group = [event for event in events if event["event"] == "group" and event["topic"] == "Watched"][-1]
+    assert (group["lag"], len(group["history"])) == (110, 2)
+    assert [lag for _, lag in group["history"]] == [100, 110]
+    assert sum(queue["lag"] for queue in group["by_queue"]) == 110
+    page = Page((tmp_path / "lag.html").read_text())
+    assert {"svg", "polyline", "circle"} <= set(page.seen)
+    assert "watchers" in page.text
+    assert "110" in page.text
+
+
+def test_names_on_a_page_are_text() -> None:
+    from firearrow.spark.pipelines.lag import GroupLag
+    from firearrow.spark.report_lag import lag_page
+
+    page = Page(lag_page([GroupLag("<script>alert(1)</script>", "a&b", 3, 0, 1, "b 0", 3, history=[(0, 1), (9, 3)])], "x"))
+
+    assert "<script>alert(1)</script>" in page.text
+    assert "a&b" in page.text
+
+
+def test_the_cluster_as_tables(brokers: Any) -> None:
+    from firearrow.spark.admin_tables import columns_of_table, table_rows
+    from firearrow.spark.errors import SparkOptionError
+
+    brokers.create_topic("Listed", 2)
+    fill(brokers, "Listed", 30)
+    consume(brokers, "Listed", "listeners", 30)
+
+    def rows(table: str, **more: str) -> list[dict[str, Any]]:
+        found = table_rows({"nameServer": brokers.name_server, "table": table, **more})
+        return [dict(zip(columns_of_table(table), row, strict=True)) for row in found]
+
+    assert [(row["topic"], row["writeQueues"]) for row in rows("topics", topic="Listed")] == [("Listed", 4)]
+    assert sum(row["messages"] for row in rows("queues", topic="Listed")) == 30
+    assert [row["group"] for row in rows("groups", group="listeners")] == ["listeners"]
+    lag = [row for row in rows("lag", group="listeners") if row["topic"] == "Listed"]
+    assert sum(row["brokerOffset"] for row in lag) == 30
+    with brokers.producer(group="makers") as producer:
+        from firearrow import Message
+
+        producer.send(Message("Listed", b"x"))
+        assert "makers" in [row["group"] for row in rows("clients") if row["side"] == "producer"]
+    with pytest.raises(SparkOptionError, match="option table is 'topic'; did you mean topics?"):
+        rows("topic")
+    with pytest.raises(SparkOptionError, match="unknown option 'grup'; did you mean group?"):
+        rows("lag", grup="x")
+    with pytest.raises(SparkOptionError, match="there is no group 'nobody'"):
+        rows("lag", group="nobody")
+
+
+def test_a_dry_run_says_what_would_be_done(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    brokers.create_topic("Tried", 1)
+    fill(brokers, "Tried", 25)
+    words = ["-n", brokers.name_server, "--topic", "Tried", "--dry-run"]
+
+    for job in (["archive", "--out", str(tmp_path / "a")], ["transfer", "--to-topic", "X", "--checkpoint", str(tmp_path / "c")]):
+        with pytest.raises(SystemExit) as ended:
+            main(["spark", *job, *words])
+        assert ended.value.code == 0
+        assert "25 messages" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["archive", "--topic", "A"], "the following arguments are required: --out"),
+        (["archive", "--topic", "A", "--out", "x", "--folow", "3"], "unknown argument --folow; did you mean --follow?"),
+        (["archive", "--topic", "A", "--store", "S", "--out", "x"], "argument --store: not allowed with argument --topic"),
+        (["lag", "--since", "yesterday"], "'yesterday' is not a time span; expected one like 30s, 10m, 2h or 7d"),
+        (["archiv"], "invalid choice: 'archiv'"),
+    ],
+)
+def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["spark", *words])
+
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
+    words = ["spark", "sql", "SELECT 1", "--archive", str(tmp_path)]
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "firearrow", *words], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    if "is not installed: pip install 'firearrow[spark]'" not in ended.stderr:
+        assert "Spark needs Java 17 or later, and there is none: install it" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
