@@ -25,4 +25,4 @@ class Histogram:
         below = 0
         for edge, count in zip((*self.edges, None), self.counts, strict=True):
             below += count
-            yield "+Inf" if edge is None else str(edge), below
+            yield "+Inf" if edge is None else str(float(edge)), below

@@ -32,7 +32,7 @@ from firearrow.net.server import Connection
 from firearrow.wire import record
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, is_system_group, is_system_topic
 
 STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
@@ -163,7 +163,9 @@ def _transactions(page: Page, broker: BrokerParts) -> Iterator[str]:
     for name, text, table in tables:
         yield from page.lines(name, "counter", text, [({"topic": topic}, count) for topic, count in table.items()])
     finished = [({"topic": topic}, ages) for topic, ages in stats.finished.items()]
-    yield from page.histograms("rocketmq_finish_message_latency", "Seconds from a half message to its decision", finished)
+    # Apache's name says milliseconds, its values and edges are seconds.
+    name = "rocketmq_finish_message_latency_milliseconds"
+    yield from page.histograms(name, "Seconds from a half message until it is committed", finished)
     name = "rocketmq_half_messages"
     yield page.one(name, "gauge", "Half messages that wait for a decision, of all topics", broker.open_transactions())
 
@@ -285,6 +287,12 @@ def _waiting(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
         figures = timers.figures(now_ms)
         behind = int(figures["timerOffsetBehind"])
         yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
+        queue = broker.store.find_queue(TIMER_TOPIC, 0)
+        first_ms = broker.store.store_time(queue, queue.max_offset - behind) if queue is not None and behind else None
+        name = "rocketmq_timer_enqueue_latency_milliseconds"
+        yield page.one(name, "gauge", "Age of the oldest of these", now_ms - first_ms if first_ms else 0, STORAGE)
+        name = "rocketmq_timer_dequeue_lag"
+        yield page.one(name, "gauge", "Out of the wheel, not delivered: none, it is one step here", 0, STORAGE)
         late_ms = int(figures["timerReadBehind"]) * 1000
         name = "rocketmq_timer_dequeue_latency_milliseconds"
         yield page.one(name, "gauge", "How late the wheel is", late_ms, STORAGE)

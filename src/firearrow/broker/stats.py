@@ -123,7 +123,7 @@ class BrokerStats:
         self.put_time_max_ms = 0
         # (request code, response code) -> ms until it was answered
         self.requests: dict[tuple[int, int], Histogram] = {}
-        # Transactions: topic -> how many were decided so, and how old they were then, in s
+        # Transactions: topic -> how many were decided so, and how old those were that were committed, in s
         self.committed: dict[str, int] = {}
         self.rolled_back: dict[str, int] = {}
         self.finished: dict[str, Histogram] = {}
@@ -186,10 +186,11 @@ class BrokerStats:
         """A transaction was committed or rolled back."""
         table = self.committed if commit else self.rolled_back
         table[topic] = table.get(topic, 0) + 1
-        finished = self.finished.get(topic)
-        if finished is None:
-            finished = self.finished[topic] = Histogram(FINISH_EDGES_S)
-        finished.add(age_ms // 1000)
+        if commit:
+            finished = self.finished.get(topic)
+            if finished is None:
+                finished = self.finished[topic] = Histogram(FINISH_EDGES_S)
+            finished.add(age_ms // 1000)
 
     def sent_back(self, topic: str, group: str) -> None:
         key = f"{topic}@{group}"
