@@ -136,7 +136,8 @@ class Fleet:
     async def masters(self) -> dict[str, Machine]:
         """Who is the master of each broker name, as clients are told."""
         by_address = {machine.address: machine for machine in self.brokers}
-        return {name: by_address[ids["0"]] for name, ids in (await self._table()).items() if "0" in ids}
+        own = {machine.member.broker for machine in self.brokers}
+        return {name: by_address[ids["0"]] for name, ids in (await self._table()).items() if "0" in ids and name in own}
 
     async def leader(self, broker: str = "broker-a") -> Machine:
         found: list[Machine] = []

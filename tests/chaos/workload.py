@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from firearrow.admin.aio import Admin
+from firearrow.broker.stand_in import SUFFIX as STAND_IN
 from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import Message, SendStatus
 from firearrow.client.producer import MAX_MESSAGE_SIZE, Producer
@@ -106,7 +107,7 @@ class Workload:
                 book.refused[why] = book.refused.get(why, 0) + 1
                 continue
             if result.status is SendStatus.OK:
-                book.acknowledged[value] = (result.queue.broker_name, result.queue_id)
+                book.acknowledged[value] = (result.queue.broker_name.removesuffix(STAND_IN), result.queue_id)
                 book.moments.append(time.monotonic())
             else:
                 why = result.status.value
