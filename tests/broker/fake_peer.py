@@ -13,6 +13,7 @@ class FakeConnection:
         self.closed_because = ""
         self.written: list[bytes] = []
         self.state: Any = None
+        self.takes_files = False
 
     @property
     def peer(self) -> str:

@@ -113,6 +113,26 @@ def test_both_header_forms_of_a_send_are_understood(tmp_path: Path) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("size", [200, 5_000])
+def test_neighbours_in_the_log_and_others_are_pulled_as_they_were_sent(tmp_path: Path, size: int) -> None:
+    """Records that follow one another in the log go from its file to the socket; those with others between them are read."""
+
+    async def story() -> None:
+        async with broker(tmp_path) as b, client(b) as c:
+            alone = [b"%d " % n * (size // 4) for n in range(40)]
+            await c.send_batch("Orders", [(0, body, b"") for body in alone])
+            mixed = [b"%d/" % n * (size // 4) for n in range(40)]
+            for n, body in enumerate(mixed):
+                await c.send("Orders", body, queue_id=1 + n % 2)
+            first, second = await asyncio.gather(c.pull("Orders", 0), c.pull("Orders", 32))
+            assert bodies(first) + bodies(second) == alone
+            assert (first.ext["nextBeginOffset"], second.ext["nextBeginOffset"]) == ("32", "40")
+            assert bodies(await c.pull("Orders", 0, queue_id=1)) == mixed[::2]
+            assert bodies(await c.pull("Orders", 0, queue_id=2)) == mixed[1::2]
+
+    run(story())
+
+
 def test_a_pull_waits_and_is_answered_the_moment_a_matching_message_is_stored(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as consumer, client(running) as producer:

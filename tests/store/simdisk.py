@@ -101,6 +101,8 @@ class Directory:
 
 
 class SimulatedFile:
+    descriptor = None
+
     def __init__(self, disk: SimulatedDisk, inode: Inode, path: str) -> None:
         self._disk = disk
         self._inode = inode

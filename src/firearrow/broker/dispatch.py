@@ -119,7 +119,7 @@ class Dispatch:
             except Exception as error:
                 response = _error_response(conn, request, error)
                 self._stats.served(*_failed(code, error), self._now_ms() - now)
-            if response is not None and not request.flag & 2:
+            if response and not request.flag & 2:
                 conn.write(response)
 
     def open_round(self) -> None:

@@ -103,7 +103,7 @@ class Pulls:
         self.answered_with = 0  # the code of the last answer
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
-        """The answer, or None when the pull is held."""
+        """The answer; empty when it is sent already; None when the pull is held."""
         header = PullMessageRequestHeader.decode(request.ext)
         source = self._source(conn, header, now_ms)
         sys_flag = header.sys_flag
@@ -119,7 +119,8 @@ class Pulls:
             return self._moved(request, header, source, reset)
         if sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
-        result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql)
+        may_be_part = conn.takes_files and not request.binary and not request.flag & 2
+        result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql, may_be_part)
         code = _code(result.status, header.queue_offset)
         most_ms = MAX_SUSPEND_MS
         if self.master_alive is not None and code not in _HAS_LOOKED:
@@ -131,7 +132,11 @@ class Pulls:
             return None
         if self.master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
             code = self._not_here(result, header.queue_offset)
-        return self._answer(request, header, source, code, result)
+        if result.part is None:
+            return self._answer(request, header, source, code, result)
+        descriptor, position, size = result.part
+        conn.write_file(self._answer(request, header, source, code, result), descriptor, position, size)
+        return b""
 
     def again(self, held: HeldPull) -> None:
         """Answers a pull that was held: messages have arrived, or its time is up."""
@@ -280,10 +285,18 @@ class Pulls:
                 f"the subscription to {wanted.topic} cannot be parsed: {error}; it reads {wanted.sub_string[:256]!r}",
             ) from None
 
-    def _read(self, source: Source, offset: int, count: int, tag_codes: frozenset[int] | None, sql: Filter | None) -> GetResult:
+    def _read(
+        self,
+        source: Source,
+        offset: int,
+        count: int,
+        tag_codes: frozenset[int] | None,
+        sql: Filter | None,
+        may_be_part: bool = False,
+    ) -> GetResult:
         if sql is not None:
             return get_filtered(self._store, source.queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
-        return self._store.get_messages(source.queue, offset, count, tag_codes=tag_codes)
+        return self._store.get_messages(source.queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part)
 
     def _moved(self, request: Command, header: PullMessageRequestHeader, source: Source, offset: int) -> bytes:
         nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, source.queue.min_offset, source.queue.max_offset)
@@ -298,22 +311,24 @@ class Pulls:
         result: GetResult,
         remark: str | None = None,
     ) -> bytes:
+        """The frame of the answer; of one with a part of the log, what comes before that."""
         suggested = 0
         if result.suggest_slave and self._parts.settings.slave_read_enable:
             suggested = source.group.which_broker_when_consume_slowly
         body = result.body
+        size = len(body) if result.part is None else result.part.size
         self.answered_with = code
         if code == ResponseCode.SUCCESS:
-            self._parts.stats.got(source.got, result.count, len(body))
+            self._parts.stats.got(source.got, result.count, size)
             self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
         else:
-            body = b""
+            body, size = b"", 0
             self._parts.stats.missed()
         if request.binary:
             ext = {"nextBeginOffset": result.next_begin_offset, "minOffset": result.min_offset, "maxOffset": result.max_offset}
             ext |= {"topicSysFlag": source.topic_sys_flag, "groupSysFlag": source.group_sys_flag}
             ext |= {"suggestWhichBrokerId": suggested}
-            return encode_response(request, code, remark or result.status.value, ext, body)
+            return encode_response(request, code, remark or result.status, ext, body)
         head = _RESPONSE % (
             code,
             suggested,
@@ -323,9 +338,9 @@ class Pulls:
             result.min_offset,
             source.topic_sys_flag,
             request.opaque,
-            (remark or result.status.value).encode(),
+            (remark or result.status).encode(),
         )
-        return b"".join((_LENGTHS.pack(len(head) + 4 + len(body), len(head)), head, body))
+        return b"".join((_LENGTHS.pack(len(head) + 4 + size, len(head)), head, body))
 
 
 def _code(status: GetStatus, asked_offset: int) -> ResponseCode:

@@ -115,8 +115,9 @@ class Rounds:
             if not self._sync_flush:
                 self.flushed(group.end_offset)
         else:
-            self._confirm(group.end_offset)
+            # First who waits for it. Nobody else is served before the messages are visible, too.
             answer(replies)
+            self._confirm(group.end_offset)
             if replies or early:
                 first = (replies or early)[0].request.code
                 self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early), first)
@@ -152,10 +153,6 @@ class Rounds:
         """What a replica has copied up to `offset` becomes readable."""
         self._confirm(offset)
 
-    def flush_failed(self, reason: str) -> None:
-        """The disk refused: nobody who still waits may hear success, now or later."""
-        while self._waiting:
-            self._fail(self._waiting.popleft().replies, reason)
     def give_up(self, reason: str) -> None:
         """This broker is no longer the one to store messages: what is not released by now is answered with that, whatever
         becomes of it. What was not written yet is not stored."""
@@ -166,6 +163,10 @@ class Rounds:
             self._fail(self._waiting.popleft().replies, reason)
         self._fail(unwritten, reason)
 
+    def flush_failed(self, reason: str) -> None:
+        """The disk refused: nobody who still waits may hear success, now or later."""
+        while self._waiting:
+            self._fail(self._waiting.popleft().replies, reason)
 
     def expire(self, now_ms: int) -> None:
         """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""

@@ -501,6 +501,16 @@ class CommitLog:
             self._close_idle(segment)
         return segment.read(min(size, segment.end - offset), offset)
 
+    def place(self, offset: int, size: int) -> tuple[int, int] | None:
+        """The descriptor and the position of these bytes in the file they are in; None when they have to be read."""
+        segment = self.segments.get(offset // self.segment_size)
+        if segment is None or offset + size > segment.end:
+            return None
+        if not segment.is_open:
+            self._close_idle(segment)
+        descriptor = segment.file.descriptor
+        return None if descriptor is None else (descriptor, offset - segment.base)
+
     def _close_idle(self, opening: Segment) -> None:
         """Keeps the number of open files small. Only durable segments are closed: the flusher has nothing to do with them."""
         self._opened.append(opening)

@@ -22,6 +22,11 @@ _fdatasync = getattr(os, "fdatasync", os.fsync)  # not every system has the chea
 
 
 class File(Protocol):
+    @property
+    def descriptor(self) -> int | None:
+        """The system's, for whoever has it copy from the file to a socket; None: there is none, the bytes have to be read."""
+        ...
+
     def pread(self, size: int, offset: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
         ...
@@ -101,6 +106,10 @@ class RealFile:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self.path = path
+
+    @property
+    def descriptor(self) -> int:
+        return self._fd
 
     def pread(self, size: int, offset: int) -> bytes:
         data = os.pread(self._fd, size, offset)

@@ -3,7 +3,8 @@
 Nothing at or above `confirm_offset` is ever read; queues bound themselves by their `max_offset`, which follows it.
 
 A pull reads its queue entries with one pread (or from memory) and its records with as few as possible: records that lie near
-each other in the log, as those of a queue among a few busy ones do, come with one read and are cut apart in memory.
+each other in the log, as those of a queue among a few busy ones do, come with one read and are cut apart in memory. Those that
+follow one another need not be read at all: whoever can have the system copy them from the log to a socket gets their place.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
@@ -23,13 +25,15 @@ from firearrow.wire.record import AT_PHYSICAL_OFFSET, AT_SYS_FLAG, BORN_HOST_V6,
 _SIZE_AND_MAGIC = Struct(">ii")
 _I32 = Struct(">i")
 _I64 = Struct(">q")
+_OFFSET_AND_SIZE = Struct(">qi")
 _MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
 _MERGE_LIMIT = 1024 * 1024
 _SLACK = 32 * 1024  # records with no more than this between them are read at once
 _PROBE = 4096
+_PART_WORTH = 16 * 1024  # reading less than this costs no more than the second system call of a part
 
 
-class GetStatus(Enum):
+class GetStatus(StrEnum):
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
@@ -41,6 +45,17 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
+_FOUND = GetStatus.FOUND  # the usual one: before Python 3.12 looking it up each time is a call
+
+
+class LogPart(NamedTuple):
+    """Records that follow one another in a file of the log."""
+
+    descriptor: int
+    position: int
+    size: int
+
+
 @dataclass(slots=True)
 class GetResult:
     status: GetStatus
@@ -50,6 +65,7 @@ class GetResult:
     body: bytes = b""  # the records, one after the other, as they are stored
     count: int = 0
     suggest_slave: bool = False
+    part: LogPart | None = None  # where the records are, instead of `body`; good until the log is called again
 
 
 class StoreReader:
@@ -69,8 +85,12 @@ class StoreReader:
         *,
         max_bytes: int | None = None,
         tag_codes: frozenset[int] | None = None,
+        may_be_part: bool = False,
     ) -> GetResult:
-        """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit)."""
+        """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit).
+
+        `may_be_part`: records need not be read if the caller can be told where they are.
+        """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.max_offset
@@ -93,9 +113,9 @@ class StoreReader:
             bytes_left = min(bytes_left, max_bytes)
         count = len(entries) // UNIT
         if tag_codes is None and count <= count_left:
-            body, last = self._read_near(entries, count, bytes_left)
-            if body:
-                return GetResult(GetStatus.FOUND, offset + count, low, high, body, count, confirmed - last > memory)
+            body, part, last = self._read_near(entries, count, bytes_left, may_be_part)
+            if body or part is not None:
+                return GetResult(_FOUND, offset + count, low, high, body, count, confirmed - last > memory, part)
         chosen, scanned, removed, last = self._choose(entries, count_left, bytes_left, tag_codes)
         next_offset = offset + scanned
         if not chosen:
@@ -105,30 +125,36 @@ class StoreReader:
         if not count:
             return GetResult(GetStatus.MESSAGE_WAS_REMOVING, next_offset, low, high)
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return GetResult(GetStatus.FOUND, next_offset, low, high, body, count, confirmed - last > memory)
+        return GetResult(_FOUND, next_offset, low, high, body, count, confirmed - last > memory)
 
-    def _read_near(self, entries: bytes, count: int, bytes_left: int) -> tuple[bytes, int]:
+    def _read_near(self, entries: bytes, count: int, bytes_left: int, may_be_part: bool) -> tuple[bytes, LogPart | None, int]:
         """The usual pull: all records asked for, none of them gone, near each other in the log; and where the last one begins.
 
         Nothing if it is not like that. Entries are in log order, so the first and the last record speak for those between, and
         the records are neighbours when their sizes add up to the distance.
         """
-        fields = _entry_fields(count)(entries)
-        sizes = fields[1::3]
-        first, last = fields[0], fields[-3]
-        end, total = last + fields[-2], sum(sizes)
+        sizes = _sizes(count)(entries)
+        (first,) = _I64.unpack_from(entries)
+        last, last_size = _OFFSET_AND_SIZE.unpack_from(entries, len(entries) - UNIT)
+        end, total = last + last_size, sum(sizes)
         span = end - first
         log = self._log
         if first < log.min_offset or end > self.confirm_offset or total > bytes_left or min(sizes) <= 0:
-            return b"", last
+            return b"", None, last
         if not total <= span <= total + _SLACK:
-            return b"", last
+            return b"", None, last
+        if may_be_part and span == total and span >= _PART_WORTH:
+            place = log.place(first, span)
+            if place is not None:
+                return b"", LogPart(*place, span), last
         data = log.read(first, span)
         if len(data) != span:  # over the end of a segment, or gone
-            return b"", last
+            return b"", None, last
         if span == total:
-            return data, last
-        return b"".join([data[at - first : at - first + size] for at, size in zip(fields[0::3], sizes, strict=True)]), last
+            return data, None, last
+        offsets = _offsets(count)(entries)
+        pieces = [data[at - first : at - first + size] for at, size in zip(offsets, sizes, strict=True)]
+        return b"".join(pieces), None, last
 
     def read(self, offset: int, size: int) -> bytes:
         """Confirmed bytes of the log, from one segment."""
@@ -256,9 +282,15 @@ class StoreReader:
 
 
 @lru_cache(maxsize=256)
-def _entry_fields(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Takes `count` entries apart, with one call: log offset, size and tags code of the first, of the second ..."""
-    return Struct(">" + count * "qiq").unpack
+def _sizes(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Takes the sizes out of `count` entries, with one call."""
+    return Struct(">" + count * "8xi8x").unpack
+
+
+@lru_cache(maxsize=256)
+def _offsets(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """The same for the log offsets."""
+    return Struct(">" + count * "q12x").unpack
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult:

@@ -138,6 +138,8 @@ class MemoryDisk:
 class MemoryFile:
     __slots__ = ("_content", "_now_ms", "fdatasync", "pread", "truncate")
 
+    descriptor = None
+
     def __init__(self, content: _Content, now_ms: Callable[[], int]) -> None:
         self._content = content
         self._now_ms = now_ms

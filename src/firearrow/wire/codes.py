@@ -6,9 +6,22 @@ A frame carries its code as a plain integer; these enumerations only name them, 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
+
+_Codes = TypeVar("_Codes", bound=type[IntEnum])
 
 
+def _at_hand(codes: _Codes) -> _Codes:
+    """Makes the members plain attributes of their class, as Python does from 3.12 on.
+
+    Before, looking one up calls a function of Python's, 0.15 us, and every request looks up several.
+    """
+    for member in codes:
+        type.__setattr__(codes, member.name, member)
+    return codes
+
+
+@_at_hand
 class RequestCode(IntEnum):
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -181,6 +194,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+@_at_hand
 class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
