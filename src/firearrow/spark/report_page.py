@@ -113,7 +113,7 @@ def _cell(value: Any, on_right: bool) -> str:
 
 def _is_number(value: Any) -> bool:
     text = value[0] if isinstance(value, tuple) else value
-    return isinstance(text, (int, float)) or (isinstance(text, str) and text[:1].isdigit()) or text in ("-", "never")
+    return isinstance(text, (int, float)) or (isinstance(text, str) and text[:1].isdigit()) or text in ("-", "never", "now")
 
 
 def _class(name: str) -> str:
