@@ -101,6 +101,10 @@ class Feed:
     def _is_busy(self, now_ms: int) -> bool:
         return self.sent_bytes > 0 and self.confirmed < self.sent and now_ms - self._spoke_ms < GATHER_MS
 
+    def heard(self, now_ms: int) -> None:
+        """It counts as having spoken: the clock was moved by hand."""
+        self._heard_ms = now_ms
+
     def silent(self, now_ms: int) -> bool:
         return now_ms - self._heard_ms > self._silence_ms
 

@@ -146,6 +146,11 @@ class HaMaster:
             if late:
                 self._rounds.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
+    def clock_moved(self, now_ms: int) -> None:
+        """For whoever moves the clock by hand: who is connected has been heard of meanwhile."""
+        for link in self.links:
+            link.feed.heard(now_ms)
+
     def status(self) -> HARuntimeInfo:
         links = [link for link in self.links if link.feed.requested is not None]
         return HARuntimeInfo(

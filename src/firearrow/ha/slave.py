@@ -102,6 +102,11 @@ class HaSlave:
         if self._link is not None:
             self._link.tick(now_ms)
 
+    def clock_moved(self, now_ms: int) -> None:
+        """For whoever moves the clock by hand: the master has been heard of meanwhile."""
+        if self._link is not None:
+            self._link.heard_ms = self._link.spoke_ms = now_ms
+
     def status(self) -> HARuntimeInfo:
         link = self._link
         return HARuntimeInfo(
@@ -260,21 +265,28 @@ class HaSlave:
 
     # Tables.
 
+    async def copy_tables(self) -> None:
+        """Copies everything once, now. OSError when the master cannot be asked."""
+        if self._master is None:
+            raise OSError("no name server knows the master")
+        channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
+        try:
+            await self._copy.copy(channel)
+            self.copied.set()
+        finally:
+            channel.abandon("copied")
+
     async def _copy_always(self) -> None:
         while True:
-            if self._master is not None:
+            interval_ms = self.settings.slave_sync_interval
+            if self._master is None:
+                interval_ms = min(interval_ms, 100)
+            else:
                 try:
-                    channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
-                    try:
-                        await self._copy.copy(channel)
-                        self.copied.set()
-                    finally:
-                        channel.abandon("copied")
+                    await self.copy_tables()
                 except OSError as error:
                     self._complain(f"topics, groups and offsets cannot be copied from {self._master}: {error}; trying again")
-                await asyncio.sleep(self.settings.slave_sync_interval / 1000)
-            else:
-                await asyncio.sleep(min(self.settings.slave_sync_interval, 100) / 1000)
+            await asyncio.sleep(interval_ms / 1000)
 
 
 class MasterLink(asyncio.Protocol):

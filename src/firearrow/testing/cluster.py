@@ -20,6 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
+from itertools import count
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -38,6 +39,7 @@ from firearrow.store.settings import delete_hours
 from firearrow.testing.clock import VirtualClock, milliseconds, running_loop
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
+from firearrow.testing.sets import BrokerSets
 from firearrow.testing.settling import PATIENCE_S, settle
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -78,6 +80,7 @@ class AsyncCluster:
     """All methods are for the event loop that it was started on; `messages`, `advance` and `settle` work from others, too.
 
     brokers       how many; they are called broker-a, broker-b, ...
+    slaves        of each broker; they are called broker-a-slave-1, ...
     name_servers  how many
     sockets       real ports instead of connections within the process
     clock         the brokers' clock: a VirtualClock (if not given, one that begins now), or None for the real time
@@ -88,6 +91,7 @@ class AsyncCluster:
         self,
         brokers: int = 1,
         *,
+        slaves: int = 0,
         name_servers: int = 1,
         sockets: bool = False,
         clock: VirtualClock | None = _OWN_CLOCK,
@@ -95,6 +99,8 @@ class AsyncCluster:
     ) -> None:
         if not 1 <= brokers <= 26 or not 1 <= name_servers <= 26:
             raise ValueError(f"a cluster of {brokers} brokers and {name_servers} name servers: expected 1 to 26 of each")
+        if not 0 <= slaves <= 9:
+            raise ValueError(f"{slaves} slaves of each broker: expected 0 to 9")
         self.clients: weakref.WeakKeyDictionary[Closable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
         self._now_ms = _wall_clock_ms if self._clock is None else self._clock.now_ms
@@ -110,19 +116,25 @@ class AsyncCluster:
             for number in range(name_servers)
         ]
         self._name_server_addresses: list[str] = []  # known when they listen
-        self.brokers = [
-            BrokerNode(
+        ports = (0 if sockets else BROKER_PORT + number * _PORT_GAP for number in count())
+
+        def node(number: int, slave_id: int) -> BrokerNode:
+            return BrokerNode(
                 f"broker-{_letter(number)}",
                 host,
-                0 if sockets else BROKER_PORT + number * _PORT_GAP,
+                next(ports),
                 sockets=sockets,
                 name_servers=self._name_server_addresses,
                 now_ms=self._now_ms,
                 properties=properties or {},
                 on_listening=self._listening,
+                slave_id=slave_id,
+                replicates=slaves > 0,
             )
-            for number in range(brokers)
-        ]
+
+        self.brokers = [node(number, 0) for number in range(brokers)]
+        self.slaves = [node(number, slave_id) for number in range(brokers) for slave_id in range(1, slaves + 1)]
+        self._sets = BrokerSets(self.brokers, self.slaves)
         self.faults = Faults(self._connections, sockets=sockets)
         self._listeners: dict[str, list[MemoryListener]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,8 +163,9 @@ class AsyncCluster:
             for server in self._name_servers:
                 await server.start()
                 self._name_server_addresses.append(server.address)
-            for node in self.brokers:
+            for node in self._nodes:
                 await node.start()
+            await self._sets.await_slaves()
         except BaseException:
             await self.close()
             raise
@@ -169,7 +182,7 @@ class AsyncCluster:
         for client, home in list(self.clients.items()):
             if home is loop:  # one of another loop can only be closed there
                 await client.close()
-        for node in self.brokers:
+        for node in self._nodes:
             await node.kill()
         for server in self._name_servers:
             await server.stop()
@@ -198,6 +211,10 @@ class AsyncCluster:
     async def start_name_server(self, number: int = 0) -> None:
         await self._here(self._name_servers[number].start)
 
+    @property
+    def _nodes(self) -> list[BrokerNode]:
+        return self.brokers + self.slaves
+
     async def create_topic(self, topic: str, queues: int = 8) -> None:
         """On every broker, and known to the name servers on return. Sending to a topic creates it, too; subscribing does not."""
 
@@ -214,11 +231,12 @@ class AsyncCluster:
     # Messages.
 
     async def messages(self, topic: str) -> list[ReceivedMessage]:
-        """All messages of the topic that consumers can see, in the order they were stored."""
+        """All messages of the topic that consumers can see, in the order they were stored. What the masters have; for one that
+        does not run, its slave."""
 
         async def read() -> list[ReceivedMessage]:
             await self._settle_brokers()
-            found = [(record, node.name) for node in self.brokers for record in node.records(topic)]
+            found = [(record, node.broker_name) for node in self._sets.readable() for record in node.records(topic)]
             found.sort(key=lambda pair: pair[0].store_timestamp)
             return [received(record, name) for record, name in found]
 
@@ -270,9 +288,11 @@ class AsyncCluster:
 
     def _move_to(self, now_ms: int) -> None:
         self.clock.move_to(now_ms)
-        for node in self.brokers:
+        for node in self._nodes:
             if node.broker is None:
                 continue
+            if node.replication is not None:
+                node.replication.clock_moved(now_ms)
             # Who is connected now has sent its heartbeats and renewed its locks in the time that is skipped.
             parts = node.broker.parts
             for group in parts.clients.consumer_groups():
@@ -284,7 +304,9 @@ class AsyncCluster:
             parts.locks.renew_all(now_ms)
 
     async def _settle(self, patience_s: float = PATIENCE_S) -> bool:
-        return await settle(self.brokers, self._all_listeners, patience_s=patience_s)
+        settled = await settle(self._nodes, self._all_listeners, self._sets.lagging, patience_s=patience_s)
+        await self._sets.copy_tables()
+        return settled
 
     async def _settle_brokers(self) -> None:
         """What was acknowledged is visible; what is being stored may take a turn."""
@@ -300,7 +322,7 @@ class AsyncCluster:
 
     def _connections(self, at: str | None) -> set[Connection]:
         found: set[Connection] = set()
-        for node in self.brokers:
+        for node in self._nodes:
             if at in (None, node.name):
                 found |= node.connections()
         for name, listeners in self._listeners.items():
@@ -312,7 +334,7 @@ class AsyncCluster:
         self._pulls_timer = asyncio.get_running_loop().call_later(_ANSWER_PULLS_S, self._answer_pulls)
 
     def _answer_pulls(self) -> None:
-        for node in self.brokers:
+        for node in self._nodes:
             if node.broker is not None:
                 node.broker.answer_held_pulls()
         self._answer_pulls_later()

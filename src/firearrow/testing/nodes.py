@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from firearrow.broker.replication import Replicated, Replication
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
+from firearrow.ha.master import HaMaster
+from firearrow.ha.slave import HaSlave
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net import memory
@@ -28,6 +31,7 @@ NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _RUN = 1024
+_COPY_MS = 50  # between two copies of a master's tables
 
 OnListening = Callable[["BrokerNode | NameServerNode", list[MemoryListener]], None]
 
@@ -65,7 +69,8 @@ class NameServerNode:
 
 
 class BrokerNode:
-    """One broker of the cluster. `broker` is the real thing, while it runs."""
+    """One broker of the cluster. `broker` is the real thing, while it runs. `slave_id`: it is a slave, with this broker id.
+    `replicates`: it has slaves, or is one; the log goes over a real port of the loopback interface then."""
 
     def __init__(
         self,
@@ -78,8 +83,12 @@ class BrokerNode:
         now_ms: Callable[[], int],
         properties: Mapping[str, str],
         on_listening: OnListening,
+        slave_id: int = 0,
+        replicates: bool = False,
     ) -> None:
-        self.name = name
+        self.name = f"{name}-slave-{slave_id}" if slave_id else name
+        self.replication: HaMaster | HaSlave | None = None
+        self._replicates = replicates
         self.broker: Broker | None = None
         self.asked = 0  # transactions that producers were asked about
         self.answered = 0
@@ -90,6 +99,9 @@ class BrokerNode:
         doubts = apply([self._settings, self._store_settings], properties)
         if doubts:
             raise ValueError("; ".join(doubts))
+        if slave_id:
+            self._settings.broker_role, self._settings.broker_id = "SLAVE", slave_id
+            self._settings.slave_sync_interval = _COPY_MS
         self._sockets = sockets
         self._name_servers = name_servers
         self._now_ms = now_ms
@@ -98,6 +110,10 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         return f"<broker {self.name} at {self.address}{'' if self.broker else ', stopped'}>"
+
+    @property
+    def broker_name(self) -> str:
+        return self._settings.broker_name
 
     @property
     def address(self) -> str:
@@ -123,6 +139,7 @@ class BrokerNode:
             bind=self._bind,
             disk=self._disk,
             own_process=False,
+            replication=self._replicate if self._replicates else None,
         )
         await broker.start()
         self.broker = broker
@@ -133,14 +150,14 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Stops it in order: what it has taken is stored and answered."""
-        broker, self.broker = self.broker, None
+        broker, self.broker, self.replication = self.broker, None, None
         if broker is not None:
             await broker.stop()
 
     async def kill(self, *, power_cut: bool = False) -> None:
         """Ends it like `kill -9`: connections are cut, nothing is saved. What it had written is there when it is started again;
         after a power cut, what it had synced."""
-        broker, self.broker = self.broker, None
+        broker, self.broker, self.replication = self.broker, None, None
         if broker is not None:
             # The dead broker keeps its disk: what its last callbacks do must not reach the next one's.
             self._disk = self._disk.left_behind(power_cut=power_cut)
@@ -165,6 +182,10 @@ class BrokerNode:
                 offset += len(entries) // ENTRY.size
         raws = [store.read_record(place) for place in sorted(places)]
         return [decode(raw) for raw in raws if raw is not None]
+
+    def _replicate(self, broker: Replicated) -> Replication:
+        self.replication = HaSlave(broker) if self._settings.is_slave else HaMaster(broker)
+        return self.replication
 
     def _bind(self, host: str, port: int) -> Ports:
         return SocketPair(host, port) if self._sockets else MemoryPair(host, port)

@@ -3,6 +3,7 @@
 That is so when
 - no broker is storing or delivering anything;
 - no bytes are under way between the ends of a connection;
+- slaves have, and show, what their masters show;
 - producers that were asked about transactions have answered;
 - the push consumers have consumed what there is. They are asked for it as an operator asks (307), so that it does not matter
   where a consumer lives or whose client it is: nothing is cached of its queues, each is consumed to its end, or its pull is held.
@@ -38,7 +39,11 @@ log = logging.getLogger("firearrow.testing")
 
 
 async def settle(
-    nodes: list[BrokerNode], listeners: Callable[[], list[MemoryListener]], *, patience_s: float = PATIENCE_S
+    nodes: list[BrokerNode],
+    listeners: Callable[[], list[MemoryListener]],
+    lagging: Callable[[], tuple[object, ...] | None],
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> bool:
     """False: gave up, somebody is still at work."""
     loop = asyncio.get_running_loop()
@@ -49,7 +54,7 @@ async def settle(
             broker.work()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        what = _unfinished(nodes, listeners()) or await _behind(nodes)
+        what = _unfinished(nodes, listeners()) or lagging() or await _behind(nodes)
         if what is None:
             return True
         now_s = loop.time()

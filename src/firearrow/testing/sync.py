@@ -62,6 +62,7 @@ class Cluster(SyncClient[AsyncCluster]):
         super().__init__(make)
         self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.brokers = [SyncBroker(node) for node in self._async.brokers]
+        self.slaves = [SyncBroker(node) for node in self._async.slaves]
 
     # Clients, bound to this cluster; they are closed with it at the latest.
 
