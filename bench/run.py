@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import catchup, client, compare, growth, ha, load, metrics, queues, recovery, start
+from bench import catchup, client, compare, growth, ha, load, metrics, queues, recovery, spark, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "ha": ha.run,
     "catchup": catchup.run,
     "metrics": metrics.run,
+    "spark": spark.run,
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
@@ -37,6 +38,7 @@ client    our Python client beside Apache's Java client, both on our broker: sen
 ha        groups of brokers that share the machine: master with slave, and three that elect; beside Apache's
 catchup   a slave, and a member of an elected group, 1 GiB behind: how long until it is in step
 metrics   our broker with metrics that are asked for, and without: send rate
+spark     the Spark source, sink and archive beside Spark's own formats and our client; cold start
 """
 
 

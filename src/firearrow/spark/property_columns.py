@@ -4,8 +4,9 @@ The rules for one block are those of `wire/properties.py`: split at 0x02; a segm
 first nor its last byte; of segments with one name the last counts. The closing 0x02 may be missing. Bytes that are not UTF-8 are
 replaced, as Java does.
 
-Blocks are joined with a 0x02 behind each, so none needs to be looked at on its own. Names are few and repeat: they become
-numbers once, and everything after that compares numbers.
+Blocks lie side by side with a 0x02 behind each, so none needs to be looked at on its own. Most often all messages have the same
+names in the same order: then names are compared as a table of numbers and written once. Else they become numbers one by one,
+and everything after that compares numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ import pyarrow.compute as pc
 
 from firearrow.spark.records import Ints, Records
 
+Bytes = npt.NDArray[np.uint8]
+
 _SEPARATOR = pa.scalar("\x02")
 _NOTHING = pa.scalar("")
+_WORD = 8  # bytes of a name that are compared at once; names of up to two words can be
+_MASKS = np.array([(1 << 8 * length) - 1 for length in range(_WORD + 1)], np.uint64)
 
 
 def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
@@ -64,13 +69,12 @@ def content(column: Any) -> bytes:
 
 class PropertyColumns:
     def __init__(self, records: Records) -> None:
-        self.count = len(records)
         self.raw = text_slices(records.buffer, records.property_start, records.end)
         self._segments: _Segments | None = None
 
     def map(self) -> Any:
         found = self._found()
-        return pa.MapArray.from_arrays(pa.array(found.offsets, pa.int32()), found.names(), found.values)
+        return pa.MapArray.from_arrays(pa.array(found.offsets, pa.int32()), found.names.column(), found.values)
 
     def value(self, name: str) -> Any:
         """One property as a string column, null where a message has none."""
@@ -87,32 +91,21 @@ class _Segments:
 
     def __init__(self, raw: Any) -> None:
         self._count = len(raw)
-        joined = pc.binary_join_element_wise(raw, _SEPARATOR, _NOTHING)  # the last one is the separator
-        offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + self._count + 1].astype(np.int64)
-        data = joined.buffers()[2]
-        codes = np.frombuffer(data, np.uint8)[: int(offsets[-1])]
-        ends = np.flatnonzero(codes == 2)
-        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
-        splits = _first_in(np.flatnonzero(codes == 1), starts, ends)
-        kept = np.flatnonzero((splits > starts) & (splits < ends - 1))
-        starts, splits, ends = starts[kept], splits[kept], ends[kept]
-        encoded = slices(data, starts, splits, pa.string()).dictionary_encode()
-        self._dictionary = encoded.dictionary
-        self._codes: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
-        self.values = slices(data, splits + 1, ends, pa.string())
-        self.offsets = np.searchsorted(starts, offsets)
-        self._drop_repeated()
-
-    def names(self) -> Any:
-        return self._dictionary.take(pa.array(self._codes))
+        ended, bounds, codes = _ended(raw)
+        starts, splits, ends = _split(codes)
+        self.offsets = np.searchsorted(starts, bounds)
+        self.values = slices(ended, splits + 1, ends, pa.string())
+        table = _Table.of(codes, starts, splits, bounds) if len(starts) else None
+        self.names: _Table | _Numbers = _Numbers(slices(ended, starts, splits, pa.string())) if table is None else table
+        if isinstance(self.names, _Numbers):
+            self._drop_repeated(self.names)
 
     def value(self, name: str) -> Any:
-        number = self._dictionary.index(name).as_py() if len(self._dictionary) else -1
-        if number < 0:
-            return pa.nulls(self._count, pa.string())
-        at = np.flatnonzero(self._codes == number)
+        at = self.names.places(name)
         if len(at) == self._count:  # one each: repeated ones are gone
             return self.values.take(pa.array(at))
+        if not len(at):
+            return pa.nulls(self._count, pa.string())
         indices = np.zeros(self._count, np.int64)
         missing = np.ones(self._count, np.bool_)
         owners = np.searchsorted(self.offsets, at, "right") - 1
@@ -120,32 +113,123 @@ class _Segments:
         missing[owners] = False
         return self.values.take(pa.array(indices, mask=missing))
 
-    def _drop_repeated(self) -> None:
+    def _drop_repeated(self, names: _Numbers) -> None:
         """A later segment of a name replaces an earlier one of the same message."""
-        total = len(self._codes)
+        total = len(names.codes)
         if total < 2:
             return
-        if len(self._dictionary) <= 62:
+        if len(names.dictionary) <= 62:
             filled = np.flatnonzero(np.diff(self.offsets))
-            bits = np.left_shift(np.int64(1), self._codes.astype(np.int64))
+            bits = np.left_shift(np.int64(1), names.codes.astype(np.int64))
             at = self.offsets[:-1][filled]
             if (np.add.reduceat(bits, at) == np.bitwise_or.reduceat(bits, at)).all():
                 return
         owners = np.repeat(np.arange(self._count), np.diff(self.offsets))
-        keys = owners * len(self._dictionary) + self._codes
+        keys = owners * len(names.dictionary) + names.codes
         _, last = np.unique(keys[::-1], return_index=True)
         if len(last) == total:
             return
         kept = np.sort(total - 1 - last)
-        self._codes = self._codes[kept]
+        names.codes = names.codes[kept]
         self.values = self.values.take(pa.array(kept))
         self.offsets = np.searchsorted(kept, self.offsets)
 
 
+class _Table:
+    """The names of messages that all have the same ones in the same order."""
+
+    def __init__(self, names: list[str], count: int) -> None:
+        self._names = names
+        self._count = count
+
+    @classmethod
+    def of(cls, codes: Bytes, starts: Ints, splits: Ints, bounds: Ints) -> _Table | None:
+        """None if the messages have different names, one has a name twice, or names are too long to be compared at once."""
+        count = len(bounds) - 1
+        width, rest = divmod(len(starts), count)
+        if rest or int(starts[-1]) + _WORD > len(codes) or not np.array_equal(starts[::width], bounds[:-1]):
+            return None
+        lengths = (splits - starts).reshape(count, width)
+        first = lengths[0]
+        if first.max() > 2 * _WORD or (lengths != first).any():
+            return None
+        words: npt.NDArray[np.uint64] = np.ndarray((len(codes) - _WORD + 1,), "<u8", codes, strides=(1,))
+        heads = words[starts].reshape(count, width) & _MASKS[np.minimum(first, _WORD)]
+        if (heads != heads[0]).any():
+            return None
+        for column in np.flatnonzero(first > _WORD).tolist():
+            tails = words[splits[column::width] - _WORD]
+            if (tails != tails[0]).any():
+                return None
+        names = [codes[begin:end].tobytes().decode() for begin, end in zip(starts[:width], splits[:width], strict=True)]
+        return cls(names, count) if len(set(names)) == width else None
+
+    def column(self) -> Any:
+        encoded = [name.encode() for name in self._names]
+        ends = np.cumsum([len(name) for name in encoded], dtype=np.int32)
+        offsets = np.zeros(self._count * len(ends) + 1, np.int32)
+        offsets[1:] = (np.arange(self._count, dtype=np.int32)[:, None] * ends[-1] + ends).ravel()
+        data = pa.py_buffer(b"".join(encoded) * self._count)
+        return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+
+    def places(self, name: str) -> Ints:
+        """Of the segments with this name."""
+        if name not in self._names:
+            return np.zeros(0, np.int64)
+        return np.arange(self._names.index(name), self._count * len(self._names), len(self._names))
+
+
+class _Numbers:
+    """Names of any kind, as numbers into a dictionary."""
+
+    def __init__(self, names: Any) -> None:
+        encoded = names.dictionary_encode()
+        self.dictionary = encoded.dictionary
+        self.codes: npt.NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+
+    def column(self) -> Any:
+        return self.dictionary.take(pa.array(self.codes))
+
+    def places(self, name: str) -> Ints:
+        number = self.dictionary.index(name).as_py() if len(self.dictionary) else -1
+        return np.flatnonzero(self.codes == number) if number >= 0 else np.zeros(0, np.int64)
+
+
+def _ended(raw: Any) -> tuple[Any, Ints, Bytes]:
+    """The blocks, each (but empty ones) with the 0x02 at its end that may be missing: Arrow buffer, bounds, and the bytes."""
+    for _ in range(2):
+        bounds = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1].astype(np.int64)
+        data = raw.buffers()[2]
+        codes = np.frombuffer(data, np.uint8)[: int(bounds[-1])] if data is not None and data.size else np.zeros(0, np.uint8)
+        last = bounds[1:][np.diff(bounds) > 0] - 1
+        if (codes[last] == 2).all():
+            break
+        raw = pc.binary_join_element_wise(raw, _SEPARATOR, _NOTHING)  # the last one is the separator
+    return data, bounds, codes
+
+
+def _split(codes: Bytes) -> tuple[Ints, Ints, Ints]:
+    """Where each segment that counts starts, has its first 0x01, and ends."""
+    marks = np.flatnonzero((codes == 1) | (codes == 2))
+    kinds = codes[marks]
+    if len(marks) % 2 == 0 and (kinds[::2] == 1).all() and (kinds[1::2] == 2).all():  # the usual case: one each, in turn
+        splits, ends = marks[::2], marks[1::2]
+    else:
+        ends = marks[kinds == 2]
+        splits = None
+    starts = np.zeros(len(ends), np.int64)
+    starts[1:] = ends[:-1] + 1
+    if splits is None:
+        splits = _first_in(marks[kinds == 1], starts, ends)
+    good = (splits > starts) & (splits < ends - 1)
+    if good.all():
+        return starts, splits, ends
+    kept = np.flatnonzero(good)
+    return starts[kept], splits[kept], ends[kept]
+
+
 def _first_in(marks: Ints, starts: Ints, ends: Ints) -> Ints:
     """The first mark of each segment; its end where there is none."""
-    if len(marks) == len(starts) and (marks >= starts).all() and (marks < ends).all():
-        return marks  # the usual case: one each
     at = np.searchsorted(marks, starts)
     found = np.append(marks, 0)[at]
     return np.where((at < len(marks)) & (found < ends), found, ends)

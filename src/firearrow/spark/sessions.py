@@ -10,7 +10,12 @@ from typing import Any, Final
 
 from firearrow.spark.errors import SparkOptionError
 
+_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark looks at every field of a batch once more otherwise, which costs a sixth of a scan; it asks for nulls itself."""
+
 SETTINGS: Final = {
+    "spark.driver.defaultJavaOptions": _ARROW,
+    "spark.executor.defaultJavaOptions": _ARROW,
     "spark.python.unix.domain.socket.enabled": "true",  # a task costs a third less than over TCP
     "spark.sql.python.filterPushdown.enabled": "true",  # what the option pushFilters needs
     "spark.ui.showConsoleProgress": "false",
