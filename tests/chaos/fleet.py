@@ -121,10 +121,11 @@ class Fleet:
     def __getitem__(self, name: str) -> Machine:
         return self.machines[name]
 
-    async def start(self) -> None:
+    async def start(self, env: Mapping[str, Mapping[str, str]]) -> None:
+        """`env`: variables of some of the members."""
         await self.namesrv.start()
         for machine in self.brokers:
-            machine.launch()
+            machine.launch(env.get(machine.name))
         for machine in self.brokers:
             await machine.ready()
         await self.complete()
@@ -208,9 +209,9 @@ def members_at(form: str, directory: Path, namesrv: Place, places: Sequence[Plac
 
 
 @contextlib.asynccontextmanager
-async def running(fleet: Fleet) -> AsyncIterator[Fleet]:
+async def running(fleet: Fleet, env: Mapping[str, Mapping[str, str]] | None = None) -> AsyncIterator[Fleet]:
     try:
-        await fleet.start()
+        await fleet.start(env or {})
         yield fleet
     finally:
         fleet.dispose()

@@ -127,6 +127,7 @@ class Clock:
     """The wall clock of a process, which can be set while it runs; see wrongclock/sitecustomize.py."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self._file = directory / "clock"
         self._file.write_bytes(bytes(8))
 
