@@ -1,7 +1,7 @@
 # Every target is a script of the same name in scripts/, which works without make too. ARGS goes to the script:
 #   make up ARGS="--data /srv/firearrow --brokers 2"
 
-.PHONY: up test conformance spark bench lint sim
+.PHONY: up test conformance spark bench lint sim chaos
 
 up test conformance spark bench lint:
 	@scripts/$@ $(ARGS)
@@ -10,3 +10,8 @@ up test conformance spark bench lint:
 SEEDS ?= 100
 sim:
 	@scripts/sim --seeds $(SEEDS) $(ARGS)
+
+# Clusters of real processes, broken under load: make chaos ROUNDS=60
+ROUNDS ?= 10
+chaos:
+	@scripts/chaos --rounds $(ROUNDS) $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import statistics
@@ -15,6 +16,8 @@ from tests.chaos.workload import Verdict, Workload, verdict
 ROUNDS = int(os.environ.get("FIREARROW_CHAOS_ROUNDS", "1"))
 SEED = int(os.environ.get("FIREARROW_CHAOS_SEED", str(random.randrange(10**6))))
 STEADY = 100
+
+log = logging.getLogger("chaos")
 
 
 @dataclass
@@ -41,7 +44,7 @@ class Outcome:
 
 async def rounds_of(fleet: Fleet, fault: str, inject: Inject, rounds: int = ROUNDS) -> Outcome:
     """Everything runs again when this returns; whatever was acknowledged was looked for."""
-    print(f"FIREARROW_CHAOS_SEED={SEED}")
+    log.info("FIREARROW_CHAOS_SEED=%d", SEED)
     topic = f"chaos-{fault.replace(' ', '-')}"
     gaps: list[float] = []
     async with Workload(fleet, topic) as load:
@@ -56,5 +59,5 @@ async def rounds_of(fleet: Fleet, fault: str, inject: Inject, rounds: int = ROUN
     wrong = await verdict(load, await fleet.masters())
     book = load.book
     outcome = Outcome(fault, fleet.form, rounds, len(book.sent), len(book.acknowledged), wrong, book.refused, gaps)
-    print(outcome.line())
+    log.info("%s", outcome.line())
     return outcome
