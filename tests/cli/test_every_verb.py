@@ -1,0 +1,113 @@
+"""Every command of operators that only looks, in each form; and every one of all with a word that it does not know."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from firearrow.admin.sync import Admin
+from firearrow.cli.main import main
+from firearrow.cli.operate.main import parser_of
+from firearrow.cli.operate.words import NOUNS
+from firearrow.client.listening import RetryLater
+from firearrow.client.message import Message, ReceivedMessage
+from firearrow.testing.sync import Cluster
+
+from .process import wait_until
+
+LOOKING = [
+    "topic list", "topic list --all", "topic show T", "topic status T", "topic route T", "topic groups T", "topic order T",
+    "group list", "group show g", "group progress g", "group members g",
+    "message show T ID", "message at T broker-a 0 0", "message find T --key k", "message find T --tag A",
+    "message find T --from 1h", "message peek T", "message track T ID", "message undecided",
+    "offset show g", "broker list", "broker status broker-a", "broker stats broker-a TOPIC_PUT_NUMS T",
+    "broker replication broker-a",
+    "cluster list", "cluster show", "client list", "client show g CLIENT",
+    "dlq list", "dlq list g", "dlq show g DEAD", "trace show ID",
+    "config get --broker broker-a flush", "config get --namesrv", "config kv-list n", "config kv-get n k", "doctor",
+]  # fmt: skip
+# They change something, or write files, or are about processes of `firearrow up --cluster`; each has a test of its own.
+OTHERS = {
+    "topic": {"create", "alter", "delete"},
+    "group": {"create", "alter", "delete"},
+    "message": {"resend", "consume", "recheck"},
+    "offset": {"reset", "skip", "clone"},
+    "broker": {"clean", "wipe", "allow"},
+    "cluster": {"status", "kill", "stop", "start"},
+    "dlq": {"resend", "export", "import"},
+    "config": {"set", "kv-put", "kv-delete"},
+}
+VERBS = {noun: set(parser_of(noun)[1]) for noun in NOUNS}
+
+
+class Scene:
+    """A topic with a message that was traced, consumed and given up; its group is connected."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        with Admin(cluster.name_server) as admin:
+            admin.create_topic("T", queues=1)
+            admin.kv_put("n", "k", "v")
+            admin.set_order_config("T", {"broker-a": 1})
+            self.consumer = cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=fail, start_from="first", trace=True)
+            self.consumer.start()
+            with cluster.producer(group="p", trace=True) as producer:
+                sent = producer.send(Message("T", b'{"a": 1}', tags="A", keys="k"))
+            wait_until(lambda: admin.dead_letter_counts() and admin.message_trace(sent.msg_id), "the dead letter and the trace")
+            (dead,) = admin.dead_letters_of("g")
+            admin.reset_offset("g", "T", "end")  # which commits one
+            connection = admin.consumer_connection("g")
+        self.words = {"ID": sent.msg_id, "DEAD": dead.msg_id, "CLIENT": connection.connection_set[0].client_id}
+
+
+def fail(message: ReceivedMessage) -> None:
+    raise RetryLater(-1)  # at once among the dead letters
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with Cluster(sockets=True, clock=None) as cluster:
+        scene = Scene(cluster)
+        yield scene
+        scene.consumer.close()
+
+
+def test_every_verb_is_tried() -> None:
+    tried = {noun: {words.split()[1] for words in LOOKING if words.split()[0] == noun} for noun in NOUNS if VERBS[noun]}
+    assert {noun: tried[noun] | OTHERS.get(noun, set()) for noun in tried} == {noun: VERBS[noun] for noun in tried}
+
+
+@pytest.mark.parametrize("words", LOOKING)
+def test_what_looks_prints_tables_json_and_csv(scene: Scene, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [scene.words.get(word, word) for word in words.split()]
+    printed = {}
+    for form in ("table", "json", "csv"):
+        with pytest.raises(SystemExit) as end:
+            main([*given, "-n", scene.cluster.name_server, "-o", form])
+        printed[form], err = capsys.readouterr()
+        assert (end.value.code, "Traceback" in err) in ((0, False), (1, False)), err
+        assert end.value.code == 0 or words == "doctor", err
+    assert "\x1b" not in printed["table"]
+    values = json.loads(printed["json"])
+    rows = values if isinstance(values, list) else [values]
+    head, *lines = csv.reader(io.StringIO(printed["csv"]))
+    assert len(lines) == len(rows)
+    if rows:
+        assert head == list(rows[0])
+        assert printed["table"].strip()
+    else:
+        assert words in ("message undecided",)
+
+
+@pytest.mark.parametrize("words", [f"{noun} {verb}".strip() for noun in NOUNS for verb in sorted(VERBS[noun]) or [""]])
+def test_words_that_are_not_known(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [*words.split(), *["a", "b", "1", "2"][: 4 if words == "message at" else 2], "--nonsense"]
+    with pytest.raises(SystemExit) as end:
+        main(given)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith(f"firearrow {words}"), err
