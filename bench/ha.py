@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from bench.ha_groups import ASYNC_MASTER, DLEDGER, SYNC_MASTER, TOPOLOGIES, Group, start_group
@@ -45,7 +46,7 @@ def run(session: Session) -> bool:
                 session.say(f"round {number + 1} of {session.rounds}: {target.name}, {topology}")
                 _run_loads(session, target, topology, loads, results)
     comparisons = [_compare(session, load, results) for loads in chosen.values() for load in loads]
-    checks = _double_write(session, results)
+    checks = double_write(session, results)
     print("ASYNC_FLUSH on all members, which share this machine; CPU of all members together.")
     print(comparison_table(comparisons, session.ours.name, session.reference.name if session.reference else "not measured"))
     if checks:
@@ -100,13 +101,13 @@ def _compare(session: Session, load: Load, results: Results) -> Comparison:
     return compare(load, results[(_whose(session, session.ours), load.name)], reference)
 
 
-def _double_write(session: Session, results: Results) -> list[Check]:
+def double_write(session: Session, results: Mapping[tuple[str, str], list[LoadResult]]) -> list[Check]:
     """What waiting for the slave costs, where both were measured."""
     checks = []
     for connections, depth in SHAPES:
         rates = []
         for topology in (SYNC_MASTER, ASYNC_MASTER):
-            figures = medians(results[(_whose(session, session.ours), _load(topology, connections, depth).name)])
+            figures = medians(results.get((_whose(session, session.ours), _load(topology, connections, depth).name), []))
             rates.append(figures["msgs_per_s"] if figures else 0.0)
         if all(rates):
             what = f"{session.ours.name}: SYNC_MASTER beside ASYNC_MASTER, 128B {connections}x{depth}"

@@ -120,13 +120,12 @@ def start_group(target: Target, topology: str, directory: Path) -> Group:
     directory.mkdir(parents=True, exist_ok=True)
     ports = free_base_ports(_DLEDGER_MEMBERS if topology == DLEDGER else 2)
     namesrv_port = ports[0] + 2
-    settings = _dledger(ports) if topology == DLEDGER else _master_and_slave(topology)
     conf = write_properties(directory / "namesrv.conf", {"listenPort": str(namesrv_port)})
     namesrv = _start(target, "namesrv", directory, conf)
     group = Group(topology, namesrv, namesrv_port, [])
     try:
         wait_until(lambda: accepts(namesrv_port), [namesrv], START_TIMEOUT_S, f"{target.name}'s name server opens {namesrv_port}")
-        for number, (port, own) in enumerate(zip(ports, settings, strict=True)):
+        for number, (port, own) in enumerate(zip(ports, settings_of(topology, ports), strict=True)):
             values = {"namesrvAddr": f"127.0.0.1:{namesrv_port}", **own}
             group.members.append(Member(target, directory / f"member-{number}", port, values))
             group.members[-1].start()
@@ -137,13 +136,12 @@ def start_group(target: Target, topology: str, directory: Path) -> Group:
     return group
 
 
-def _master_and_slave(topology: str) -> Sequence[Mapping[str, str]]:
-    # Apache's SYNC_MASTER waits for nobody unless it is told that two copies are wanted.
-    master = {"brokerRole": topology.split()[0], "brokerId": "0", "inSyncReplicas": "2"}
-    return [master, {"brokerRole": "SLAVE", "brokerId": "1"}]
-
-
-def _dledger(ports: Sequence[int]) -> Sequence[Mapping[str, str]]:
+def settings_of(topology: str, ports: Sequence[int]) -> list[dict[str, str]]:
+    """What each member is told beside its ports; the same for both kinds of broker."""
+    if topology != DLEDGER:
+        # Apache's SYNC_MASTER waits for nobody unless it is told that two copies are wanted.
+        master = {"brokerRole": topology.split()[0], "brokerId": "0", "inSyncReplicas": "2"}
+        return [master, {"brokerRole": "SLAVE", "brokerId": "1"}]
     peers = ";".join(f"n{number}-127.0.0.1:{port + 3}" for number, port in enumerate(ports))
     common = {"enableDLegerCommitLog": "true", "dLegerGroup": BROKER_NAME, "dLegerPeers": peers}
     return [{**common, "dLegerSelfId": f"n{number}"} for number in range(len(ports))]
