@@ -108,3 +108,33 @@ def test_other_types_of_a_schema() -> None:
         of_fields([("queueId", "string")])
     with pytest.raises(SparkOptionError, match="unknown column 'tag'; did you mean tags"):
         of_fields([("tag", "string")])
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "region", "eight678", "nine-9-bytes", "nine-X-bytes", "sixteen-bytes-16", "longer-than-two-words"])
+    ),
+    st.integers(1, 5),
+    st.data(),
+)
+@settings(max_examples=80, deadline=None)
+def test_properties_of_messages_that_are_alike_but_for_one(names: list[str], count: int, data: st.DataObject) -> None:
+    layouts = [list(names) for _ in range(count)]
+    layouts.insert(data.draw(st.integers(0, count)), data.draw(st.permutations(names)))
+    records = [
+        Record("Orders", b"x", "".join(f"{name}\x01{data.draw(st.sampled_from('vé'))}\x02" for name in layout).encode())
+        for layout in layouts
+    ]
+
+    made = rows(records, ["topic", "properties", "keys"])
+
+    expected = [row(record, None) for record in records]
+    assert [sorted(one["properties"]) for one in made] == [sorted(one["properties"]) for one in expected]
+
+
+@pytest.mark.parametrize(
+    "topics", [["T", "T"], ["Orders", "Orderz"], ["T-of-eight", "T-of-eighu"], ["a" * 17, "a" * 16 + "b"], ["é", "é"]]
+)
+def test_topics_that_are_alike(topics: list[str]) -> None:
+    for chosen in ([topics[0]] * 3, topics, [*topics, topics[0]]):
+        assert [one["topic"] for one in rows([Record(topic, b"x") for topic in chosen], ["topic"])] == chosen

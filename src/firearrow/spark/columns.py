@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from firearrow.client.compression import inflated
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.property_columns import PropertyColumns, slices, text_slices, valid_text
+from firearrow.spark.property_columns import PropertyColumns, common_slice, slices, text_slices, valid_text
 from firearrow.spark.records import Ints, Records
 from firearrow.spark.schema import TYPES
 from firearrow.wire import record
@@ -111,6 +111,9 @@ class _Making:
 
     def topic(self, kind: str) -> Any:
         records = self._records
+        common = common_slice(records.buffer, records.topic_start, records.topic_end)
+        if common is not None:
+            return pa.repeat(pa.scalar(common.decode("utf-8", "replace"), pa.string()), len(records))
         return text_slices(records.buffer, records.topic_start, records.topic_end)
 
     def broker_name(self, kind: str) -> Any:
@@ -184,6 +187,8 @@ class _Making:
         if (self._records.field("sys_flag") & _ANY_V6).any():
             return pa.array([host_text(host) for host in self._hosts(v6)], pa.string())
         hosts = np.ascontiguousarray(self._records.head[field]).view(np.int64).ravel()
+        if len(hosts) and (hosts == hosts[0]).all():
+            return pa.repeat(pa.scalar(host_text(hosts[0].tobytes()), pa.string()), len(hosts))
         different, numbers = np.unique(hosts, return_inverse=True)
         return pa.array([host_text(host.tobytes()) for host in different], pa.string()).take(pa.array(numbers.ravel()))
 

@@ -46,6 +46,25 @@ def text_slices(buffer: Any, starts: Ints, ends: Ints) -> Any:
     return valid_text(slices(buffer, starts, ends, pa.string()))
 
 
+def common_slice(buffer: bytes, starts: Ints, ends: Ints) -> bytes | None:
+    """What all pieces are, if they are seen to be the same. They must be in order."""
+    length = int(ends[0] - starts[0]) if len(starts) else 0
+    if not length or int(starts[-1]) + _WORD > len(buffer) or (ends - starts != length).any():
+        return None
+    words = _words(buffer)
+    mask = _MASKS[min(length, _WORD)]
+    for place in range(0, length, _WORD):
+        found = words[starts + min(place, max(0, length - _WORD))]
+        if ((found ^ found[0]) & mask).any():
+            return None
+    return buffer[int(starts[0]) : int(ends[0])]
+
+
+def _words(data: Any) -> npt.NDArray[np.uint64]:
+    """A word at any position of at least one."""
+    return np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
+
+
 def valid_text(column: Any) -> Any:
     """Strings whose bytes come from others, made good where they are not UTF-8."""
     if len(column) == 0:
@@ -153,7 +172,7 @@ class _Table:
         first = lengths[0]
         if first.max() > 2 * _WORD or (lengths != first).any():
             return None
-        words: npt.NDArray[np.uint64] = np.ndarray((len(codes) - _WORD + 1,), "<u8", codes, strides=(1,))
+        words = _words(codes)
         heads = words[starts].reshape(count, width) & _MASKS[np.minimum(first, _WORD)]
         if (heads != heads[0]).any():
             return None
@@ -210,7 +229,7 @@ def _ended(raw: Any) -> tuple[Any, Ints, Bytes]:
 
 def _split(codes: Bytes) -> tuple[Ints, Ints, Ints]:
     """Where each segment that counts starts, has its first 0x01, and ends."""
-    marks = np.flatnonzero((codes == 1) | (codes == 2))
+    marks = np.flatnonzero(codes - np.uint8(1) <= 1)  # 0x01 and 0x02: zero becomes 255
     kinds = codes[marks]
     if len(marks) % 2 == 0 and (kinds[::2] == 1).all() and (kinds[1::2] == 2).all():  # the usual case: one each, in turn
         splits, ends = marks[::2], marks[1::2]

@@ -118,19 +118,19 @@ def walk(buffer: bytes, position: int, limit: int) -> tuple[list[int], int, Stop
     """Start positions of what look like records by magic and size alone."""
     positions: list[int] = []
     found = positions.append
-    version_1, version_2 = record.MAGIC_V1, record.MAGIC_V2
+    version_1, version_2, least = record.MAGIC_V1, record.MAGIC_V2, record.FIXED_BYTES_V1
+    size_and_magic = _size_and_magic
     length = len(buffer)
     last = min(limit, length - 7)
     while position < last:
-        size, magic = _size_and_magic(buffer, position)
+        size, magic = size_and_magic(buffer, position)
         if magic != version_1 and magic != version_2:
             return positions, position, _stop_at(size, magic), 8
-        if size < record.FIXED_BYTES_V1:
-            return positions, position, Stop.BAD, 8
-        if position + size > length:
-            return positions, position, Stop.END, size
+        following = position + size
+        if following > length or size < least:
+            return positions, position, *((Stop.BAD, 8) if size < least else (Stop.END, size))
         found(position)
-        position += size
+        position = following
     return positions, position, Stop.END, 8
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from firearrow.spark.columns import Columns, record_batch
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import Options
-from firearrow.spark.property_columns import text_slices
+from firearrow.spark.property_columns import common_slice, text_slices
 from firearrow.spark.records import Bools, Found, Records, Stop, find, walk
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.segment import parse_segment_name, segment_name
@@ -186,9 +186,7 @@ class _Wanted:
         self._to_ms = options["endingTimestamp"]
 
     def __call__(self, records: Records) -> Bools:
-        names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()
-        good = np.array([self._has(name) for name in names.dictionary.to_pylist()], np.bool_)
-        wanted: Bools = good[names.indices.to_numpy(zero_copy_only=False)]
+        wanted = self._of_topics(records)
         if not self._transactions:  # brokers put no others into queues
             kind = records.field("sys_flag") & record.TRANSACTION_TYPE
             wanted &= (kind == 0) | (kind == record.TRANSACTION_COMMIT)
@@ -197,6 +195,15 @@ class _Wanted:
             wanted &= stored >= self._from_ms
         if self._to_ms is not None:
             wanted &= stored < self._to_ms
+        return wanted
+
+    def _of_topics(self, records: Records) -> Bools:
+        common = common_slice(records.buffer, records.topic_start, records.topic_end)
+        if common is not None:
+            return np.full(len(records), self._has(common.decode("utf-8", "replace")))
+        names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()
+        good = np.array([self._has(name) for name in names.dictionary.to_pylist()], np.bool_)
+        wanted: Bools = good[names.indices.to_numpy(zero_copy_only=False)]
         return wanted
 
     def _has(self, topic: str) -> bool:
