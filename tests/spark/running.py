@@ -87,7 +87,7 @@ def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None
     ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     assert call(broker, 17, ext).code == 0
     wait_for(
-        lambda: any(one["readQueueNums"] == queues for one in route(name_server, topic).get("queueDatas", ())),
+        lambda: queues in [one["readQueueNums"] for one in route(name_server, topic).get("queueDatas", ())],
         f"the route of {topic}",
     )
 
