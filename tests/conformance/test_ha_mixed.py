@@ -20,6 +20,8 @@ SETTINGS = {
     "flushDiskType": "ASYNC_FLUSH",
 }
 TOPIC, QUEUES = "Mixed", 4
+TIMERS = 3
+BUSY = 2
 PATIENCE_S = 100  # Apache's slave asks for topics half a minute after its start
 
 
@@ -31,12 +33,28 @@ def processes() -> Iterator[list[Process]]:
         process.kill()
 
 
-def send(broker: str, numbers: range) -> None:
+def is_stored(broker: str, ext: dict[str, str], body: bytes) -> bool:
+    """False when the broker is too busy, as it may be on a slow machine: then it has not stored the message."""
+    answer, _ = rawcall.call(broker, 310, ext, body)
+    assert answer["code"] in (0, BUSY), answer
+    return bool(answer["code"] == 0)
+
+
+def send(broker: str, numbers: range, more: str = "") -> None:
     for number in numbers:
         ext = {"a": "P", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES), "f": "0", "g": "1700000000000"}
-        ext |= {"h": "0", "i": f"TAGS\x01t{number % 3}\x02KEYS\x01k{number}\x02", "j": "0", "k": "false", "m": "false"}
-        answer, _ = rawcall.call(broker, 310, ext, f"{number} ".encode() * 500)
-        assert answer["code"] == 0, answer
+        ext |= {"h": "0", "i": f"TAGS\x01t{number % 3}\x02KEYS\x01k{number}\x02{more}", "j": "0", "k": "false", "m": "false"}
+        wait_until(lambda ext=ext, number=number: is_stored(broker, ext, f"{number} ".encode() * 500), "it is stored", PATIENCE_S)
+
+
+def send_timers(broker: str) -> None:
+    send(broker, range(1000, 1000 + TIMERS), "TIMER_DELAY_SEC\x013600\x02")
+
+
+def timers_entered(broker: str) -> int:
+    """How many messages of the timer queue the broker, or its master, has dealt with."""
+    answer, body = rawcall.call(broker, 60)
+    return int.from_bytes(body[24:32], "big") if answer["code"] == 0 else -1
 
 
 def end_of_log(broker: str) -> int:
@@ -100,7 +118,9 @@ def test_apaches_slave_follows_our_master(tmp_path: Path, processes: list[Proces
     slave_process, slave = servers.start_apache_broker(theirs, namesrv, {**SETTINGS, "brokerRole": "SLAVE", "brokerId": "1"})
     processes.append(slave_process)
     send(master, range(400, 800))
+    send_timers(master)
     compare((master, ours), (slave, theirs), process.output)
+    wait_until(lambda: timers_entered(slave) == TIMERS, "the slave knows how far its master's timers are", PATIENCE_S)
     answer, body = rawcall.call(master, 907)
     assert answer["code"] == 0
     (connection,) = json.loads(body)["haConnectionInfo"]
@@ -118,7 +138,9 @@ def test_our_slave_follows_apaches_master(tmp_path: Path, processes: list[Proces
     )
     processes.append(slave_process)
     send(master, range(800))
+    send_timers(master)
     compare((master, theirs), (slave, ours), slave_process.output)
+    wait_until(lambda: timers_entered(slave) == TIMERS, "the slave knows how far its master's timers are", PATIENCE_S)
     before = [pull_all(slave, queue_id) for queue_id in range(QUEUES)]
     process.kill()
     assert [pull_all(slave, queue_id) for queue_id in range(QUEUES)] == before
