@@ -31,10 +31,14 @@ class Agent:
         self.version = version
         class_path = builds.java_agent(version)
         if with_tools:
-            class_path = f"{class_path}:{builds.java_server()}"
+            class_path = f"{class_path}:{builds.java_tools(version)}"
         directory.mkdir(parents=True, exist_ok=True)
         # The user's home holds the logs and the offsets of broadcasting consumers.
         home = [f"-Duser.home={directory}", f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}"]
+        if with_tools:
+            home.append(f"-Drocketmq.home.dir={directory}")
+            (directory / "conf").mkdir(exist_ok=True)
+            (directory / "conf" / "logback_tools.xml").write_text("<configuration/>\n")  # older releases do not start without it
         self.log = directory / "agent.log"
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(

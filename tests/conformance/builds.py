@@ -69,6 +69,21 @@ def java_server(version: str = SERVER_VERSION) -> str:
     return class_path.read_text().strip()
 
 
+def java_tools(version: str) -> str:
+    """The class path of mqadmin. Of the newest release it is the servers', which are wanted anyway."""
+    if version == SERVER_VERSION:
+        return java_server()
+    class_path = OUT / f"tools-{version}.classpath"
+    sources = HERE / "java" / "tools"
+
+    def build() -> None:
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
+        _run(["mvn", "-q", "-B", "-f", str(sources / "pom.xml"), f"-Drocketmq.version={version}", *goal])
+
+    _once(f"tools-{version}", [sources], build)
+    return class_path.read_text().strip()
+
+
 def go_program() -> Path:
     program = OUT / "go-client"
     sources = HERE / "go"

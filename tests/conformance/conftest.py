@@ -84,9 +84,9 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
 
 @pytest.fixture(scope="session")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Agent]]:
-    """One process for each client release; the newer one also has mqadmin."""
+    """One process for each client release, with its mqadmin."""
     running = {
-        version: Agent(version, tmp_path_factory.mktemp(f"agent-{version}"), with_tools=version == builds.SERVER_VERSION)
+        version: Agent(version, tmp_path_factory.mktemp(f"agent-{version}"), with_tools=True)
         for version in builds.CLIENT_VERSIONS
     }
     yield running

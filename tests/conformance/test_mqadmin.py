@@ -1,4 +1,7 @@
-"""Apache's administration tool: what it prints about the server and what it changes there."""
+"""Apache's administration tool: what it prints about the server and what it changes there.
+
+`tool` is the process that has it; test_mqadmin_49.py runs the same tests with an older one.
+"""
 
 from __future__ import annotations
 
@@ -24,37 +27,53 @@ class Scene:
     topic: str
     group: str
     producer_group: str
+    version: str  # of the clients, as the tool prints it
     sent: list[dict[str, Any]]
     printed: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
-def scene(cluster: Cluster, newest: Agent) -> Iterator[Scene]:
+def tool(newest: Agent) -> Agent:
+    return newest
+
+
+@pytest.fixture(scope="module")
+def mqadmin(tool: Agent) -> Mqadmin:
+    """Runs one command and gives back what it printed."""
+    return lambda *words: str(tool.call("mqadmin", commands=[{"args": words}])[0])
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: Cluster, tool: Agent) -> Iterator[Scene]:
     topic, group, producer = fresh("Scene"), fresh("watchers"), fresh("senders")
-    newest.call(
+    tool.call(
         "mqadmin",
         commands=[{"args": ["updateTopic", "-n", cluster.namesrv, "-b", cluster.broker, "-t", topic, "-r", "4", "-w", "4"]}],
     )
     wait_until(lambda: rawcall.has_route(cluster.namesrv, topic), "the route")
-    newest.call("producer.start", name=producer, group=producer, namesrv=cluster.namesrv)
-    newest.call("push.start", name=group, group=group, namesrv=cluster.namesrv, topics={topic: "TagA || TagB"}, persistMs=500)
+    tool.call("producer.start", name=producer, group=producer, namesrv=cluster.namesrv, heartbeatMs=500)
+    tool.call("push.start", name=group, group=group, namesrv=cluster.namesrv, topics={topic: "TagA || TagB"}, persistMs=500)
     messages = [{"body": f"hello {i}", "tags": "TagA", "keys": f"key-{i} shared"} for i in range(8)]
-    sent = newest.call("producer.send", name=producer, topic=topic, messages=messages)
-    assert len(newest.consumed(group, 8)) == 8
-    newest.call("push.persist", name=group)
-    one = Scene(topic, group, producer, sent)
+    sent = tool.call("producer.send", name=producer, topic=topic, messages=messages)
+    assert len(tool.consumed(group, 8)) == 8
+    tool.call("push.persist", name=group)
+    # Older clients introduce themselves to a broker with the next heartbeat only.
+    known = {"producerGroup": producer}
+    wait_until(lambda: rawcall.call(cluster.broker, 204, known)[0]["code"] == 0, "the producer is known")
+    one = Scene(topic, group, producer, "V" + tool.version.replace(".", "_"), sent)
     commands = looking_commands(cluster, one)
-    names = list(commands)
-    printed = newest.call("mqadmin", commands=[{"args": [*commands[name], "-n", cluster.namesrv]} for name in names])
-    one.printed = dict(zip(names, printed, strict=True))
+    printed = run_all(tool, [[*words, "-n", cluster.namesrv] for words in commands.values()])
+    one.printed = dict(zip(commands, printed, strict=True))
     yield one
-    newest.submit("push.stop", name=group)
-    newest.submit("producer.stop", name=producer)
+    tool.submit("push.stop", name=group)
+    tool.submit("producer.stop", name=producer)
 
 
 def looking_commands(cluster: Cluster, scene: Scene) -> dict[str, list[str]]:
     """Every command that only looks. They run side by side."""
     topic, broker, first = scene.topic, cluster.broker, scene.sent[0]
+    # Older releases do not ask for the topic here, and end the process at a flag that they do not know.
+    by_id = ["queryMsgById"] if scene.version.startswith("V4") else ["queryMsgById", "-t", topic]
     return {
         "clusterList": ["clusterList"],
         "clusterList -m": ["clusterList", "-m"],
@@ -75,17 +94,33 @@ def looking_commands(cluster: Cluster, scene: Scene) -> dict[str, list[str]]:
         "getNamesrvConfig": ["getNamesrvConfig"],
         "getConsumerConfig": ["getConsumerConfig", "-g", scene.group],
         "statsAll": ["statsAll", "-t", topic],
-        "queryMsgById": ["queryMsgById", "-t", topic, "-i", first["offsetMsgId"]],
+        "queryMsgById": [*by_id, "-i", first["offsetMsgId"]],
         "queryMsgByKey": ["queryMsgByKey", "-t", topic, "-k", "shared"],
         "queryMsgByUniqueKey": ["queryMsgByUniqueKey", "-t", topic, "-i", first["msgId"]],
         "queryMsgByOffset": ["queryMsgByOffset", "-t", topic, "-b", cluster.broker_name, "-i", str(first["queueId"]), "-o", "0"],
         "queryCq": ["queryCq", "-t", topic, "-q", "0", "-i", "0", "-c", "5", "-b", broker],
         "printMsg": ["printMsg", "-t", topic, "-d", "true"],
         "allocateMQ": ["allocateMQ", "-t", topic, "-i", "a,b"],
-        "queryMsgById unknown": ["queryMsgById", "-t", topic, "-i", first["offsetMsgId"][:-16] + f"{10**15:016X}"],
+        "queryMsgById unknown": [*by_id, "-i", first["offsetMsgId"][:-16] + f"{10**15:016X}"],
         "topicRoute unknown": ["topicRoute", "-t", "NoSuchTopic"],
         "consumerConnection unknown": ["consumerConnection", "-g", "NoSuchGroup"],
     }
+
+
+_AGAIN = ("ConcurrentModificationException", "client failed", "RemotingTimeoutException", "RemotingConnectException")
+
+
+def run_all(tool: Agent, commands: list[list[str]]) -> list[str]:
+    """Side by side. The tool keeps its commands in a list that it makes anew for each; those that met there are run again, and
+    those that asked somebody who was too busy with the others to answer in time."""
+    texts: list[str] = tool.call("mqadmin", commands=[{"args": words} for words in commands])
+    for number, words in enumerate(commands):
+        for _ in range(3):
+            text = texts[number]
+            if text.strip() and not any(problem in text for problem in _AGAIN):
+                break
+            texts[number] = tool.call("mqadmin", commands=[{"args": words}])[0]
+    return texts
 
 
 def test_no_command_failed(scene: Scene) -> None:
@@ -98,7 +133,8 @@ def test_cluster_list(scene: Scene, cluster: Cluster) -> None:
     cluster_name, broker_name, broker_id, address, version = line.split()[:5]
     assert (cluster_name, broker_name, broker_id, address) == (cluster.cluster_name, cluster.broker_name, "0", cluster.broker)
     assert re.fullmatch(r"V[45]_\d+_\d+", version)
-    assert line.split()[-1] == "true"
+    if not scene.version.startswith("V4"):
+        assert line.split()[-1] == "true"
     totals = next(one for one in scene.printed["clusterList -m"].splitlines() if cluster.broker_name in one).split()
     assert int(totals[-2]) >= 8
     assert int(totals[-1]) >= 8
@@ -135,19 +171,21 @@ def test_consumer_progress(scene: Scene, cluster: Cluster) -> None:
         re.MULTILINE,
     )
     assert rows == [(str(queue), "2", "2", "0") for queue in range(4)]
-    assert "Consume Diff Total: 0" in scene.printed["consumerProgress"]
-    assert re.search(rf"^{scene.group}\s+1\s+V5_5_0\s+PUSH\s+CLUSTERING", scene.printed["consumerProgress all"], re.MULTILINE)
+    assert "Diff Total: 0" in scene.printed["consumerProgress"]
+    assert re.search(
+        rf"^{scene.group}\s+1\s+{scene.version}\s+PUSH\s+CLUSTERING", scene.printed["consumerProgress all"], re.MULTILINE
+    )
 
 
 def test_connections(scene: Scene) -> None:
     text = scene.printed["consumerConnection"]
-    assert re.search(rf"@{scene.group}\s+127\.0\.0\.1:\d+\s+JAVA\s+V5_5_0", text)
+    assert re.search(rf"@{scene.group}\s+127\.0\.0\.1:\d+\s+JAVA\s+{scene.version}", text)
     assert re.search(rf"^{scene.topic}\s+TagA \|\| TagB", text, re.MULTILINE)
     assert "ConsumeType: CONSUME_PASSIVELY" in text
     assert "MessageModel: CLUSTERING" in text
     assert "ConsumeFromWhere: CONSUME_FROM_FIRST_OFFSET" in text
     assert "CODE: 17" in scene.printed["consumerConnection unknown"], "no route to the group's retry topic"
-    assert re.search(rf"@{scene.producer_group}\s+127\.0\.0\.1:\d+\s+JAVA\s+V5_5_0", scene.printed["producerConnection"])
+    assert re.search(rf"@{scene.producer_group}\s+127\.0\.0\.1:\d+\s+JAVA\s+{scene.version}", scene.printed["producerConnection"])
     assert scene.producer_group in scene.printed["producer"]
 
 
@@ -159,14 +197,8 @@ def test_consumer_status_asks_the_consumer_itself(scene: Scene) -> None:
 
 def test_broker_status(scene: Scene) -> None:
     values = dict(re.findall(r"^(\w+)\s*: (.*)$", scene.printed["brokerStatus"], re.MULTILINE))
-    needed = {
-        "brokerVersionDesc",
-        "brokerActive",
-        "putTps",
-        "getTransferredTps",
-        "sendThreadPoolQueueSize",
-        "pullThreadPoolQueueSize",
-    }
+    needed = {"brokerVersionDesc", "putTps", "sendThreadPoolQueueSize", "pullThreadPoolQueueSize"}
+    needed |= {"getTransferedTps"} if scene.version.startswith("V4") else {"getTransferredTps", "brokerActive"}
     needed |= {
         "pageCacheLockTimeMills",
         "earliestMessageTimeStamp",
@@ -248,10 +280,10 @@ def test_topic_is_made_changed_and_deleted(cluster: Cluster, mqadmin: Mqadmin) -
     wait_until(lambda: not rawcall.has_route(cluster.namesrv, topic), "the route is gone")
 
 
-def test_bad_topics_are_refused(cluster: Cluster, newest: Agent) -> None:
+def test_bad_topics_are_refused(cluster: Cluster, tool: Agent) -> None:
     bad = ["bad/name", "../../x", "SELF_TEST_TOPIC", "x" * 128]
     where = ["-n", cluster.namesrv, "-b", cluster.broker]
-    printed = newest.call("mqadmin", commands=[{"args": ["updateTopic", *where, "-t", name]} for name in bad])
+    printed = tool.call("mqadmin", commands=[{"args": ["updateTopic", *where, "-t", name]} for name in bad])
     assert [name for name, text in zip(bad, printed, strict=True) if "success" in text] == []
 
 
@@ -296,13 +328,13 @@ def test_order_configuration(cluster: Cluster, mqadmin: Mqadmin, make_topic: Mak
     assert "success" in mqadmin("updateOrderConf", *words, "-m", "delete")
 
 
-def test_messages_are_sent_and_consumed_by_the_tool(cluster: Cluster, newest: Agent, make_topic: MakeTopic) -> None:
+def test_messages_are_sent_and_consumed_by_the_tool(cluster: Cluster, tool: Agent, make_topic: MakeTopic) -> None:
     topic = make_topic(read=1, write=1)
     where = ["-n", cluster.namesrv, "-t", topic]
-    (sent,) = newest.call("mqadmin", commands=[{"args": ["sendMessage", *where, "-p", "by the tool", "-k", "k", "-c", "TagT"]}])
+    (sent,) = tool.call("mqadmin", commands=[{"args": ["sendMessage", *where, "-p", "by the tool", "-k", "k", "-c", "TagT"]}])
     assert "SEND_OK" in sent
 
-    (got, round_trips) = newest.call(
+    (got, round_trips) = tool.call(
         "mqadmin",
         commands=[
             {"args": ["consumeMessage", *where, "-i", "0", "-b", cluster.broker_name, "-o", "0", "-c", "1"]},
@@ -313,12 +345,12 @@ def test_messages_are_sent_and_consumed_by_the_tool(cluster: Cluster, newest: Ag
     assert round_trips.count("true") == 3
 
 
-def test_housekeeping_commands(cluster: Cluster, newest: Agent) -> None:
+def test_housekeeping_commands(cluster: Cluster, tool: Agent) -> None:
     commands = [
         [name, "-n", cluster.namesrv, "-b", cluster.broker]
         for name in ("cleanUnusedTopic", "cleanExpiredCQ", "deleteExpiredCommitLog")
     ]
-    printed = newest.call("mqadmin", commands=[{"args": words} for words in commands])
+    printed = tool.call("mqadmin", commands=[{"args": words} for words in commands])
     assert ["success" in text for text in printed] == [True] * 3
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import rawcall
+from tests.conformance import builds, rawcall, test_mqadmin_49
 from tests.conformance.agent import Agent
 from tests.conformance.conftest import MakeTopic, fresh, wait_until
 from tests.conformance.servers import TARGET, Cluster
+from tests.conformance.test_mqadmin import run_all
 
+HERE = Path(__file__).parent
 Mqadmin = Callable[..., str]
 Printed = dict[str, str]
 
@@ -25,7 +27,15 @@ REFUSED = {
     "removeColdDataFlowCtrGroupConfig": "REMOVE_COLD_DATA_FLOW_CTR_CONFIG",
     "setCommitLogReadAheadMode": "SET_COMMITLOG_READ_MODE",
     "resetMasterFlushOffset": "RESET_MASTER_FLUSH_OFFSET",
+    "createUser": "AUTH_CREATE_USER",
+    "updateUser": "AUTH_UPDATE_USER",
+    "deleteUser": "AUTH_DELETE_USER",
+    "getUser": "AUTH_GET_USER",
     "listUser": "AUTH_LIST_USER",
+    "createAcl": "AUTH_CREATE_ACL",
+    "updateAcl": "AUTH_UPDATE_ACL",
+    "deleteAcl": "AUTH_DELETE_ACL",
+    "getAcl": "AUTH_GET_ACL",
     "listAcl": "AUTH_LIST_ACL",
     "switchTimerEngine": "SWITCH_TIMER_ENGINE",
     "getBrokerLiteInfo": "GET_BROKER_LITE_INFO",
@@ -81,19 +91,6 @@ def printed(
     texts = run_all(newest, [[*words, "-n", cluster.namesrv] for words in commands.values()])
     exported = {path.name: path.read_text() for path in out.iterdir()}
     return dict(zip(commands, texts, strict=True)) | exported
-
-
-def run_all(newest: Agent, commands: list[list[str]]) -> list[str]:
-    """Side by side. The tool keeps its commands in a list that it makes anew for each; those that met there are run again, and
-    those that asked a consumer which was too busy with the others to answer in time."""
-    texts: list[str] = newest.call("mqadmin", commands=[{"args": words} for words in commands])
-    for number, words in enumerate(commands):
-        for _ in range(3):
-            text = texts[number]
-            if text.strip() and "ConcurrentModificationException" not in text and "client failed" not in text:
-                break
-            texts[number] = newest.call("mqadmin", commands=[{"args": words}])[0]
-    return texts
 
 
 def test_a_consumer_is_asked_and_given_a_message(printed: Printed) -> None:
@@ -182,6 +179,7 @@ def test_offsets_are_reset_by_time_and_queue(cluster: Cluster, mqadmin: Mqadmin,
 @pytest.mark.skipif(TARGET == "apache", reason="Apache has what we have not")
 def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -> None:
     broker = ["-b", cluster.broker]
+    policy = ["-s", "User:u", "-r", "Topic:*", "-a", "Pub", "-d", "Allow"]
     words = {
         "updateStaticTopic": ["-t", fresh("Static"), "-qn", "2", "-c", cluster.cluster_name],
         "updateColdDataFlowCtrGroupConfig": [*broker, "-g", "g", "-v", "1000"],
@@ -190,6 +188,14 @@ def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -
         "resetMasterFlushOffset": [*broker, "-o", "0"],
         "switchTimerEngine": [*broker, "-e", "F"],
         "checkRocksdbCqWriteProgress": ["-c", cluster.cluster_name],
+        "createUser": [*broker, "-u", "u", "-p", "p"],
+        "updateUser": [*broker, "-u", "u", "-p", "p"],
+        "deleteUser": [*broker, "-u", "u"],
+        "getUser": [*broker, "-u", "u"],
+        "createAcl": [*broker, *policy],
+        "updateAcl": [*broker, *policy],
+        "deleteAcl": [*broker, "-s", "User:u"],
+        "getAcl": [*broker, "-s", "User:u"],
         "addBroker": ["-c", cluster.broker, "-b", "x.conf"],
         "removeBroker": ["-c", cluster.broker, "-b", f"{cluster.cluster_name}:{cluster.broker_name}:0"],
     }
@@ -197,3 +203,18 @@ def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -
     printed = run_all(newest, commands)
     missing = {name: text for name, text in zip(REFUSED, printed, strict=True) if f"({REFUSED[name]}) not supported" not in text}
     assert missing == {}
+
+
+def test_every_subcommand_is_tried_or_left_out_for_a_reason(agents: dict[str, Agent]) -> None:
+    """Those that are left out are in the documentation's table, and no others."""
+    known: set[str] = set()
+    for agent in agents.values():
+        text = str(agent.call("mqadmin", commands=[{"args": []}])[0])
+        known |= set(re.findall(r"^   (\w+) ", text, re.MULTILINE))
+    assert {"updateTopic", "updateAclConfig", "getBrokerLiteInfo"} <= known
+    programs = "".join(path.read_text() for path in HERE.glob("test_mqadmin*.py")) + (HERE / "test_traces.py").read_text()
+    tried = {name for name in known if f'"{name}"' in programs} - REFUSED.keys() - test_mqadmin_49.REFUSED.keys()
+    page = (builds.ROOT / "docs" / "operate" / "mqadmin.md").read_text()
+    table = page.partition("| left out |")[2].partition("\n\n")[0]
+    left_out = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert left_out == known - tried

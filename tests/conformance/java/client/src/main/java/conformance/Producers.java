@@ -45,7 +45,7 @@ final class Producers {
     }
 
     private Object start(Request request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group", "agent-producer"));
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group", "agent-producer"), request.flag("trace", false), null);
         producer.setNamesrvAddr(request.text("namesrv"));
         producer.setInstanceName(request.text("name"));
         producer.setSendMsgTimeout((int) request.number("timeoutMs", 10_000));
@@ -55,6 +55,7 @@ final class Producers {
         producer.setUseTLS(request.flag("tls", false));
         producer.setMaxMessageSize((int) request.number("maxMessageSize", 4 * 1024 * 1024));
         producer.setPollNameServerInterval((int) request.number("pollNameServerMs", 30_000));
+        producer.setHeartbeatBrokerInterval((int) request.number("heartbeatMs", 30_000));
         if (request.has("compression")) {
             // Only newer clients have a choice.
             PushConsumers.setEnum(producer, "setCompressType", request.text("compression"));

@@ -79,7 +79,7 @@ final class PushConsumers {
     }
 
     private Object start(Request request) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"), request.flag("trace", false), null);
         Running one = new Running(consumer);
         consumer.setNamesrvAddr(request.text("namesrv"));
         consumer.setInstanceName(request.text("instance", request.text("name")));
