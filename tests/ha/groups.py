@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from firearrow.namesrv.server import NameServer
@@ -64,6 +64,25 @@ class Group:
         brokers = fastjson.loads(answer.body)["brokerAddrTable"]
         address = brokers.get(NAME, {}).get("brokerAddrs", {}).get("0")
         return str(address) if address is not None else None
+
+    async def send(self, node: Node, topic: str, queue_id: int, body: bytes, properties: str = "", **more: str) -> dict[str, str]:
+        channel = await Channel.connect(node.address)
+        try:
+            header = send_header(topic, queue_id, properties) | more
+            answer = await channel.call(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=5_000)
+        finally:
+            await channel.close()
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return {key: str(value) for key, value in answer.ext.items()}
+
+    async def until_bodies(self, node: Node, hold: Callable[[list[list[bytes]]], bool]) -> None:
+        """Looks at the queues of T again and again."""
+        for _ in range(300):
+            bodies = await node.bodies()
+            if hold(bodies):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{bodies}\n{self.text(node)}")
 
     async def in_step(self) -> int:
         """All members have the same log, and show all of it."""

@@ -53,6 +53,7 @@ class DedupFile:
         self._saved_changes = 0
         self._note: tuple[int, Callable[[], bytes]] | None = None  # log offset that must be durable first; makes the text
         self._next_ms = 0
+        self._known_offset = 0  # of a replica: the log is replayed up to here
 
     def load(self, now_ms: int) -> None:
         """Makes everything again. Called once, when the store is open and before anything is sent."""
@@ -62,8 +63,17 @@ class DedupFile:
         if keys is not None and since is not None and since < start:
             # Producers are not hurt by what they know already; keys want everything from there.
             start = since
-        for record in records(self._store, start, None if keys is not None else _MARK):
+        self._replay(start)
+
+    def follow(self) -> None:
+        """Of a replica: what the master stored since is remembered, too."""
+        if self._known_offset < self._store.confirm_offset:
+            self._replay(max(self._known_offset, self._store.min_offset))
+
+    def _replay(self, start: int) -> None:
+        for record in records(self._store, start, None if self._dedup.keys is not None else _MARK):
             self._dedup.replay(record)
+        self._known_offset = self._store.confirm_offset
 
     def tick(self, now_ms: int) -> None:
         """Called several times a second."""

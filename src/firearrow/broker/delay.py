@@ -60,6 +60,7 @@ class DelayService:
         self._offsets = [0] * len(levels_ms)  # next entry to deliver, by level - 1
         self._due_ms = [0] * len(levels_ms)  # when that entry is due; 0: not looked at yet
         self._saved = list(self._offsets)
+        self._safe: list[int] | None = None  # of a member of an elected group: what is delivered so far cannot be taken back
 
     # Coming in.
 
@@ -159,7 +160,7 @@ class DelayService:
 
     def table(self) -> DelayOffsetSerializeWrapper:
         """How far each level is delivered, of those that were ever used."""
-        return DelayOffsetSerializeWrapper(self._used(), self.data_version)
+        return DelayOffsetSerializeWrapper(_used(self._offsets if self._safe is None else self._safe), self.data_version)
 
     def figures(self) -> dict[str, str]:
         """For the state of the broker, under Apache's names: offset to be delivered next, end of the queue."""
@@ -173,14 +174,32 @@ class DelayService:
     # On the disk.
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what delayOffset.json held. Called once."""
+        """Takes over what delayOffset.json held, here or at the master."""
         version, offsets = table.get("dataVersion"), table.get("offsetTable")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
         for level, offset in (offsets if isinstance(offsets, dict) else {}).items():
             if str(level).isdigit() and 1 <= int(level) <= len(self._offsets) and isinstance(offset, int) and offset >= 0:
                 self._offsets[int(level) - 1] = offset
+        self._due_ms = [0] * len(self._offsets)
         self._saved = list(self._offsets)
+        if self._safe is not None:
+            self._safe = list(self._offsets)
+
+    def offsets(self) -> list[int]:
+        """By level - 1."""
+        return list(self._offsets)
+
+    def confirmed(self, offsets: list[int]) -> None:
+        """What was delivered below these offsets is confirmed: others are told of no more from now on."""
+        self._safe = offsets
+
+    def take_back(self) -> None:
+        """What was delivered and not confirmed may be gone: it is delivered again, if this broker does it."""
+        if self._safe is not None:
+            self._offsets = list(self._safe)
+            self._saved = list(self._safe)
+            self._due_ms = [0] * len(self._offsets)
 
     def changed(self) -> bool:
         return self._offsets != self._saved
@@ -190,7 +209,8 @@ class DelayService:
         self._saved = list(self._offsets)
         version = self.data_version
         self.data_version = DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms)
-        return {"dataVersion": self.data_version.to_json(), "offsetTable": self._used()}
+        return {"dataVersion": self.data_version.to_json(), "offsetTable": _used(self._offsets)}
 
-    def _used(self) -> dict[int, int]:
-        return {number + 1: offset for number, offset in enumerate(self._offsets) if offset}
+
+def _used(offsets: list[int]) -> dict[int, int]:
+    return {number + 1: offset for number, offset in enumerate(offsets) if offset}

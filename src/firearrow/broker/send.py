@@ -123,11 +123,15 @@ class Sends:
         self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
         self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
 
-    def forget(self, topic: str, *, deleted: bool = False) -> None:
     def forget_all(self) -> None:
         """Everything may have changed."""
         self._targets.clear()
 
+    def remember_anew(self) -> None:
+        """What was stored and not confirmed may be gone, and must not count as known."""
+        self.dedup = Dedup(self._parts.settings, self._store)
+
+    def forget(self, topic: str, *, deleted: bool = False) -> None:
         """The topic was changed or deleted: judge it anew at the next send."""
         self._targets.pop(topic, None)
         if deleted:

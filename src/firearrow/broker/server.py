@@ -73,6 +73,7 @@ TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
+DELAY_NOTE_MS = 500  # of an elected master, whose place another may take at any time
 STILL_MS = 10
 _NEVER_MS = 1 << 62
 
@@ -120,7 +121,8 @@ class Broker:
         self._due_timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0  # when it was set
         self._transaction_timer: asyncio.TimerHandle | None = None
-        self._delay_note: tuple[int, bytes] | None = None  # log offset that must be durable first, text of delayOffset.json
+        # Log offset that must be durable first, text of delayOffset.json, the offsets in it
+        self._delay_note: tuple[int, bytes, list[int]] | None = None
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
@@ -204,13 +206,17 @@ class Broker:
         await self.ports.close()
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
-        self._transactions.close(self._now_ms())
+        if self.settings.is_slave:
+            self._dedup_file.follow()
+        else:
+            self._transactions.close(self._now_ms())
+            self._note_delay_offsets(self._now_ms())
         self._save_offsets_later()
-        self._note_delay_offsets(self._now_ms())
         self._save_delay_offsets()
         self._dedup_file.note()
         self._dedup_file.save()
-        self._timers.close(self._now_ms())
+        if not self.settings.is_slave:
+            self._timers.close(self._now_ms())
         self.parts.store.close()
         self._stop_event_log()
 
@@ -250,11 +256,14 @@ class Broker:
         if now >= self._next_offsets_ms:
             self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
             self._save_offsets_later()
-        if now >= self._next_delay_ms:
-            self._next_delay_ms = now + DELAY_SAVE_MS
+        if now >= self._next_delay_ms and not self.settings.is_slave:
+            self._next_delay_ms = now + (DELAY_NOTE_MS if self.settings.enable_d_leger_commit_log else DELAY_SAVE_MS)
             self._note_delay_offsets(now)
         self._save_delay_offsets()
-        self._dedup_file.tick(now)
+        if self.settings.is_slave:
+            self._dedup_file.follow()
+        else:
+            self._dedup_file.tick(now)
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
             clients.expire(parts, now)
@@ -326,6 +335,8 @@ class Broker:
         parts.request_modes.load(config.load("messageRequestMode.json"))
         self._delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
         self._delay.load(config.load("delayOffset.json"))
+        if settings.enable_d_leger_commit_log:
+            self._delay.confirmed(self._delay.offsets())
         placing.places.append(self._delay.place)
         self._timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
         placing.places.append(self._timers.place)
@@ -437,6 +448,7 @@ class Broker:
         self.handlers.update(self._master_handlers)
         self._pulls.master_alive = None
         self._sends.forget_all()
+        self._take_up_services(self._now_ms())
         self.parts.topics.begin_term(term, self._now_ms())
         self._dispatch.take_sends()
         self._registration.become(0)
@@ -455,6 +467,28 @@ class Broker:
         self._rounds.give_up(why)
         self._be_slave(why)
         self._registration.become(settings.broker_id)
+        self._lay_down_services()
+
+    def _take_up_services(self, now: int) -> None:
+        """What waits is delivered by this broker from now on: it begins where the master before it was, as after a restart."""
+        self._dedup_file.follow()
+        self._timers.take_up(now)
+        before, places = self._transactions, self.parts.placing.places
+        self._transactions = transactions = Transactions(self.parts, now)
+        places[places.index(before.place)] = transactions.place
+        self.parts.open_transactions = lambda: transactions.open_count
+        self._master_handlers |= transactions.handlers()
+        self.handlers.update(transactions.handlers())
+
+    def _lay_down_services(self) -> None:
+        for timer in (self._due_timer, self._transaction_timer):
+            if timer is not None:
+                timer.cancel()
+        self._due_timer = self._transaction_timer = self._delay_note = None
+        self._delay.take_back()
+        self._sends.remember_anew()
+        self._dedup_file = DedupFile(self._sends.dedup, self.parts.store, self._config)
+        self._dedup_file.load(self._now_ms())
 
     # Events.
 
@@ -520,13 +554,16 @@ class Broker:
         self._work_on_transactions()
 
     def _note_delay_offsets(self, now: int) -> None:
-        if self._delay.changed():
-            self._delay_note = (self.parts.store.appended_offset, fastjson.dumps_pretty(self._delay.to_json(now)))
+        if self._delay.changed() and (self._delay_note is None or not self.settings.enable_d_leger_commit_log):
+            offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
+            self._delay_note = (self.parts.store.appended_offset, text, offsets)
 
     def _save_delay_offsets(self) -> None:
         """The file may only say what is durable: otherwise a power cut could lose what it calls delivered."""
         if self._delay_note is not None and self.parts.store.flushed_offset >= self._delay_note[0]:
-            (_, text), self._delay_note = self._delay_note, None
+            (_, text, offsets), self._delay_note = self._delay_note, None
+            if self.settings.enable_d_leger_commit_log:
+                self._delay.confirmed(offsets)
             self.parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
 
     def _save_offsets_later(self) -> None:

@@ -1,7 +1,7 @@
-"""The stand-in of an elected group: a second broker name, `<brokerName>-standin`, under which one of its followers takes messages.
+"""The stand-in of an elected group: a second broker name, `<brokerName>-standin`, under which one of its followers takes sends.
 
 A client asks for routes every 30 s. When a group's leader dies, a producer that knows no other broker would go on trying a dead
-address for as long. With the stand-in in its route it has a second name to turn to, which its clients do by themselves when a send
+address for as long. With the stand-in in its route it has a second name to turn to, which clients do by themselves when a send
 fails: the follower there passes the message on to the leader, or waits for one to be elected (ha/passing_on.py).
 
 Every topic that can be written has one queue there, for writing only: no consumer sees it. It is queue 0 of the topic.

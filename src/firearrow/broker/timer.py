@@ -112,6 +112,17 @@ class TimerService:
 
     # Of a replica.
 
+    def take_up(self, now_ms: int) -> None:
+        """This broker is the master from now on. What it knew when it was one before may have been taken back since."""
+        if not self._settings.timer_wheel_enable:
+            return
+        if self._opened:
+            if self._saving:
+                self._store.drain()
+            if self._files.begun:
+                self.follow(self._files.saved)
+        self._open(now_ms, clean=False)
+
     def follow(self, checkpoint: TimerCheckpoint) -> None:
         """The master is so far. Once this broker is one itself it goes on from there, with what waits in its own copy of the
         timer queue; timer files of its own from an earlier time do not count any more."""

@@ -225,6 +225,10 @@ class MessageStore:
         """Runs a job that may block (a file to save) in the housekeeper's thread, after those submitted before."""
         self._housekeeper.submit(job)
 
+    def drain(self) -> None:
+        """Waits for the jobs that were submitted."""
+        self._housekeeper.drain()
+
     # Writing
 
     def write_out(self) -> AppendGroup | None:
