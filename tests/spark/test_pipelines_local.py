@@ -128,12 +128,13 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
     topic, copy = f"Killed-{job}", f"Killed-{job}-copy"
     brokers.create_topic(topic, 2)
     brokers.create_topic(copy, 4)
-    fill(brokers, topic, 6000)
-    words = ["spark", job, "-n", brokers.name_server, "--topic", topic, "--engine", "local", "--max-offsets", "100", "--json"]
-    words += ["--out", str(tmp_path / "out")] if job == "archive" else ["--to-topic", copy, "--checkpoint", str(tmp_path / "out")]
+    fill(brokers, topic, 4000 + 600 * KILLS)
+    words = ["-n", brokers.name_server, "--topic", topic, "--engine", "local", "--json", "--max-offsets"]
+    target = ["--out", str(tmp_path / "out")] if job == "archive" else ["--to-topic", copy, "--checkpoint", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "firearrow", "spark", job, *target, *words]
 
     for _ in range(KILLS):
-        process = subprocess.Popen([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen([*command, "100"], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         for _ in range(random.randint(1, 4)):
             event = json.loads(process.stdout.readline())
@@ -141,7 +142,7 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
         time.sleep(random.random() * 0.02)  # wherever in the next round it is then
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL
-    finished = subprocess.run([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, timeout=120, check=True)
+    finished = subprocess.run([*command, "5000"], stdout=subprocess.PIPE, timeout=240, check=True)
 
     assert json.loads(finished.stdout.splitlines()[-1])["resumed"] is True
     if job == "archive":
@@ -246,3 +247,4 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
     journal.put("done", 1, done)
     with pytest.raises(DataLossError, match="queue 0 of One on broker-a: it ends at"):
         archive(engine(), one, out)
+    assert archive(engine(), {**one, "endingTimestamp": "1"}, str(tmp_path / "before")).rows == 0

@@ -155,6 +155,15 @@ def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[
     assert said in capsys.readouterr().err
 
 
+def test_without_pyspark_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from firearrow.cli.main import main; main(['spark', 'sql', 'SELECT 1'])"
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert ended.returncode == 1
+    assert ended.stderr == "firearrow spark sql: pyspark is not installed: pip install 'firearrow[spark]'\n"
+
+
 def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
     words = ["spark", "sql", "SELECT 1", "--archive", str(tmp_path)]

@@ -50,7 +50,7 @@ def archive(options: argparse.Namespace, shop: Shop) -> int:
     source = source_of(source_options(options), lossy=options.lossy)
     if options.dry_run:
         return _dry(shop, source, options.out, JOURNAL, options.max_offsets, f"archive to {options.out}")
-    engine = shop.engine(lambda: source.size_bytes(source.begin(), source.end()))
+    engine = shop.engine(lambda: _size(source, options.out, JOURNAL))
     done = write_archive(
         engine, source, options.out, compression=options.compression, max_offsets=options.max_offsets,
         follow_s=options.follow, report=shop.report, stopped=shop.stopped,
@@ -69,7 +69,7 @@ def transfer(options: argparse.Namespace, shop: Shop) -> int:
     target = options.to_name_server or options.name_server
     if options.create_queues:
         _make_topic(options, target)
-    engine = shop.engine(lambda: source.size_bytes(source.begin(), source.end()))
+    engine = shop.engine(lambda: _size(source, options.checkpoint))
     done = work(
         engine, source_options(options), options.to_topic, options.checkpoint, to_name_server=target, order=options.order,
         rate=options.rate, max_offsets=options.max_offsets, follow_s=options.follow, report=shop.report, stopped=shop.stopped,
@@ -90,7 +90,7 @@ def replay(options: argparse.Namespace, shop: Shop) -> int:
     source = replay_source(options.name_server, archive=options.archive, dead_letters_of=options.dead_letters, options=given)
     if options.dry_run:
         return _dry(shop, source, options.checkpoint, "", options.max_offsets, f"replay to {options.to_topic}")
-    engine = shop.engine(lambda: source.size_bytes(source.begin(), source.end()))
+    engine = shop.engine(lambda: _size(source, options.checkpoint))
     chosen = None
     if options.where:
         chosen = where(shop.spark, source, Place(options.checkpoint), options.where, given, options.archive, options.dead_letters)
@@ -246,13 +246,21 @@ def _dry(shop: Shop, source: Any, location: str, name: str, most: int, what: str
     from firearrow.spark.pipelines.estimate import estimate
 
     found = estimate(source, location, name, most=most)
-    again = ", going on where it was" if found["resumes"] else ""
+    again = ", after the round that was not finished" if found["repeats_a_round"] else ""
     shop.finish(
         f"dry run: would {what} {found['amount']:,} {found['unit']} (about {found['bytes'] / 1e6:,.1f} MB){again}, "
         f"{found['tasks_of_a_round']} tasks in the first round",
         dry_run=True, **found,
     )  # fmt: skip
     return 0
+
+
+def _size(source: Any, location: str, name: str = "") -> int:
+    """About how many bytes are left to do."""
+    from firearrow.spark.pipelines.estimate import left
+
+    start, end, _ = left(source, location, name)
+    return int(source.size_bytes(start, end))
 
 
 def _side(options: argparse.Namespace, text: str, name_server: str | None) -> Any:

@@ -23,7 +23,6 @@ from firearrow.spark.pipelines.places import Place
 from firearrow.spark.pipelines.rounds import MOST, Report, Rounds, Totals, silent
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Json, Part, Source, source_of
-from firearrow.spark.schema import TYPES
 
 JOURNAL: Final = "_firearrow"
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
@@ -94,12 +93,14 @@ def write_archive(
         moved = [file for file in done["files"] if place.exists(file["staged"])]
         for file in moved:
             place.move(file["staged"], file["path"])
-        for directory in {file["path"].rpartition("/")[0] for file in moved}:
+        days = {file["path"].rpartition("/")[0] for file in moved}
+        for directory in sorted({*days, *(day.rpartition("/")[0] for day in days), ""}):
             place.sync(directory)
         place.remove(f"{JOURNAL}/staging")
 
     with Journal(place, JOURNAL) as journal:
-        journal.begin({"job": job, "columns": list(columns.names), **source.identity(), **(more or {})})
+        named = {"columns": list(columns.names), "propertiesAs": source.options["propertiesAs"]}
+        journal.begin({"job": job, **named, **source.identity(), **(more or {})})
         rounds = Rounds(
             journal, source, job, work, after, most=max_offsets, follow_s=follow_s, until=until, report=report, stopped=stopped
         )
@@ -121,8 +122,8 @@ def read_archive(spark: Any, out: str) -> Any:
     found = Journal(place, JOURNAL).job()
     if found is None:
         raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
-    names = [name for name in found["columns"] if name != "topic"]
-    ddl = ", ".join([*(f"{name} {TYPES[name]}" for name in names), "topic string", "day date"])
+    kept = chosen([name for name in found["columns"] if name != "topic"], found["propertiesAs"])
+    ddl = f"{kept.ddl}, topic string, day date"
     # Spark escapes what it writes into paths and so do we; the schema keeps topics that look like numbers texts.
     return spark.read.schema(ddl).option("basePath", place.uri()).parquet(place.uri())
 

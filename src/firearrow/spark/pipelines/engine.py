@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -47,13 +48,18 @@ class LocalEngine:
         if len(items) <= 1:
             return [work(item) for item in items]
         if self._pool is None:  # spawned: a fork would have our connections and threads that are not there
-            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"), _let_ctrl_c_pass)
         return list(self._pool.map(work, items))
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
+
+
+def _let_ctrl_c_pass() -> None:
+    """A terminal sends it to all of us; when to end is for the driver to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class SparkEngine:

@@ -11,9 +11,7 @@ from firearrow.spark.pipelines.sources import Json, Source
 
 def estimate(source: Source, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
     """`location` and `name`: where the journal is, if there is one already."""
-    position, again = _position(location, name)
-    start: Json = position if position is not None else source.begin()
-    end = source.end()
+    start, end, again = left(source, location, name)
     first = source.plan(start, end, most)
     rows = source.rows(start, end)
     return {
@@ -23,9 +21,14 @@ def estimate(source: Source, location: str | None, name: str = "", *, most: int,
         "unit": "bytes of the log" if "log" in end else "messages",
         "bytes": source.size_bytes(start, end),
         "tasks_of_a_round": 0 if first is None else len(source.pieces(first, parallelism)),
-        "resumes": position is not None or again,
         "repeats_a_round": again,
     }
+
+
+def left(source: Source, location: str | None, name: str = "") -> tuple[Json, Json, bool]:
+    """(where the job is, the end of what is there, whether a round was begun and not finished)."""
+    position, again = _position(location, name)
+    return position if position is not None else source.begin(), source.end(), again
 
 
 def _position(location: str | None, name: str) -> tuple[Json | None, bool]:

@@ -32,6 +32,7 @@ CLIENT_OPTIONS: Final = frozenset((
 """Options that say how to reach a cluster: the same for reading and writing."""
 ROUND_BYTES: Final = 2 << 30  # of a store directory
 _SAMPLED: Final = 4
+_GO_ON: Final = "With --lossy (lossy=True) the job goes on with what is left"
 
 
 class Part(Protocol):
@@ -125,19 +126,17 @@ class TopicSource:
 
     def _after_loss(self, start: Offsets, stop: Offsets) -> Offsets:
         """Where to go on in queues of which something is gone that was not read: an error, or the oldest that is left."""
-        there = self._servers.min_offsets(queue for queue in stop if queue in start)
-        moved = {queue: low for queue, low in there.items() if low > start[queue] or stop[queue] < start[queue]}
+        known = [queue for queue in stop if queue in start]
+        lows, highs = self._servers.min_offsets(known), self._servers.max_offsets(known)
+        moved = {queue: lows[queue] for queue in known if not lows[queue] <= start[queue] <= highs[queue]}
         if moved and not self._lossy:
             queue, low = min(moved.items())
             what = (
                 f"offsets {start[queue]} to {low - 1} were deleted before they were read"
                 if low > start[queue]
-                else f"it ends at {stop[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
+                else f"it ends at {highs[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
             )
-            raise DataLossError(
-                f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}; "
-                "with --lossy (lossy=True) the job goes on with what is left"
-            )
+            raise DataLossError(f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}. {_GO_ON}")
         return moved
 
     def rows(self, start: Json, end: Json) -> int:
@@ -172,6 +171,7 @@ class StoreSource:
 
     def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
         self.options = read_options(given, stream=False)
+        self._lossy = lossy
         if lossy:
             self.options.values["failOnDataLoss"] = False
 
@@ -188,9 +188,15 @@ class StoreSource:
         return {"log": splits[-1].end if splits else 0}
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
-        if position["log"] >= end["log"]:
+        first, at = self.begin()["log"], position["log"]
+        if not first <= at <= end["log"]:
+            if not self._lossy:
+                what = f"bytes {at} to {first - 1} of the log are gone" if at < first else f"the log ends at {end['log']}"
+                raise DataLossError(f"data loss: {at} bytes of the log were read, but {what}: is it the same store? {_GO_ON}")
+            at = max(at, first)
+        if at >= end["log"]:
             return None
-        return {"start": position, "end": {"log": min(end["log"], position["log"] + ROUND_BYTES)}}
+        return {"start": {"log": at}, "end": {"log": min(end["log"], at + ROUND_BYTES)}}
 
     def rows(self, start: Json, end: Json) -> int:
         return max(0, int(end["log"]) - int(start["log"]))

@@ -53,13 +53,15 @@ def trace(
     body = spark.read.format("rocketmq").options(**given, subscribe=trace_topic).schema("body string").load()
     pub, sub = contexts(body)
     pub, sub = pub.cache(), sub.cache()
+    events = _events(pub, sub)
+    if stored:
+        events = events.unionByName(_stored(spark, pub, given))
+    events = events.cache()
     try:
-        events = _events(pub, sub)
-        if stored:
-            events = events.unionByName(_stored(spark, pub, given))
-        return _report(pub, sub, events.cache(), samples)
+        return _report(pub, sub, events, samples)
     finally:
-        spark.catalog.clearCache()
+        for frame in (events, sub, pub):
+            frame.unpersist()
 
 
 def contexts(body: Any) -> tuple[Any, Any]:
@@ -156,7 +158,7 @@ def _report(pub: Any, sub: Any, events: Any, samples: int) -> TraceReport:
     ends = events.where("stage = 'end_to_end'").orderBy(sql.desc("ms"), "msg_id").limit(samples)
     report.slowest = [row.asDict() for row in ends.select("msg_id", "topic", "group", "time_ms", "ms").collect()]
     heard = sub.join(pub.select("msg_id", "topic"), "msg_id").select("topic").distinct()
-    lost = pub.where("ok").join(sub.select("msg_id").distinct(), "msg_id", "left_anti").join(heard, "topic").cache()
+    lost = pub.where("ok").join(sub.select("msg_id").distinct(), "msg_id", "left_anti").join(heard, "topic")
     report.never_consumed = lost.count()
     rows = lost.orderBy("time_ms").limit(samples).select("msg_id", "topic", "tags", "time_ms").collect()
     report.lost = [row.asDict() for row in rows]
