@@ -138,7 +138,7 @@ class Fleet:
         """Who is the master of each broker name, as clients are told."""
         by_address = {machine.address: machine for machine in self.brokers}
         own = {machine.member.broker for machine in self.brokers}
-        return {name: by_address[ids["0"]] for name, ids in (await self._table()).items() if "0" in ids and name in own}
+        return {name: by_address[ids["0"]] for name, ids in (await self.table()).items() if "0" in ids and name in own}
 
     async def leader(self, broker: str = "broker-a") -> Machine:
         found: list[Machine] = []
@@ -165,7 +165,7 @@ class Fleet:
             machine.dispose()
 
     async def _is_complete(self) -> bool:
-        table = await self._table()
+        table = await self.table()
         wanted = {(machine.member.broker, machine.address) for machine in self.brokers}
         there = {(name, address) for name, ids in table.items() for address in ids.values()}
         if not (wanted <= there and all("0" in table[name] for name, _ in wanted)):
@@ -173,7 +173,7 @@ class Fleet:
         with_slaves = {machine.member.broker for machine in self.brokers if machine.member.role == "SLAVE"}
         return all([await _slaves_in_step(table[name]["0"]) for name in with_slaves])
 
-    async def _table(self) -> dict[str, dict[str, str]]:
+    async def table(self) -> dict[str, dict[str, str]]:
         """Broker name -> broker id -> address."""
         try:
             channel = await Channel.connect(self.namesrv.address)

@@ -11,6 +11,7 @@ import itertools
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,11 +102,9 @@ def test_the_leader_is_killed_under_a_java_producer(tmp_path: Path, java: Agent)
             link = await Link.connect((await fleet.leader()).address)
             await make_topic(link, TOPIC, QUEUES)
             link.close()
-            await asyncio.wrap_future(
-                java.submit(
-                    "producer.start", name="failover", namesrv=fleet.namesrv.address, timeoutMs=3_000
-                )  # the client's default
-            )
+            default_ms = 3_000  # of the Java client
+            start = {"name": "failover", "namesrv": fleet.namesrv.address, "timeoutMs": default_ms}
+            await asyncio.wrap_future(java.submit("producer.start", **start))
             book, over = Book(), asyncio.Event()
             lanes = [asyncio.ensure_future(lane(java, number, book, over)) for number in range(LANES)]
             recoveries: list[float] = []
@@ -133,11 +132,16 @@ async def one_kill(fleet: Fleet, book: Book) -> float:
     before = len(book.moments)
     await until(lambda: steady(before), "the load goes on")
     leader = await fleet.leader()
+    registered = await fleet.table()
+    refused = len(book.refused)
     killed = time.monotonic()
     leader.kill()
     await until(lambda: book.recovered_s(killed) is not None, f"a send is acknowledged after {leader.name} is killed")
     recovered = book.recovered_s(killed)
     assert recovered is not None
+    if recovered > WORST_S:
+        reasons = Counter(text.split("See http")[0][:200] for text in book.refused[refused:])
+        print(f"{recovered:.2f} s after {leader.name} ({leader.address}) was killed; registered were {registered}; {reasons}")
     before = len(book.moments)
     await until(lambda: steady(before), "the load goes on without the one that was killed")
     await fleet.mend()
