@@ -144,6 +144,23 @@ class GroupTable:
             if before.get(group) != self._table.get(group):
                 self._tell(group, self._table.get(group))
 
+    def restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        """What the master before this one made of a group."""
+        if self._table.get(group) == config:
+            return
+        if config is not None:
+            self._keep(config)
+        else:
+            del self._table[group]
+            self._texts.pop(group)
+        self._tell(group, config)
+
+    def begin_term(self, term: int, now_ms: int) -> None:
+        """This broker was elected: its table is newer than any before."""
+        self.data_version = replace(self.data_version, state_version=term)
+        self._next_version(now_ms)
+        self.file.soon()
+
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
         if self.forbidden(group, topic) != readable:
             return

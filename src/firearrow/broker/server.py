@@ -48,6 +48,7 @@ from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.stand_in import StandIn
 from firearrow.broker.stats import BrokerStats
+from firearrow.broker.table_log import TableLog
 from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
 from firearrow.broker.transaction import Transactions
@@ -115,6 +116,7 @@ class Broker:
         self._make_replication = replication
         self._replication: Replication | None = None
         self._stand_in: StandIn | None = None
+        self._table_log: TableLog | None = None  # of a member of an elected group
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._event_log: EventLog | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -418,6 +420,9 @@ class Broker:
 
         self.handlers[RequestCode.GET_BROKER_HA_STATUS] = status
         self._master_alive = lambda: replication.master_alive
+        if self.settings.enable_d_leger_commit_log:
+            self._table_log = TableLog(parts, lambda: not self.settings.is_slave, self._now_ms)
+            self.handlers.update(self._table_log.answering_when_stored(self.handlers))
         self._master_handlers = dict(self.handlers)
         if self.settings.is_slave:
             self._be_slave(slave_requests.NO_SENDS)
@@ -444,12 +449,15 @@ class Broker:
     def _lead(self, term: int) -> None:
         """This broker is the master of its group from now on."""
         settings = self.settings
-        settings.broker_role, settings.broker_id = "SYNC_MASTER", 0
         self.handlers.update(self._master_handlers)
         self._pulls.master_alive = None
         self._sends.forget_all()
+        assert self._table_log is not None
+        self._table_log.apply()
         self._take_up_services(self._now_ms())
         self.parts.topics.begin_term(term, self._now_ms())
+        self.parts.groups.begin_term(term, self._now_ms())
+        settings.broker_role, settings.broker_id = "SYNC_MASTER", 0
         self._dispatch.take_sends()
         self._registration.become(0)
 

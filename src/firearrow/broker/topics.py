@@ -275,6 +275,17 @@ class TopicTable:
     def _file_form(self) -> dict[str, Any]:
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
+    def restore(self, topic: str, config: TopicConfig | None) -> None:
+        """What the master before this one made of a topic; the version is that of the new term."""
+        if self._table.get(topic) == config:
+            return
+        if config is not None:
+            self._keep(config)
+        else:
+            del self._table[topic]
+            self._texts.pop(topic)
+        self._tell(topic, config)
+
     def begin_term(self, term: int, now_ms: int) -> None:
         """This broker was elected: what it says counts more than what an earlier master says, who may not know yet."""
         self.data_version = replace(self.data_version, state_version=term)
