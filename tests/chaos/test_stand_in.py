@@ -22,7 +22,7 @@ class _Registering:
 
 @pytest.mark.xfail(
     strict=True,
-    reason="name servers tell brokers apart by cluster and address, and the stand-in has its broker's: when that becomes the leader"
+    reason="name servers tell brokers apart by cluster and address, and the stand-in has its broker's: when that is elected"
     " the stand-in cannot be taken out of the route any more, and clients know but one address, which may be the next to die",
 )
 def test_a_stand_in_that_became_the_leader_is_no_stand_in_any_more() -> None:
