@@ -26,10 +26,19 @@ _NEED_SPARK = (
 )
 
 
+_OWN_PROCESSES = ("test_kills.py", "test_cluster.py", "test_first_minute.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "processes: starts drivers and clusters of its own, half a minute each")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name != "spark":
             continue
+        if item.path.name in _OWN_PROCESSES:
+            item.add_marker(pytest.mark.processes)
         if item.path.name in _NEED_ARROW:
             item.add_marker(needs.arrow)
         elif item.path.name in _NEED_SPARK and needs.no_spark():

@@ -83,7 +83,7 @@ BAD_INPUT = [
     ({"pullMaxBytes": "much"}, "option pullMaxBytes is 'much', expected a number of bytes"),
     ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
     ({"nameServer": "127.0.0.1:1"}, "nobody answers at the name server 127.0.0.1:1"),
-    ({"nameServer": "SILENT"}, "nobody answers at the name server 127.0.0.1:"),
+    ({"nameServer": "SILENT", "pullTimeoutMs": "500"}, "nobody answers at the name server 127.0.0.1:"),
     ({"startingOffsets": "{"}, "option startingOffsets is '{', expected a JSON object"),
     ({"startingOffsets": '{"Orders":{"broker-a":{"0":"x"}}}'}, "startingOffsets say 'x' for queue 0 of Orders on broker-a"),
     ({"startingOffsets": '{"Orders":{"broker-a":{"0":1}}}'}, "startingOffsets has no offset for queue"),
