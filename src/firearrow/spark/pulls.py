@@ -108,6 +108,7 @@ class _Pull:
         self._servers = servers
         self._options = options
         self._batch = options["pullBatchSize"]  # never more bytes than pullMaxBytes, by what messages weighed so far
+        self._subscribed: dict[str, Subscription] = {}
 
     def begin(self, wanted: Range, lossless: bool) -> Future[Piece]:
         return self._servers.submit(lambda: self._piece(wanted, lossless))
@@ -125,7 +126,9 @@ class _Pull:
 
     async def _pull(self, queue: Queue, offset: int, end: int, lossless: bool) -> tuple[bytes, int]:
         """(records, where to go on) of one pull."""
-        wanted = subscribed(self._options, queue.topic)
+        wanted = self._subscribed.get(queue.topic)
+        if wanted is None:
+            wanted = self._subscribed[queue.topic] = subscribed(self._options, queue.topic)
         ext = {
             "consumerGroup": self._options["consumerGroup"], "topic": queue.topic, "queueId": queue.queue_id,
             "queueOffset": offset, "maxMsgNums": min(self._batch, end - offset), "sysFlag": _WITH_SUBSCRIPTION,

@@ -35,6 +35,7 @@ from firearrow.wire.names import is_system_topic
 from firearrow.wire.record import body_crc
 
 _BLOCK: Final = 4 << 20
+_LARGE: Final = 64 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2))
 _MAX_RECORD: Final = 256 << 20  # a size above that is damage, not a record
 
@@ -59,8 +60,8 @@ def plan_splits(options: Options) -> list[Split]:
     for base, path in segments:
         _check_begin(path, base, end)
         stop = min(base + size, end)
-        for first in range(base, stop, options["maxSplitBytes"]):
-            splits.append(Split(path, base, first, min(first + options["maxSplitBytes"], stop), min(base + size, end)))
+        share = _share(stop - base, options["maxSplitBytes"])
+        splits += [Split(path, base, first, min(first + share, stop), stop) for first in range(base, stop, share)]
     _check_topics_option(options, directory)
     return splits
 
@@ -77,6 +78,14 @@ def read_splits(splits: Sequence[Split], options: Options, columns: Columns, nam
 
 
 # ---- planning
+
+
+def _share(length: int, most: int) -> int:
+    """Bytes of a segment per task. The number of tasks of a large one is a multiple of four: 2 or 4 cores end together."""
+    tasks = max(1, -(-length // most))
+    if length >= _LARGE:
+        tasks += -tasks % 4
+    return max(1, -(-length // tasks))
 
 
 def _segments(root: str) -> tuple[str, list[tuple[int, str]]]:
