@@ -139,13 +139,17 @@ class Rounds:
     def release(self, offset: int, code: ResponseCode | None = None) -> None:
         """Groups up to `offset` are as safe as they will be: they become readable and are answered, with `code` if they should
         have become safer."""
-        waiting = self._waiting
-        if waiting and waiting[0].end_offset <= offset:
-            self._confirm(offset)
-        now_ms = self._now_ms()
+        waiting, released = self._waiting, []
         while waiting and waiting[0].end_offset <= offset:
-            group = waiting.popleft()
-            answer(group.replies if code is None else [reply.with_code(code) for reply in group.replies])
+            released.append(waiting.popleft())
+        if not released:
+            return
+        replies = released[0].replies if len(released) == 1 else _by_connection([r for group in released for r in group.replies])
+        # The answers leave first: clients go on while the rest is done here, and nobody is served in between.
+        answer(replies if code is None else [reply.with_code(code) for reply in replies])
+        self._confirm(offset)
+        now_ms = self._now_ms()
+        for group in released:
             if group.replies:
                 self._stats.put_took(now_ms - group.written_ms, len(group.replies), group.replies[0].request.code)
 
@@ -193,6 +197,13 @@ class Rounds:
         code = ResponseCode.SERVICE_NOT_AVAILABLE
         self._stats.put_failed += len(replies)
         answer([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])
+
+
+def _by_connection(replies: list[Reply]) -> list[Reply]:
+    """Those of one connection after each other, in their order, so that they are written together."""
+    if len({conn for conn, _, _ in replies}) < len(replies):
+        replies.sort(key=lambda reply: id(reply[0]))
+    return replies
 
 
 def answer(replies: Sequence[Reply]) -> None:
