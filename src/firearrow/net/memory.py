@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.net.connection import Connection, Service
+from firearrow.net.open_connections import OpenConnections
 
 NETWORK = "127.255."
 CHUNK = 256 * 1024  # bytes handed over in one turn at most, as from a socket
-_CLOSE_GRACE_S = 0.5
 _FIRST_CLIENT_PORT = 32_768
 _DEFAULT_HIGH = 64 * 1024
 
@@ -109,7 +109,8 @@ class MemoryListener:
     def __init__(self, service: Service, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        self.connections: set[Connection] = set()
+        self._open = OpenConnections()
+        self.connections = self._open.all
         self.transports: set[MemoryTransport] = set()  # both ends of every connection
         self.tap: Tap | None = None  # called in place of `pass_on`, which it calls if it wants the bytes to arrive
         self.delay_s = {True: 0.0, False: 0.0}  # between write and arrival, to the server and from it
@@ -117,7 +118,6 @@ class MemoryListener:
         self._service = service
         self._loop = asyncio.get_running_loop()
         self._next_client_port = _FIRST_CLIENT_PORT
-        self._drained = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -141,29 +141,16 @@ class MemoryListener:
         """Listens no more, hands over what was written, closes every connection. `abruptly`: all are cut at once."""
         if _listeners.get(self.address) is self:
             del _listeners[self.address]
-        for conn in list(self.connections):
-            if abruptly:
-                conn.abort()
-            else:
-                conn.close("the server is stopping")
-        try:
-            await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
-        except TimeoutError:
-            for conn in list(self.connections):
-                conn.abort()
-            await self._wait_drained()
+        await self._open.close(abruptly=abruptly)
 
     def cut(self) -> int:
         """Cuts every connection, as a broken network does; returns how many. New ones can be made."""
-        cut = list(self.connections)
-        for conn in cut:
-            conn.abort()
-        return len(cut)
+        return self._open.abort()
 
     def _accept(self, near: MemoryTransport) -> None:
         if self.refusing or _listeners.get(self.address) is not self:
             raise _refused(self.address)
-        conn = Connection(self._service, self._lost)
+        conn = Connection(self._service, self._open.lost)
         far = MemoryTransport(self, conn, self._loop, to_server=False)
         port = self._next_client_port
         self._next_client_port = port + 1 if port < 65_535 else _FIRST_CLIENT_PORT
@@ -176,16 +163,6 @@ class MemoryListener:
 
     async def _accept_from_elsewhere(self, near: MemoryTransport) -> None:
         self._accept(near)
-
-    def _lost(self, conn: Connection) -> None:
-        self.connections.discard(conn)
-        if not self.connections:
-            self._drained.set()
-
-    async def _wait_drained(self) -> None:
-        while self.connections:
-            self._drained.clear()
-            await self._drained.wait()
 
 
 class MemoryTransport(asyncio.Transport):

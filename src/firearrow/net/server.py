@@ -18,13 +18,13 @@ from typing import Protocol
 from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
 from firearrow.net.gate import Gate
+from firearrow.net.open_connections import OpenConnections
 from firearrow.net.tls import ServerTls
 
 __all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 
 IDLE_TIMEOUT_MS = 120_000
 LINGER_MS = 10_000  # how long a closed connection may take to send what was written before
-_CLOSE_GRACE_S = 0.5
 
 log = logging.getLogger("firearrow.net")
 
@@ -87,14 +87,14 @@ class Listener:
     port: int
 
     def __init__(self, service: Service, idle_timeout_ms: int, tls: ServerTls | None = None) -> None:
-        self.connections: set[Connection] = set()
+        self._open = OpenConnections()
+        self.connections = self._open.all
         self._tls = tls
         self._service = service
         self._idle_timeout_ms = idle_timeout_ms
         self._sweep_every_s = max(0.02, min(5.0, idle_timeout_ms / 4000))
         self._server: asyncio.Server | Gate | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._drained = asyncio.Event()
 
     async def open(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Listener:
         if self._tls is None:
             self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
         else:
-            self._server = Gate(sock, self._tls, self._accept, self._lost, self._idle_timeout_ms)
+            self._server = Gate(sock, self._tls, self._accept, self._open.lost, self._idle_timeout_ms)
         self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
 
     async def close(self, *, abruptly: bool = False) -> None:
@@ -116,33 +116,13 @@ class Listener:
         server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for conn in list(self.connections):
-            if abruptly:
-                conn.abort()
-            else:
-                conn.close("the server is stopping")
-        try:
-            await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
-        except TimeoutError:
-            for conn in list(self.connections):
-                conn.abort()
-            await self._wait_drained()
+        await self._open.close(abruptly=abruptly)
 
     def _accept(self) -> Connection:
-        conn = Connection(self._service, self._lost)
+        conn = Connection(self._service, self._open.lost)
         conn.idle_since_ms = self._now_ms()
         self.connections.add(conn)
         return conn
-
-    def _lost(self, conn: Connection) -> None:
-        self.connections.discard(conn)
-        if not self.connections:
-            self._drained.set()
-
-    async def _wait_drained(self) -> None:
-        while self.connections:
-            self._drained.clear()
-            await self._drained.wait()
 
     def _sweep(self) -> None:
         now_ms = self._now_ms()
