@@ -133,6 +133,7 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
     target = ["--out", str(tmp_path / "out")] if job == "archive" else ["--to-topic", copy, "--checkpoint", str(tmp_path / "out")]
     command = [sys.executable, "-m", "firearrow", "spark", job, *target, *words]
 
+    gone: list[int] = []
     for _ in range(KILLS):
         process = subprocess.Popen([*command, "100"], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
@@ -140,8 +141,9 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
             event = json.loads(process.stdout.readline())
             assert event["event"] == "round"
         time.sleep(random.random() * 0.02)  # wherever in the next round it is then
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # only the driver
         assert process.wait(30) == -signal.SIGKILL
+        gone.append(process.pid)
     finished = subprocess.run([*command, "5000"], stdout=subprocess.PIPE, timeout=240, check=True)
 
     assert json.loads(finished.stdout.splitlines()[-1])["resumed"] is True
@@ -149,6 +151,20 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
         assert Counter(row["body"] for row in archived(tmp_path / "out")) == bodies(brokers, topic)
     else:
         assert bodies(brokers, copy) == bodies(brokers, topic)
+    for group in gone:
+        nothing_is_left_of(group)
+
+
+def nothing_is_left_of(group: int) -> None:
+    """The processes that a driver started end when it is gone."""
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            os.killpg(group, 0)
+            assert time.monotonic() < deadline, "processes of a killed driver are still there"
+            time.sleep(0.05)
+    except ProcessLookupError:
+        return
 
 
 def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 from firearrow import Message, ReceivedMessage, RetryLater
 
 from . import needs
-from .test_pipelines_local import KILLS, bodies, fill, options
+from .test_pipelines_local import KILLS, bodies, fill, nothing_is_left_of, options
 
 pytestmark = pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or "")
 
@@ -47,14 +46,16 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
     words = ["spark", "archive", "-n", brokers.name_server, "--topic", "Driven", "--out", str(tmp_path), "--master", "local[2]"]
     words += ["--max-offsets", "100", "--json", "--conf", "spark.driver.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 
+    gone: list[int] = []
     for _ in range(KILLS):
         process = subprocess.Popen([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         for _ in range(random.randint(1, 3)):
             assert json.loads(process.stdout.readline())["event"] == "round"
         time.sleep(random.random() * 0.1)  # wherever in the next round it is then
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # only the driver; Spark's own processes follow it
         assert process.wait(30) == -signal.SIGKILL
+        gone.append(process.pid)
     done = archive(SparkEngine(spark), options(brokers, "Driven"), str(tmp_path))
 
     assert done.resumed
@@ -63,6 +64,8 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
     assert Counter(bytes(row.body) for row in frame.select("body").collect()) == bodies(brokers, "Driven")
     found = audit(spark, side(brokers, "Driven", tmp_path), side(brokers, "Driven"))
     assert (found.equal, found.rows_left, found.rows_right) == (True, 8000, 8000)
+    for group in gone:
+        nothing_is_left_of(group)
 
 
 def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -48,7 +49,7 @@ class LocalEngine:
         if len(items) <= 1:
             return [work(item) for item in items]
         if self._pool is None:  # spawned: a fork would have our connections and threads that are not there
-            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"), _let_ctrl_c_pass)
+            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"), _belong_to_driver)
         return list(self._pool.map(work, items))
 
     def close(self) -> None:
@@ -57,9 +58,17 @@ class LocalEngine:
             self._pool = None
 
 
-def _let_ctrl_c_pass() -> None:
-    """A terminal sends it to all of us; when to end is for the driver to say."""
+def _belong_to_driver() -> None:
+    """Ctrl-C, which a terminal sends to all of us, is for the driver to heed. When it is gone, however it went, so are we."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    driver = multiprocessing.parent_process()
+    assert driver is not None
+
+    def follow() -> None:
+        driver.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, name="follow the driver", daemon=True).start()
 
 
 class SparkEngine:
