@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from firearrow.store.settings import delete_hours
+
 Mover = Callable[[int], Coroutine[Any, Any, None]]
 
 
@@ -74,3 +76,14 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def next_deletion_ms(delete_when: str, now_ms: int) -> int:
+    """When a broker looks for expired files next (`deleteWhen`, hours of the local day)."""
+    hours = delete_hours(delete_when)
+    hour = datetime.fromtimestamp(now_ms / 1000).replace(minute=0, second=0, microsecond=0)
+    for _ in range(49):
+        hour += timedelta(hours=1)
+        if hour.hour in hours:
+            return int(hour.timestamp() * 1000)
+    return 1 << 62

@@ -19,7 +19,6 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -32,22 +31,17 @@ from firearrow.client.pull_consumer import PullConsumer
 from firearrow.client.push_consumer import PushConsumer
 from firearrow.client.transaction import TransactionProducer
 from firearrow.net import memory
-from firearrow.net.channel import Channel
 from firearrow.net.connection import Connection
 from firearrow.net.memory import MemoryListener
-from firearrow.store.settings import delete_hours
-from firearrow.testing.clock import VirtualClock, milliseconds, running_loop
+from firearrow.testing.clock import VirtualClock, milliseconds, next_deletion_ms, running_loop
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
 from firearrow.testing.sets import BrokerSets
 from firearrow.testing.settling import PATIENCE_S, settle
-from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.names import dlq_topic
 
 _ANSWER_PULLS_S = 5.0  # a client gives up a pull after 30 s, and the clock of its broker may stand still
 _PORT_GAP = 10
-_LOOKS, _LOOK_AGAIN_S = 1_000, 0.001
 _OWN_CLOCK = VirtualClock()  # stands for "one of its own"
 
 P = ParamSpec("P")
@@ -224,7 +218,7 @@ class AsyncCluster:
                 broker.parts.topics.ensure(topic, queues, PERM_READ_WRITE, self._now_ms())
             for server in self._name_servers:
                 if server.running:
-                    await _until_known(server.address, topic, len(running))
+                    await server.await_topic(topic, len(running))
 
         await self._here(create)
 
@@ -283,7 +277,7 @@ class AsyncCluster:
                 due_ms = node.broker.next_due_ms(end_ms)
                 if due_ms is not None:
                     stops.append(max(due_ms, now_ms + 1))
-                stops.append(_next_deletion_ms(node.broker.store_settings.delete_when, now_ms))
+                stops.append(next_deletion_ms(node.broker.store_settings.delete_when, now_ms))
         return min(stops)
 
     def _move_to(self, now_ms: int) -> None:
@@ -349,32 +343,8 @@ class AsyncCluster:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), loop))
 
 
-async def _until_known(name_server: str, topic: str, brokers: int) -> None:
-    channel = await Channel.connect(name_server)
-    try:
-        for _ in range(_LOOKS):
-            answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-            if answer.code == ResponseCode.SUCCESS and len(fastjson.loads(answer.body)["brokerDatas"]) >= brokers:
-                return
-            await asyncio.sleep(_LOOK_AGAIN_S)
-    finally:
-        await channel.close()
-    raise TimeoutError(f"the name server {name_server} has not heard of the topic {topic!r} on {brokers} brokers")
-
-
 def _letter(number: int) -> str:
     return chr(ord("a") + number)
-
-
-def _next_deletion_ms(delete_when: str, now_ms: int) -> int:
-    """When expired files are next looked for (`deleteWhen`, hours of the local day)."""
-    hours = delete_hours(delete_when)
-    hour = datetime.fromtimestamp(now_ms / 1000).replace(minute=0, second=0, microsecond=0)
-    for _ in range(49):
-        hour += timedelta(hours=1)
-        if hour.hour in hours:
-            return int(hour.timestamp() * 1000)
-    return 1 << 62
 
 
 def _wall_clock_ms() -> int:

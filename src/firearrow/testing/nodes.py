@@ -15,6 +15,7 @@ from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net import memory
 from firearrow.net.address import format_address
+from firearrow.net.channel import Channel
 from firearrow.net.connection import Connection
 from firearrow.net.memory import MemoryListener, MemoryPair
 from firearrow.net.server import Ports, SocketPair, serve
@@ -22,7 +23,8 @@ from firearrow.settings import apply
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY
 from firearrow.store.settings import StoreSettings
 from firearrow.testing.disk import MemoryDisk
-from firearrow.wire.codes import RequestCode
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command
 from firearrow.wire.record import Record, decode
 
@@ -31,6 +33,7 @@ NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _RUN = 1024
+_LOOKS, _LOOK_AGAIN_S = 1_000, 0.001
 _COPY_MS = 50  # between two copies of a master's tables
 
 OnListening = Callable[["BrokerNode | NameServerNode", list[MemoryListener]], None]
@@ -61,6 +64,19 @@ class NameServerNode:
         found = memory.listener(self.address)
         if isinstance(found, MemoryListener):
             self._on_listening(self, [found])
+
+    async def await_topic(self, topic: str, brokers: int) -> None:
+        """Returns when the name server knows the topic on so many brokers."""
+        channel = await Channel.connect(self.address)
+        try:
+            for _ in range(_LOOKS):
+                answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                if answer.code == ResponseCode.SUCCESS and len(fastjson.loads(answer.body)["brokerDatas"]) >= brokers:
+                    return
+                await asyncio.sleep(_LOOK_AGAIN_S)
+        finally:
+            await channel.close()
+        raise TimeoutError(f"the name server {self.address} has not heard of the topic {topic!r} on {brokers} brokers")
 
     async def stop(self) -> None:
         server, self._server = self._server, None
