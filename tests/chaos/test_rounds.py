@@ -1,4 +1,4 @@
-"""Clusters as real processes, broken under load: every fault of the catalogue, FIREARROW_CHAOS_ROUNDS times (once by default)."""
+"""Clusters as real processes, broken under load: the faults of the catalogue, each FIREARROW_CHAOS_ROUNDS times (once)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_nothing_that_was_acknowledged_is_lost(form: str, surroundings: str, tmp
 
     async def story() -> None:
         async with catalogue.scenery(form, surroundings, tmp_path) as (fleet, tools):
-            for entry in ENTRIES:
-                if (entry.form, entry.surroundings) == (form, surroundings):
+            for entry in (one for one in ENTRIES if (one.form, one.surroundings) == (form, surroundings)):
+                if ROUNDS > 1 or not entry.only_long:
                     outcome = await rounds_of(fleet, entry.fault, entry.inject(tools))
                     assert outcome.wrong == Verdict()
 

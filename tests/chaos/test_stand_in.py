@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from firearrow.broker.registration import Identity
 from firearrow.broker.stand_in import StandIn
 from firearrow.namesrv.routes import Registration, RouteTable
@@ -20,11 +18,6 @@ class _Registering:
         pass
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="name servers tell brokers apart by cluster and address, and the stand-in has its broker's: when that is elected"
-    " the stand-in cannot be taken out of the route any more, and clients know but one address, which may be the next to die",
-)
 def test_a_stand_in_that_became_the_leader_is_no_stand_in_any_more() -> None:
     async def identity_of_stand_in() -> Identity:
         made: list[_Registering] = []
