@@ -36,6 +36,7 @@ def within(seconds: float, true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.processes
 def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive, read_archive
     from firearrow.spark.pipelines.audit import audit
