@@ -168,3 +168,23 @@ def test_a_state_file_that_is_none_is_said_to_be_so(capsys: pytest.CaptureFixtur
         main(["cluster", "status", "--data", str(tmp_path)])
     assert end.value.code == 1
     assert "cluster.json is not the state of a cluster" in capsys.readouterr().err
+
+
+def test_a_group_elects_another_leader_when_its_own_is_killed(start: Start, tmp_path: Path) -> None:
+    process, members = up(start, "dledger-3")
+    assert list(members) == ["namesrv", "n0", "n1", "n2"]
+
+    def roles() -> dict[str, str]:
+        one = start("cluster", "status", "--data", "data", "-o", "json")
+        out, _ = one.process.communicate(timeout=30)
+        return {row["name"]: row["role"] for row in json.loads(out) if row["state"] == "running"}
+
+    before = roles()
+    assert sorted(before.values()) == ["follower", "follower", "leader", "name server"]
+    leader = next(name for name, role in before.items() if role == "leader")
+    assert start("cluster", "kill", leader, "--data", "data").process.wait(30) == 0
+    wait_until(lambda: "leader" in roles().values(), "another one leads")
+    assert start("cluster", "start", leader, "--data", "data").process.wait(30) == 0
+    wait_until(lambda: sorted(roles().values()) == ["follower", "follower", "leader", "name server"], "the old one follows")
+    assert process.stop()[0] == 0
+    assert not any(accepts(address) for address in members.values())
