@@ -55,6 +55,16 @@ class Group:
             await asyncio.sleep(0.02)
         raise AssertionError("\n".join(self.text(node) for node in self.nodes))
 
+    async def complete(self) -> None:
+        """All members follow their leader: the group survives the loss of any one from now on."""
+        for _ in range(1500):
+            leader = await self.leader()
+            status = fastjson.loads((await leader.call(RequestCode.GET_BROKER_HA_STATUS))[2])
+            if status["inSyncSlaveNums"] == len(self.nodes) - 1:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(status)
+
     async def master_address(self) -> str | None:
         channel = await Channel.connect(self.names.address)
         try:
@@ -101,6 +111,7 @@ async def group(directory: Path, size: int = 3, **settings: str) -> AsyncIterato
         members = Group(directory, names, size, **settings)
         try:
             await asyncio.gather(*(node.start() for node in members.nodes))
+            await members.complete()
             yield members
         finally:
             for node in members.nodes:

@@ -201,3 +201,21 @@ def test_the_preferred_leader_takes_over(tmp_path: Path) -> None:
             assert await members.leader() is members.nodes[2]
 
     run(story())
+
+
+def test_a_message_that_is_sent_again_after_its_leader_died_is_stored_once(tmp_path: Path) -> None:
+    """As clients do that had no answer: the same unique key, perhaps to another queue. In a quiet term it is stored again."""
+
+    async def story() -> None:
+        async with group(tmp_path) as members:
+            leader = await members.leader()
+            first = await members.send(leader, "T", 1, b"once", "UNIQ_KEY\x01K1\x02")
+            leader.signal(signal.SIGKILL)
+            other = await members.leader(besides=leader)
+            again = await members.send(other, "T", 2, b"once", "UNIQ_KEY\x01K1\x02")
+            assert (again["queueId"], again["queueOffset"]) == (first["queueId"], first["queueOffset"])
+            for _ in range(2):
+                await members.send(other, "T", 3, b"twice", "UNIQ_KEY\x01K2\x02")
+            assert (await other.bodies())[1:] == [[b"once"], [], [b"twice", b"twice"]]
+
+    run(story())

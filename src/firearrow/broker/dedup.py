@@ -71,11 +71,15 @@ class Dedup:
         self.producers = Producers(settings.idempotent_producer_max_num, settings.idempotent_producer_window)
         self.keys: UniqueKeyWindow | None = None
         if settings.deduplicate_uniq_key_window_ms:
-            self.keys = UniqueKeyWindow(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
+            self.watch_keys(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
         self._store = store
         self._broker_name = settings.broker_name
         self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
         self._next_look = _FRESH_LOOK
+
+    def watch_keys(self, window_ms: int, max_num: int) -> None:
+        """Unique keys are looked at, for a while or for good."""
+        self.keys = UniqueKeyWindow(window_ms, max_num)
 
     def claim(self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int) -> Claim | None:
         """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
@@ -107,7 +111,7 @@ class Dedup:
         if claim.window is not None:
             claim.window.add(claim.sequence, first.queue_offset, offset)
             self.producers.changes += 1
-        if claim.key is not None and self.keys is not None:
+        if claim.key is not None and self.keys is not None and self.keys.learns:
             self.keys.add(claim.key, offset, first.store_ms)
 
     def forget(self, topic: str) -> None:
@@ -262,6 +266,7 @@ class UniqueKeyWindow:
 
     def __init__(self, window_ms: int, max_num: int) -> None:
         self.window_ms = window_ms
+        self.learns = True  # what is stored from now on
         self._half = max(1, max_num // 2)
         self._young: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}

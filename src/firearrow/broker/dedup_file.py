@@ -36,6 +36,8 @@ from firearrow.wire.record import FIXED_BYTES_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V
 FILE = "idempotentProducers.json"
 SAVE_MS = 10_000
 SAVE_BYTES = 64 * 1024 * 1024
+NEWEST_MS = (3_000, 1_000, 300, 50)
+NEWEST_BYTES = 4 * 1024 * 1024
 
 _CHUNK = 4 * 1024 * 1024
 _MARK = b"__PRODUCER_ID\x01"
@@ -69,6 +71,18 @@ class DedupFile:
         """Of a replica: what the master stored since is remembered, too."""
         if self._known_offset < self._store.confirm_offset:
             self._replay(max(self._known_offset, self._store.min_offset))
+
+    def learn_newest(self) -> None:
+        """The messages of the last seconds, and only those, are remembered by their unique keys, as far as that takes no time."""
+        store, end = self._store, self._store.confirm_offset
+        for since_ms in NEWEST_MS:
+            start = _first_stored_since(store, store.confirmed_ms - since_ms)
+            if start is not None and end - start <= NEWEST_BYTES:
+                for record in records(store, start, None):
+                    self._dedup.replay(record)
+                break
+        if self._dedup.keys is not None:
+            self._dedup.keys.learns = False
 
     def _replay(self, start: int) -> None:
         for record in records(self._store, start, None if self._dedup.keys is not None else _MARK):

@@ -127,6 +127,19 @@ class Sends:
         """Everything may have changed."""
         self._targets.clear()
 
+    def watch_keys(self, window_ms: int) -> bool:
+        """For a while, messages that come again are not stored again. False if that is the setting anyway."""
+        if self._parts.settings.deduplicate_uniq_key_window_ms:
+            return False
+        self.dedup.watch_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
+        self._watch_keys = True
+        return True
+
+    def watch_keys_no_more(self) -> None:
+        if not self._parts.settings.deduplicate_uniq_key_window_ms:
+            self.dedup.keys = None
+            self._watch_keys = False
+
     def remember_anew(self) -> None:
         """What was stored and not confirmed may be gone, and must not count as known."""
         self.dedup = Dedup(self._parts.settings, self._store)

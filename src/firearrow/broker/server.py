@@ -74,6 +74,7 @@ TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
 DELAY_SAVE_MS = 10_000
+SENT_AGAIN_MS = 10_000  # after an election
 DELAY_NOTE_MS = 500  # of an elected master, whose place another may take at any time
 STILL_MS = 10
 _NEVER_MS = 1 << 62
@@ -125,6 +126,7 @@ class Broker:
         self._transaction_timer: asyncio.TimerHandle | None = None
         # Log offset that must be durable first, text of delayOffset.json, the offsets in it
         self._delay_note: tuple[int, bytes, list[int]] | None = None
+        self._watched_until_ms = 0
         self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
@@ -266,6 +268,9 @@ class Broker:
             self._dedup_file.follow()
         else:
             self._dedup_file.tick(now)
+            if self._watched_until_ms and now >= self._watched_until_ms:
+                self._watched_until_ms = 0
+                self._sends.watch_keys_no_more()
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
             clients.expire(parts, now)
@@ -480,6 +485,10 @@ class Broker:
     def _take_up_services(self, now: int) -> None:
         """What waits is delivered by this broker from now on: it begins where the master before it was, as after a restart."""
         self._dedup_file.follow()
+        # Who had no answer from the master before sends again, and what it sends may have been stored.
+        if self._sends.watch_keys(SENT_AGAIN_MS):
+            self._dedup_file.learn_newest()
+        self._watched_until_ms = now + SENT_AGAIN_MS
         self._timers.take_up(now)
         before, places = self._transactions, self.parts.placing.places
         self._transactions = transactions = Transactions(self.parts, now)
@@ -494,6 +503,8 @@ class Broker:
                 timer.cancel()
         self._due_timer = self._transaction_timer = self._delay_note = None
         self._delay.take_back()
+        self._sends.watch_keys_no_more()
+        self._watched_until_ms = 0
         self._sends.remember_anew()
         self._dedup_file = DedupFile(self._sends.dedup, self.parts.store, self._config)
         self._dedup_file.load(self._now_ms())

@@ -4,6 +4,8 @@ A client asks for routes every 30 s. When a group's leader dies, a producer that
 address for as long. With the stand-in in its route it has a second name to turn to, which clients do by themselves when a send
 fails: the follower there passes the message on to the leader, or waits for one to be elected (ha/passing_on.py).
 
+It is found at the broker's fast port: name servers tell brokers apart by their addresses.
+
 Every topic that can be written has one queue there, for writing only: no consumer sees it. It is queue 0 of the topic.
 """
 
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from firearrow.broker.registration import Identity, Registration
+from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.wire.bodies_topic import DataVersion, TopicConfig
 
 SUFFIX = "-standin"
@@ -32,7 +35,9 @@ class StandIn:
         topics: Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]],
         make: Callable[[Identity, Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]], Registration],
     ) -> None:
-        self._identity = replace(identity, name=identity.name + SUFFIX, broker_id=0)
+        host, port = parse_address(identity.address)
+        fast = format_address(host, port - FAST_PORT_GAP)
+        self._identity = replace(identity, name=identity.name + SUFFIX, broker_id=0, address=fast)
         self._topics = topics
         self._make = make
         self._wanted = False

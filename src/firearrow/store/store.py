@@ -464,6 +464,11 @@ class MessageStore:
         return self._reader.confirm_offset
 
     @property
+    def confirmed_ms(self) -> int:
+        """When the newest readable message was stored."""
+        return self._confirmed_ms
+
+    @property
     def index_backlog(self) -> int:
         """Messages that cannot be found by key yet."""
         return self._dispatcher.behind
@@ -498,6 +503,8 @@ class MessageStore:
             return
         try:
             self._dispatcher.work(now_ms)
+            if self._mark_file is not None:
+                self._write_mark()
             self._derived_failure = None
         except OSError as error:
             self._derived_failed(error)
@@ -505,8 +512,6 @@ class MessageStore:
             self._next_flush_ms = now_ms + self.settings.flush_interval_commit_log
             if self._log.written_offset > self._flusher.flushed_offset:
                 self._flusher.request(self._log.written_offset)
-        if self._mark_file is not None:
-            self._write_mark()
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + _CHECKPOINT_INTERVAL_MS
             self._save_checkpoint_later()
