@@ -113,6 +113,28 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_broker_that_has_become_a_master_copies_no_more(tmp_path: Path) -> None:
+    """A member of an elected group may be elected while it waits for an answer of its old leader."""
+
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names) as other,
+            client(one) as sender,
+        ):
+            await ha_of_slave(other).copied.wait()
+            other.settings.broker_role = "SYNC_MASTER"
+            await sender.send("Late", b"x")
+            await ha_of_slave(other).copy_tables()
+            assert other.parts.topics.find("Late") is None
+            other.settings.broker_role = "SLAVE"
+            await ha_of_slave(other).copy_tables()
+            assert other.parts.topics.find("Late") is not None
+
+    run(story())
+
+
 def test_what_a_slave_refuses(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
