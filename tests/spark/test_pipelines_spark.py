@@ -18,7 +18,7 @@ import pytest
 from firearrow import Message, ReceivedMessage, RetryLater
 
 from . import needs
-from .test_pipelines_local import KILLS, bodies, fill, nothing_is_left_of, options
+from .test_pipelines_local import KILLS, archived, bodies, fill, nothing_is_left_of, options
 
 pytestmark = pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or "")
 
@@ -87,6 +87,7 @@ def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp
     doubled = audit(spark, side(brokers, "Source"), side(brokers, "Twice"))
     done = dedupe(spark, side(brokers, "Twice"), key="origin", to_topic="Again", checkpoint=str(tmp_path / "three"))
     again = dedupe(spark, side(brokers, "Twice"), key="origin", to_topic="Again", checkpoint=str(tmp_path / "three"))
+    kept = dedupe(spark, side(brokers, "Twice"), key="body", out=str(tmp_path / "kept"))
 
     assert (partial.missing_right, partial.missing_left, partial.doubled_right) == (50, 0, 0)
     assert len(partial.samples["missing_right"]) == 3
@@ -94,6 +95,7 @@ def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp
     assert (doubled.missing_right, doubled.doubled_right, doubled.rows_right) == (0, 300, 650)
     assert (done.duplicates, done.totals.rows, again.totals.rows) == (300, 350, 0)
     assert bodies(brokers, "Again") == bodies(brokers, "Source")
+    assert (kept.duplicates, Counter(row["body"] for row in archived(tmp_path / "kept"))) == (300, bodies(brokers, "Source"))
 
 
 def refuse(message: ReceivedMessage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 import threading
@@ -50,8 +49,9 @@ class Shop:
                 print("starting Spark ...", file=sys.stderr)
             settings = {"spark.log.level": "ERROR", "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
             settings |= dict(self._options.conf)
-            master = self._options.master or os.environ.get("SPARK_MASTER") or "local[*]"
-            self._spark = session(f"firearrow {self._options.job}", **{"spark.master": master, **settings})
+            if self._options.master:  # else what spark-submit or Spark's own files say
+                settings["spark.master"] = self._options.master
+            self._spark = session(f"firearrow {self._options.job}", **settings)
         return self._spark
 
     def engine(self, size: Callable[[], int]) -> Engine:

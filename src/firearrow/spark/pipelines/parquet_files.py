@@ -27,6 +27,7 @@ from firearrow.spark.pipelines.sources import Part
 
 GROUP_BYTES: Final = 48 << 20  # of a row group, before compression
 GROUP_ROWS: Final = 131_072
+_WAITING_BYTES: Final = 128 << 20  # of all files of a task together
 _OPEN: Final = 32  # files of a task at a time
 _DAY_US: Final = 86_400_000_000
 _ALIKE: Final = ("brokerName", "tags", "bornHost", "storeHost", "flag", "sysFlag", "queueId", "reconsumeTimes")
@@ -91,10 +92,13 @@ class _Open:
     body_bytes: int = 0
     queues: set[tuple[str, int]] = field(default_factory=set)
 
-    def flush(self) -> None:
+    def flush(self) -> int:
+        """Writes what waits; returns how many bytes that was."""
+        size = self.waiting_bytes
         if self.waiting:
             self.writer.write_table(pa.Table.from_batches(self.waiting))
             self.waiting, self.waiting_bytes, self.waiting_rows = [], 0, 0
+        return size
 
 
 class _Files:
@@ -108,6 +112,7 @@ class _Files:
         self._open: OrderedDict[tuple[str, int], _Open] = OrderedDict()
         self._written: list[dict[str, Any]] = []
         self._count = 0
+        self._waiting = 0  # bytes of all files
 
     def add(self, topic: str, day: int, rows: Any) -> None:
         file = self._open.get((topic, day))
@@ -123,8 +128,12 @@ class _Files:
         if "body" in rows.schema.names:
             file.body_bytes += rows.column("body").nbytes
         _note_queues(rows, file.queues)
+        self._waiting += rows.nbytes
         if file.waiting_bytes >= GROUP_BYTES or file.waiting_rows >= GROUP_ROWS:
-            file.flush()
+            self._waiting -= file.flush()
+        while self._waiting > _WAITING_BYTES:
+            largest = max(self._open.values(), key=lambda one: one.waiting_bytes)
+            self._waiting -= largest.flush()
 
     def close(self) -> list[dict[str, Any]]:
         while self._open:
@@ -151,7 +160,7 @@ class _Files:
         return _Open(name, topic, day, stack, writer)
 
     def _finish(self, file: _Open) -> None:
-        file.flush()
+        self._waiting -= file.flush()
         file.writer.close()
         file.stack.close()
         staged = f"{self._staging}/{file.name}"
