@@ -48,8 +48,8 @@ async def _all(entries: list[Entry], rounds: int) -> list[Outcome]:
         with tempfile.TemporaryDirectory(prefix="firearrow-chaos-") as directory:
             async with catalogue.scenery(form, surroundings, Path(directory)) as (fleet, tools):
                 for entry in group:
-                    print(f"{form}, {entry.fault} ...", file=sys.stderr)
                     outcomes.append(await rounds_of(fleet, entry.fault, entry.inject(tools), rounds))
+                    print(outcomes[-1].line(), file=sys.stderr)
     return outcomes
 
 

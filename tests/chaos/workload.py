@@ -5,7 +5,7 @@ lane sends its values one after the other, with its number as the key that choos
 the answer was SEND_OK.
 
 What must hold once everything is mended:
-- every acknowledged value is stored, and once if the leader itself acknowledged it;
+- every acknowledged value is stored, and none is stored twice;
 - nothing is stored that was not sent;
 - of each lane, the acknowledged values of a queue are in the order in which they were sent.
 """
@@ -42,7 +42,6 @@ class Book:
     acknowledged: dict[str, Where] = field(default_factory=dict)  # in the order of the answers
     moments: list[float] = field(default_factory=list)  # of the acknowledgements
     refused: dict[str, int] = field(default_factory=dict)  # why -> how often
-    passed_on: set[str] = field(default_factory=set)  # acknowledged by a stand-in, which had them from the leader
 
     def longest_gap_s(self, since: float, until_: float) -> float:
         """The longest time without any acknowledgement in between."""
@@ -91,11 +90,6 @@ class Workload:
             lambda: len(self.book.moments) >= wanted, f"{more} further sends are acknowledged: {self.book.refused}", seconds
         )
 
-    def may_be_doubled(self, value: str) -> bool:
-        """By a stand-in, which only elected groups have. Of what was not acknowledged nobody knows who had it."""
-        elected = any(machine.member.role == "elected" for machine in self._fleet.brokers)
-        return value in self.book.passed_on or (elected and value not in self.book.acknowledged)
-
     async def _lane(self, lane: int) -> None:
         book = self.book
         key = str(lane)
@@ -113,10 +107,7 @@ class Workload:
                 book.refused[why] = book.refused.get(why, 0) + 1
                 continue
             if result.status is SendStatus.OK:
-                broker = result.queue.broker_name
-                book.acknowledged[value] = (broker.removesuffix(STAND_IN), result.queue_id)
-                if broker.endswith(STAND_IN):
-                    book.passed_on.add(value)
+                book.acknowledged[value] = (result.queue.broker_name.removesuffix(STAND_IN), result.queue_id)
                 book.moments.append(time.monotonic())
             else:
                 why = result.status.value
@@ -143,7 +134,7 @@ class Verdict:
     """What is wrong; nothing, if all is well."""
 
     lost: list[str] = field(default_factory=list)
-    doubled: list[str] = field(default_factory=list)  # but for what a stand-in sent again when it had lost its leader
+    doubled: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     out_of_order: list[str] = field(default_factory=list)
 
@@ -158,7 +149,7 @@ async def verdict(load: Workload, masters: Mapping[str, Machine]) -> Verdict:
             last: dict[str, int] = {}
             for value in values:
                 if value in stored:
-                    found.doubled += [] if load.may_be_doubled(value) else [value]
+                    found.doubled.append(value)
                     continue
                 stored.add(value)
                 lane, _, number = value.partition("-")
