@@ -37,6 +37,7 @@ TICK_S = 0.05
 # Followers acknowledge bytes, not a look at the records in them: those become readable a moment later, many at once.
 LOOK_AFTER_S = 0.005
 HAND_OVER_S = 3.0
+FULL_MS = 10_000  # between two attempts of a leader with a full disk to be rid of its office
 _TOLD = 20
 
 log = logging.getLogger("firearrow.ha.group")
@@ -64,6 +65,7 @@ class ElectedMember:
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._leader: str | None = None
+        self._next_transfer_ms = 0
         self._changed = asyncio.Event()  # the role, or who leads
         members = list(self.peers.addresses)
         if len(members) % 2 == 0:
@@ -158,10 +160,24 @@ class ElectedMember:
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        self.node.tick(monotonic_ms())
+        now = monotonic_ms()
+        self._look_at_disk(now)
+        self.node.tick(now)
         self._after()
         if self.raft.leader is not None or self.raft.role is Role.OUT:  # while nobody leads, the stand-in is needed most
             self._broker.stand_in(self._is_stand_in())
+
+    def _look_at_disk(self, now: int) -> None:
+        """A member whose disk failed goes out; a leader that can store nothing, for want of space, lets another one try."""
+        store, raft = self._store, self.raft
+        if store.broken and raft.role is not Role.OUT:
+            self.node.failed(StoreError(store.refusal or "the disk failed"))
+        elif self._serving and not store.writable and now >= self._next_transfer_ms:
+            self._next_transfer_ms = now + FULL_MS
+            alive = [peer for peer in raft.progress if self._links[peer].connected]
+            if alive and raft.accepting:
+                log.warning("%s cannot store messages (%s) and hands over", self.peers.me, store.refusal)
+                self.node.transfer(max(alive, key=lambda peer: raft.progress[peer].match), now)
 
     def _is_stand_in(self) -> bool:
         """The first of the followers that can be reached, as each of them sees it."""

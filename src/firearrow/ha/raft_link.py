@@ -26,6 +26,8 @@ CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.05
 LAST_RETRY_S = 0.2
 BUFFER_BYTES = 64 * 1024 * 1024  # on their way to one member at most
+UNKNOWN_S = 10.0  # after which a connection is closed on which nobody said who it is
+MOST_UNKNOWN = 1024  # bytes of the first message, which says just that
 _LENGTH = Struct(">I")
 
 log = logging.getLogger("firearrow.ha.group")
@@ -138,6 +140,7 @@ class Accepted(asyncio.Protocol):
         name = transport.get_extra_info("peername") or ("?", 0)
         self._peer = format_address(name[0], name[1])
         self._listener.accepted(self)
+        asyncio.get_running_loop().call_later(UNKNOWN_S, self._must_be_known)
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
@@ -151,8 +154,9 @@ class Accepted(asyncio.Protocol):
                 if len(buffer) - at < _LENGTH.size:
                     break
                 (size,) = _LENGTH.unpack_from(buffer, at)
-                if size > MAX_MESSAGE:
-                    raise ProtocolError(f"a message of {size} bytes is announced, at most {MAX_MESSAGE} are possible")
+                most = MAX_MESSAGE if self.member is not None else MOST_UNKNOWN
+                if size > most:
+                    raise ProtocolError(f"a message of {size} bytes is announced, at most {most} are possible here")
                 end = at + _LENGTH.size + size
                 if end > len(buffer):
                     self._wanted = end - at
@@ -170,6 +174,10 @@ class Accepted(asyncio.Protocol):
         del buffer[:at]
         if at:
             self._listener.read()
+
+    def _must_be_known(self) -> None:
+        if self.member is None:
+            self.end()
 
     def end(self) -> None:
         transport, self._transport = self._transport, None

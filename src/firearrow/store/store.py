@@ -401,6 +401,11 @@ class MessageStore:
         return self._derived_failure or self._retention.disk_full
 
     @property
+    def broken(self) -> bool:
+        """The disk failed: nothing can be stored until the store is opened anew."""
+        return self._log.failure is not None
+
+    @property
     def writable(self) -> bool:
         return self._log.failure is None and self._derived_failure is None and self._retention.disk_full is None
 

@@ -1,0 +1,127 @@
+"""Elected groups inside this process: disks that fail, and settings that do not fit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from firearrow.broker.peers import parse_peers
+from firearrow.broker.server import Broker
+from firearrow.broker.settings import BrokerSettings
+from firearrow.ha.elected import ElectedMember
+from firearrow.ha.raft import Role
+from firearrow.settings import SettingError
+from tests.broker.running import client, run
+from tests.ha.groups import free_addresses
+from tests.ha.pairs import make, name_server, until
+
+PEERS = "n0-h0:1;n1-h1:2;n2-h2:3"
+
+
+def member_of(broker: Broker) -> ElectedMember:
+    assert isinstance(broker._replication, ElectedMember)
+    return broker._replication
+
+
+def leader_of(brokers: list[Broker]) -> Broker | None:
+    return next((broker for broker in brokers if member_of(broker)._serving), None)
+
+
+@contextlib.asynccontextmanager
+async def group(directory: Path, flush: str = "SYNC_FLUSH") -> AsyncIterator[list[Broker]]:
+    async with name_server() as names:
+        peers = ";".join(f"n{number}-{address}" for number, address in enumerate(free_addresses(3)))
+        brokers = [
+            make(
+                directory / f"n{number}",
+                names,
+                store={"flush_disk_type": flush},
+                enable_d_leger_commit_log=True,
+                d_leger_peers=peers,
+                d_leger_self_id=f"n{number}",
+            )
+            for number in range(3)
+        ]
+        try:
+            for broker in brokers:
+                await broker.start()
+            await until(lambda: leader_of(brokers))
+            yield brokers
+        finally:
+            for broker in brokers:
+                await broker.stop()
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_leader_whose_disk_fails_goes_out_and_another_leads(tmp_path: Path, flush: str) -> None:
+    async def story() -> None:
+        async with group(tmp_path, flush) as brokers:
+            first = leader_of(brokers)
+            assert first is not None
+            async with client(first) as sender:
+                assert (await sender.send("T", b"before")).code == 0
+            others = [broker for broker in brokers if broker is not first]
+            first.parts.store._log.fail("somebody pulled the plug")
+            await until(lambda: leader_of(others))
+            assert member_of(first).raft.role is Role.OUT
+            assert "somebody pulled the plug" in member_of(first).raft.reason
+            assert first.settings.is_slave
+            second = leader_of(others)
+            assert second is not None
+            async with client(second) as sender:
+                assert (await sender.send("T", b"after")).code == 0
+                queue = second.parts.store.find_queue("T", 0)
+                assert queue is not None
+                assert queue.max_offset == 2
+
+    run(story())
+
+
+def test_a_follower_serves_what_its_leader_has_and_passes_the_rest_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with group(tmp_path) as brokers:
+            leader = leader_of(brokers)
+            follower = next(broker for broker in brokers if broker is not leader)
+            async with client(follower) as sender:
+                await until(lambda: member_of(follower).leader_address() is not None)
+                assert (await sender.send("T", b"passed on")).code == 0
+            await until(lambda: (queue := follower.parts.store.find_queue("T", 0)) is not None and queue.max_offset == 1)
+            assert leader is not None
+            assert (leader.settings.broker_id, leader.settings.broker_role) == (0, "SYNC_MASTER")
+            assert follower.settings.broker_id == int(member_of(follower).peers.me[1:]) + 1
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("peers", "me", "preferred", "key", "text"),
+    [
+        ("", "n0", None, "dLegerPeers", "the members, like"),
+        ("n0", "n0", None, "dLegerPeers", "id-host:port"),
+        ("0-h:1", "0", None, "dLegerPeers", "a letter with a number"),
+        ("n0-h:port", "n0", None, "dLegerPeers", "port"),
+        ("n0-h:1;n0-h:2", "n0", None, "dLegerPeers", "n0 is there twice"),
+        ("n0-h:1;n1-h:1", "n0", None, "dLegerPeers", "h:1 is there twice"),
+        ("n0-h:1;m0-h:2", "n0", None, "dLegerPeers", "different numbers"),
+        (";".join(f"n{i}-h:{i + 1}" for i in range(10)), "n0", None, "dLegerPeers", "at most 9"),
+        (PEERS, "n3", None, "dLegerSelfId", "n0, n1, n2"),
+        (PEERS, None, None, "dLegerSelfId", "n0, n1, n2"),
+        (PEERS, "n0", "n7", "preferredLeaderId", "n0, n1, n2"),
+    ],
+)
+def test_peers_that_do_not_fit_are_refused(peers: str, me: str | None, preferred: str | None, key: str, text: str) -> None:
+    with pytest.raises(SettingError, match=key) as refused:
+        parse_peers("G", peers, me, preferred)
+    assert text in str(refused.value)
+
+
+def test_roles_are_the_group_s_business() -> None:
+    settings = BrokerSettings(enable_d_leger_commit_log=True, d_leger_peers=PEERS, d_leger_self_id="n1")
+    settings.check()
+    assert settings.peers().own_broker_id == 2
+    settings.broker_role = "SYNC_MASTER"
+    with pytest.raises(SettingError, match="the group elects its master"):
+        settings.check()
