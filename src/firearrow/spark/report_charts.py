@@ -55,7 +55,8 @@ def lines(
                 f"<title>{escape(label)}</title></circle>"
             )
     legend = _legend([name for name, _ in series], colours) if len(series) > 1 else ""
-    return f'{legend}<svg viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+    kind = ' class="wide"' if width >= 700 else ""
+    return f'{legend}<svg{kind} viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
 
 
 def columns(

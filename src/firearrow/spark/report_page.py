@@ -30,9 +30,9 @@ p.hint { color: var(--soft); font-size: 13px; margin: 6px 0 0; }
 .tile b { display: block; font-size: 24px; line-height: 1.25; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .card { padding: 16px 18px; margin-bottom: 14px; overflow-x: auto; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 14px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 14px; }
 .pair .card { margin: 0; }
-@media (max-width: 460px) { .pair { grid-template-columns: 1fr; } }
+@media (max-width: 400px) { .pair { grid-template-columns: 1fr; } }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; font-size: 13px; white-space: nowrap; }
 th, td { padding: 7px 14px 7px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -42,6 +42,7 @@ th:last-child, td:last-child { padding-right: 0; }
 .good { color: var(--good); } .warn { color: var(--warn); } .bad { color: var(--bad); }
 code { font: 12.5px/1.4 ui-monospace, "SF Mono", Menlo, Consolas, monospace; word-break: break-all; }
 svg { display: block; width: 100%; height: auto; }
+svg.wide { min-width: 640px; }
 svg text { fill: var(--soft); font-size: 11px; font-family: inherit; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; color: var(--soft); margin: 0 0 6px; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px; }

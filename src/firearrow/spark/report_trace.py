@@ -70,7 +70,7 @@ def _timeline(report: TraceReport, stage: str) -> str:
     found = [one for one in report.timeline if one["stage"] == stage]
     series = [(name, [(one["at_ms"], one[name]) for one in found]) for name in ("p50", "p99")]
     colour = COLOURS[STAGES.index(stage)]
-    faint = f"color-mix(in srgb, {colour} 45%, var(--card))"
+    faint = f"color-mix(in srgb, {colour} 60%, var(--card))"
     chart = lines(series, width=480, height=190, shown=duration_ms, colours=(colour, faint))
     return card(chart, title=TITLES[stage])
 
