@@ -8,7 +8,8 @@ import struct
 import pytest
 
 from firearrow.ha.wire import FrameDecoder, HaError, ReportDecoder, encode_frame, encode_report
-from firearrow.store.columns import Stop, scan
+from firearrow.store.columns import scan
+from firearrow.store.record_walk import Stop
 from tests.ha.captured import said
 
 

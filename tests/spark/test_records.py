@@ -10,7 +10,8 @@ B = encode(Record("T", b"second", b"a\x01b\x02", physical_offset=100 + len(A)))
 
 
 def test_records_follow_one_another_to_the_end() -> None:
-    from firearrow.spark.records import Stop, find
+    from firearrow.spark.records import find
+    from firearrow.store.record_walk import Stop
 
     found = find(A + B, 100)
 
@@ -19,7 +20,8 @@ def test_records_follow_one_another_to_the_end() -> None:
 
 
 def test_a_record_that_is_not_whole_says_how_much_is_needed() -> None:
-    from firearrow.spark.records import Stop, find
+    from firearrow.spark.records import find
+    from firearrow.store.record_walk import Stop
 
     found = find(A + B[:-1])
 
@@ -27,11 +29,12 @@ def test_a_record_that_is_not_whole_says_how_much_is_needed() -> None:
 
 
 def test_what_ends_a_log() -> None:
-    from firearrow.spark.records import Stop, find
+    from firearrow.spark.records import find
+    from firearrow.store.record_walk import Stop
 
     assert find(A + bytes(8)).stop is Stop.ZERO
     assert find(A + (8).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)).stop is Stop.BLANK
-    assert find(A + b"somewhere else").stop is Stop.BAD
+    assert find(A + b"somewhere else").stop is Stop.BAD_MAGIC
     assert find(A + B, 99).end == 0  # both lie elsewhere
     assert find(A + B, None, 0, len(A)).end == len(A)
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from firearrow.store.columns import ScanResult, Stop, scan
+from firearrow.store.columns import ScanResult, scan
 from firearrow.store.property_spans import Spans, find_spans
+from firearrow.store.record_walk import Stop
 from firearrow.wire import properties as wire_properties
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.javahash import hash_code

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import firearrow.store.index
-from firearrow.store.columns import Stop, scan
+from firearrow.store.columns import scan
 from firearrow.store.disk import Bytes, RealDisk, RealFile
 from firearrow.store.index import KeyIndex
+from firearrow.store.record_walk import Stop
 from firearrow.wire.javahash import hash_code
 
 from .archives import unpack

@@ -1,8 +1,8 @@
 """The broker's commit log as raft sees it (raft_log.py).
 
 Records are what they are in any store; raft's positions are their physical offsets. The blank at the end of a segment, with what
-lies behind it, goes as one record. What a leader sends of its newest bytes is not looked at: it was written a moment ago. Older
-bytes are checked as in a recovery, since a damaged record must not travel.
+lies behind it, goes as one record. What a leader sends of its newest bytes is not looked at: this process wrote them a moment
+ago. Older bytes are checked as in a recovery, since a damaged record must not travel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from struct import Struct
 
 from firearrow.ha.raft_log import LogDamagedError
-from firearrow.store.columns import Stop, scan
+from firearrow.store.columns import scan
+from firearrow.store.record_walk import Stop
 from firearrow.store.store import MessageStore
 
 _I32 = Struct(">i")
@@ -24,6 +25,7 @@ class StoreLog:
         self._store = store
         self._drop_pending = drop_pending
         self._newest = (0, b"")  # what was read last: the other followers want the same
+        self._found = store.max_offset  # where the log ended when it was opened
 
     @property
     def min_offset(self) -> int:
@@ -42,7 +44,7 @@ class StoreLog:
         if start == offset and len(data) == limit:
             return data
         data = self._store.read_log(offset, limit)
-        if offset + limit < self._store.max_offset:
+        if offset < self._found or offset + limit < self._store.max_offset:
             data = self._whole_records(offset, data)
         elif not data:
             raise self._damaged(offset, "the file is gone")

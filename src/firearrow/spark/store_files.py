@@ -27,8 +27,9 @@ from firearrow.spark.columns import Columns, record_batch
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import Options
 from firearrow.spark.property_columns import common_slice, text_slices
-from firearrow.spark.records import Bools, Found, Records, Stop, find, walk
+from firearrow.spark.records import Bools, Found, Records, find
 from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.record_walk import Stop, walk
 from firearrow.store.segment import parse_segment_name, segment_name
 from firearrow.wire import record
 from firearrow.wire.names import is_system_topic
@@ -143,7 +144,7 @@ def _followed(path: str, base: int, size: int) -> int:
         length = _BLOCK
         while True:
             data = os.pread(file.fileno(), min(length, base + size - at), at - base)
-            _, end, stop, needed = walk(data, 0, len(data))
+            _, end, stop, needed = walk(data)
             if stop is not Stop.END or at + end + needed > base + size or needed > _MAX_RECORD:
                 break
             at += end

@@ -1,8 +1,7 @@
 """Reads a run of commit-log records into columns: one array per field instead of one object per record.
 
-`scan` walks records by TOTALSIZE (the only step that needs a Python loop), checks them, and gathers their fields with
-numpy. It stops at the first byte that is not part of a good record and says why. It never raises for what the bytes say
-and never reads outside the buffer.
+`scan` walks records by TOTALSIZE (`record_walk.py`), checks them, and gathers their fields with numpy. It stops at the first byte
+that is not part of a good record and says why. It never raises for what the bytes say and never reads outside the buffer.
 
 A record (layout in `wire/record.py`) is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies
 (bytes left over from before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit
@@ -16,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from struct import Struct
 from typing import Any
 from zlib import crc32
 
@@ -26,6 +23,7 @@ import numpy.typing as npt
 
 from firearrow.store.javahash_np import IntArray, hash_spans
 from firearrow.store.property_spans import PropertySpans, find_spans
+from firearrow.store.record_walk import Stop, heads, parts, read_at, walk
 from firearrow.wire import properties, record
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -36,7 +34,6 @@ DELAY_LEVELS_MS = tuple(
 )
 
 _GROUP = 2048  # records whose properties are looked at together: more do not fit into the processor's caches
-_size_and_magic = Struct(">ii").unpack_from
 
 # The fields whose place does not depend on the hosts, then those of two IPv4 hosts.
 _HEAD = np.dtype(
@@ -57,18 +54,6 @@ _HEAD = np.dtype(
         "itemsize": record.HEAD_BYTES,
     }
 )
-
-
-class Stop(Enum):
-    """Why a scan went no further. Only END and BLANK are how a healthy log may end inside a segment that is not the last."""
-
-    END = "the buffer ends here, perhaps inside a record"
-    BLANK = "end-of-segment filler"
-    ZERO = "nothing was written here"
-    BAD_MAGIC = "no record begins here"
-    BAD_SIZE = "the parts of the record do not add up to its TOTALSIZE"
-    BAD_CRC = "the body does not match its BODYCRC"
-    WRONG_OFFSET = "PHYSICALOFFSET is that of another place"
 
 
 @dataclass(slots=True)
@@ -97,12 +82,12 @@ class ScanResult:
 
 def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> ScanResult:
     """The good records at the start of `buffer`, whose first byte is at physical offset `base_offset` and begins a record."""
-    positions, end, stop, needed = _walk(buffer)
+    positions, end, stop, needed = walk(buffer)
     start = np.array(positions, np.int64)
-    head = _heads(buffer, start)
+    head = heads(buffer, start, _HEAD)
     size, offset, sys_flag = (_column(head, name) for name in ("size", "offset", "sys_flag"))
     store_ms, body_start, body_length = _after_hosts(buffer, start, head, sys_flag)
-    body_end, topic_length, property_length, fits = _parts(
+    body_end, topic_length, property_length, fits = parts(
         buffer, start, size, body_start, body_length, _column(head, "magic") == record.MAGIC_V2
     )
     in_place = offset == start + base_offset
@@ -142,39 +127,6 @@ def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: S
     return result
 
 
-def _walk(buffer: bytes) -> tuple[list[int], int, Stop, int]:
-    """Start positions of what look like records by magic and size alone."""
-    positions: list[int] = []
-    found = positions.append
-    version_1, version_2 = record.MAGIC_V1, record.MAGIC_V2
-    position, length = 0, len(buffer)
-    while position + 8 <= length:
-        size, magic = _size_and_magic(buffer, position)
-        if magic != version_1 and magic != version_2:
-            return positions, position, _stop_at(size, magic), 8
-        if size < record.FIXED_BYTES_V1:
-            return positions, position, Stop.BAD_SIZE, size
-        if position + size > length:
-            return positions, position, Stop.END, size
-        found(position)
-        position += size
-    return positions, position, Stop.END, 8
-
-
-def _stop_at(size: int, magic: int) -> Stop:
-    if magic == record.MAGIC_BLANK:
-        return Stop.BLANK
-    return Stop.ZERO if size == magic == 0 else Stop.BAD_MAGIC
-
-
-def _heads(buffer: bytes, start: IntArray) -> npt.NDArray[Any]:
-    """The first 88 bytes of every record, side by side."""
-    if not len(start):
-        return np.zeros(0, _HEAD)
-    heads = np.ndarray((len(buffer) - record.HEAD_BYTES + 1,), f"V{record.HEAD_BYTES}", buffer, strides=(1,))[start]
-    return heads.view(_HEAD)
-
-
 def _column(head: npt.NDArray[Any], name: str) -> IntArray:
     return head[name].astype(np.int64)
 
@@ -190,43 +142,14 @@ def _after_hosts(
         born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, 12, 0)
         both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, 12, 0)
         # A record too short for its hosts may end the buffer: look no further than that. It is found unfit later.
-        store_ms[shifted] = _read(
+        store_ms[shifted] = read_at(
             buffer, ">i8", np.minimum(start[shifted] + record.AT_STORE_TIMESTAMP_V4 + born, len(buffer) - 8)
         )
-        body_length[shifted] = _read(buffer, ">i4", np.minimum(start[shifted] + record.AT_BODY_LENGTH_V4 + both, len(buffer) - 4))
+        body_length[shifted] = read_at(
+            buffer, ">i4", np.minimum(start[shifted] + record.AT_BODY_LENGTH_V4 + both, len(buffer) - 4)
+        )
         body_start[shifted] += both
     return store_ms, body_start, body_length
-
-
-def _parts(
-    buffer: bytes, start: IntArray, size: IntArray, body_start: IntArray, body_length: IntArray, version_2: npt.NDArray[np.bool_]
-) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """End of the body, lengths of topic and properties, and whether all parts together make up exactly the record.
-
-    A length that leads outside its record makes it unfit; what is read in its place does not matter then.
-    """
-    end = start + size
-    least_rest = np.where(version_2, 4, 3)
-    body_end = body_start + body_length
-    fits = (body_length >= 0) & (body_end + least_rest <= end)
-    at = np.where(fits, body_end, start)
-    topic_length = _read(buffer, "i1", at)
-    if version_2.any():
-        topic_length = np.where(version_2, _read(buffer, ">i2", at), topic_length)
-    topic_end = body_end + least_rest - 2 + topic_length
-    fits &= (topic_length >= 0) & (topic_end + 2 <= end)
-    property_length = _read(buffer, ">i2", np.where(fits, topic_end, start))
-    fits &= (property_length >= 0) & (topic_end + 2 + property_length == end)
-    return body_end, topic_length, property_length, fits
-
-
-def _read(buffer: bytes, dtype: str, at: IntArray) -> IntArray:
-    """Integers at any positions, aligned or not; `buffer` holds at least one record when there are any."""
-    if not len(at):
-        return np.zeros(0, np.int64)
-    width = np.dtype(dtype).itemsize
-    values: npt.NDArray[Any] = np.ndarray((len(buffer) - width + 1,), dtype, buffer, strides=(1,))[at]
-    return values.astype(np.int64)
 
 
 def _first_bad_crc(buffer: bytes, start: IntArray, end: IntArray, expected: IntArray) -> int | None:

@@ -25,10 +25,11 @@ from zlib import crc32
 
 import numpy as np
 
-from firearrow.store.columns import SCHEDULE_TOPIC, ScanResult, Stop, scan
+from firearrow.store.columns import SCHEDULE_TOPIC, ScanResult, scan
 from firearrow.store.commitlog import BLANK_SIZE, NOT_DISPATCHED, AppendGroup, IndexInput
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
 from firearrow.store.errors import StoreError
+from firearrow.store.record_walk import Stop
 from firearrow.store.settings import StoreSettings, delay_levels_ms
 from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.record import (

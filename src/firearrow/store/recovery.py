@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.columns import ScanResult, Stop, scan
+from firearrow.store.columns import ScanResult, scan
 from firearrow.store.commitlog import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue, QueueFiles
 from firearrow.store.disk import Disk
@@ -42,6 +42,7 @@ from firearrow.store.javahash_np import IntArray
 from firearrow.store.logtail import cut_log, first_torn, next_record
 from firearrow.store.mark import Mark
 from firearrow.store.queuetable import QueueTable, load_queue_table
+from firearrow.store.record_walk import Stop
 from firearrow.store.settings import StoreSettings, delay_levels_ms
 from firearrow.wire.record import MAGIC_BLANK
 
