@@ -51,20 +51,7 @@ def test_a_disk_is_full_and_becomes_larger(mounting: None, tmp_path: Path) -> No
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    "leads",
-    [
-        pytest.param("n1", id="follower"),
-        pytest.param(
-            "n0",
-            id="leader",
-            marks=pytest.mark.xfail(
-                reason="a leader whose log takes no writes any more stays leader: the group takes nothing until it is restarted",
-                strict=True,
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("leads", [pytest.param("n1", id="follower"), pytest.param("n0", id="leader")])
 def test_a_member_has_a_full_disk(leads: str, mounting: None, tmp_path: Path) -> None:
     """Whether it leads or follows: the others go on without it, and it comes back when there is room."""
 
@@ -77,7 +64,7 @@ def test_a_member_has_a_full_disk(leads: str, mounting: None, tmp_path: Path) ->
             async with running(fleet):
                 await until_async(lambda: leads_now(fleet, leads), f"{leads} leads")
                 async with Workload(fleet, "disk-full", body_bytes=30_000) as load:
-                    await load.acknowledged(16 * 2**20 // 30_000 + 100, 10)  # more than the small disk holds
+                    await load.acknowledged(16 * 2**20 // 30_000 + 100, 45)  # more than the small disk holds
                     if full.running:
                         full.kill()
                     enlarge(full.member.data / "store", 400)
