@@ -12,7 +12,8 @@ from firearrow.ha.raft_files import COPY, DamagedFileError
 from firearrow.ha.raft_node import RaftNode
 from firearrow.ha.raft_vote import HardState
 from firearrow.store.errors import StoreError
-from tests.sim.modellog import ModelLog, sound
+from tests.sim.modellog import ModelLog
+from tests.sim.storelog import SimulatedStore
 from tests.store.simdisk import SimulatedDisk
 
 DIRECTORY = "/store"
@@ -23,14 +24,24 @@ class PowerCut(BaseException):
 
 
 class Machine:
+    """`real`: with the broker's store, not with a small log that only keeps the same promises."""
+
     def __init__(
-        self, name: str, members: Sequence[str], options: Options, rng: random.Random, now_ms: Callable[[], int]
+        self,
+        name: str,
+        members: Sequence[str],
+        options: Options,
+        rng: random.Random,
+        now_ms: Callable[[], int],
+        *,
+        real: bool = False,
     ) -> None:
         self.name = name
         self.members = members
         self.options = options
         self.node: RaftNode | None = None
-        self.log: ModelLog | None = None
+        self.log: ModelLog | SimulatedStore | None = None
+        self._kind: type[ModelLog | SimulatedStore] = SimulatedStore if real else ModelLog
         self.disk = SimulatedDisk()
         self.lives = 0
         self.paused_until = 0
@@ -59,7 +70,7 @@ class Machine:
         assert self.node is None
         self.lives += 1
         try:
-            log = ModelLog(self.disk, DIRECTORY)
+            log = self._kind(self.disk, DIRECTORY, self._now)
             self.node = RaftNode(
                 "group",
                 self.members,
@@ -72,6 +83,7 @@ class Machine:
                 now_ms=self.clock(),
             )
             self.log = log
+            log.began(self.node.raft)
         except DamagedFileError as error:
             self.damaged_for_good = str(error)
             return f"stays out: {error}"
@@ -114,7 +126,7 @@ class Machine:
         files = [
             path
             for path in self.disk.files(DIRECTORY)
-            if not path.endswith("mark") and ".tmp" not in path and self.disk.read_bytes(path)
+            if self._kind.can_be_harmed(path) and ".tmp" not in path and self.disk.read_bytes(path)
         ]
         if not files:
             return "nothing to flip"
@@ -122,7 +134,12 @@ class Machine:
         at = self._rng.randrange(self.disk.file_size(path))
         bit = 1 << self._rng.randrange(8)
         inode = self.disk._inode(path)
+        before = self._kind.good_bytes(self.disk, DIRECTORY)
         inode.data[at] ^= bit
+        unnoticed = "log" in path and self._kind.good_bytes(self.disk, DIRECTORY) == before
+        if unnoticed or (self.log is not None and not self.log.may_flip(path, at)):
+            inode.data[at] ^= bit
+            return "a bit that no checksum covers, or that is in memory, stays as it is"
         if at < len(inode.durable):
             inode.durable[at] ^= bit
         self.harmed = True
@@ -140,8 +157,7 @@ class Machine:
         """Nothing of the harm is left: the log reads well and both copies of the small files do."""
         if self.node is None or self.log is None or self.node.raft.role is Role.OUT or self.node.raft.doubtful:
             return False
-        data = self.log.raw_range(self.log.min_offset, self.log.end_offset)
-        if sound(data, self.log.min_offset) != len(data):
+        if not self.log.is_sound():
             return False
         for name, decode in (("currterm", HardState.decode), ("epochFileCheckpoint", EpochTable.decode)):
             for path in (f"{DIRECTORY}/{name}", f"{DIRECTORY}/{name}{COPY}"):

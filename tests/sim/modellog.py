@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Callable
 
+from firearrow.ha.raft import Raft
 from firearrow.ha.raft_log import LogDamagedError
 from tests.store.simdisk import SECTOR, SimulatedDisk
 
@@ -45,7 +47,7 @@ def sound(data: bytes, offset: int, limit: int | None = None) -> int:
 
 
 class ModelLog:
-    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+    def __init__(self, disk: SimulatedDisk, directory: str, _: Callable[[], int] = lambda: 0) -> None:
         self._disk = disk
         self._directory = os.path.join(directory, "log")
         self._mark_path = os.path.join(directory, "mark")
@@ -128,6 +130,46 @@ class ModelLog:
         self._dirty = set()
         self._write_mark(self._end)
         return self._end
+
+    # What a broker does with its log: this one has none.
+
+    serving = True
+
+    def began(self, raft: Raft) -> None:
+        pass
+
+    def settle(self, raft: Raft) -> None:
+        pass
+
+    def may_flip(self, path: str, at: int) -> bool:
+        return True
+
+    def tick(self) -> None:
+        pass
+
+    def write(self, payloads: list[bytes], note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
+        """Appends messages; where they begin, and the bytes. `note` hears of every record first: a failed write may be there."""
+        start = self._end
+        data = b""
+        for payload in payloads:
+            record = records(start + len(data), [payload])
+            note(start + len(data), record)
+            data += record
+        self.append(start, data)
+        return start, data
+
+    def is_sound(self) -> bool:
+        data = self.raw_range(self.min_offset, self.end_offset)
+        return sound(data, self.min_offset) == len(data)
+
+    @staticmethod
+    def good_bytes(disk: SimulatedDisk, directory: str) -> list[int]:
+        """Of each file, how far it reads well."""
+        return [sound(disk.read_bytes(path), int(os.path.basename(path))) for path in sorted(disk.files(f"{directory}/log/"))]
+
+    @staticmethod
+    def can_be_harmed(path: str) -> bool:
+        return not path.endswith("mark")
 
     def expire(self, below: int) -> None:
         """Retention: deletes files that end below, never the last."""

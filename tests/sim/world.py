@@ -6,6 +6,8 @@ After every event these hold, or the run ends with BrokenPromiseError and the se
 - Logs agree up to the commit: what any member ever calls confirmed is a piece of one history, which only grows.
 - An acknowledged message is in that history at the offset it was acknowledged with, and whoever leads has the whole history.
 - Nobody goes out because it was asked to cut off what is confirmed.
+- Over the broker's store (`real`): nobody shows a consumer what the group has not confirmed, and at the end every member shows
+  every confirmed message, in the order of the log.
 
 When the misfortune is over the group must recover: one leader, everyone with the same log, new messages acknowledged.
 
@@ -21,10 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firearrow.ha.raft import Options, Role
+from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
 from tests.sim.machine import Machine, PowerCut
-from tests.sim.modellog import records
 from tests.sim.network import Network
+from tests.sim.storelog import SimulatedStore, bodies
 
 TROUBLE_MS = 12_000
 RECOVERY_MS = 30_000
@@ -44,7 +47,7 @@ class Pending:
 
 
 class World:
-    def __init__(self, seed: int, *, trace: bool = False) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, real: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.now = 0
@@ -61,7 +64,7 @@ class World:
             preferred_leader=self.rng.choice((None, None, "n0")),
         )
         self.network = Network(self.rng, members)
-        self.machines = {name: Machine(name, members, options, self.rng, lambda: self.now) for name in members}
+        self.machines = {name: Machine(name, members, options, self.rng, lambda: self.now, real=real) for name in members}
         self.few = (len(members) - 1) // 2  # that many may lose what was durable
         self.history = bytearray()
         self.pending: list[Pending] = []
@@ -124,10 +127,15 @@ class World:
 
     def _tick_later(self, machine: Machine) -> None:
         def tick() -> None:
-            self.on(machine, lambda: machine.node and machine.node.tick(machine.clock()))
+            self.on(machine, lambda: self._tick(machine))
             self._tick_later(machine)
 
         self.after(self.rng.randint(40, 60), tick)
+
+    def _tick(self, machine: Machine) -> None:
+        if machine.node is not None and machine.log is not None:
+            machine.node.tick(machine.clock())
+            machine.log.tick()
 
     def on(self, machine: Machine, action: Callable[[], object]) -> None:
         """Something happens on a machine: now, or when it is no longer paused."""
@@ -138,10 +146,22 @@ class World:
             return
         try:
             action()
+            self._look(machine)
         except PowerCut:
             self._stop(machine, power_cut=True, why="power cut in the middle of a write")
             return
         self._settle(machine)
+
+    def _look(self, machine: Machine) -> None:
+        """The broker of a machine deals with what its member of the group came to."""
+        node, log = machine.node, machine.log
+        if node is None or log is None or node.raft.role is Role.OUT:
+            return
+        try:
+            log.settle(node.raft)
+        except (OSError, StoreError) as error:
+            self.trace(f"{machine.name} cannot use its log: {error}")
+            node.failed(error)
 
     def _settle(self, machine: Machine) -> None:
         """Sends what is to be sent, plans what was asked for, and looks whether everything still holds."""
@@ -206,21 +226,20 @@ class World:
 
     def _append(self, machine: Machine) -> None:
         node, log = machine.node, machine.log
-        if node is None or log is None or not node.raft.accepting:
+        if node is None or log is None or not node.raft.accepting or not log.serving:
             return
         payloads = []
         for _ in range(self.rng.randint(1, 4)):
             self._messages += 1
             payloads.append(b"message %d " % self._messages + bytes(self.rng.randint(0, 120)))
-        start = log.end_offset
-        data = b""
-        for payload in payloads:
-            record = records(start + len(data), [payload])
-            self._sent[node.raft.term, start + len(data)] = record
-            data += record
+        term = node.raft.term
+
+        def note(offset: int, record: bytes) -> None:
+            self._sent[term, offset] = record
+
         try:
-            log.append(start, data)
-        except OSError as error:
+            start, data = log.write(payloads, note)
+        except (OSError, StoreError) as error:
             node.failed(error)
             return
         self.pending.append(Pending(machine, machine.lives, node.raft.term, start, data))
@@ -233,6 +252,8 @@ class World:
         assert node is not None
         assert log is not None
         raft = node.raft
+        if isinstance(log, SimulatedStore) and log.store.confirm_offset > raft.commit:
+            raise BrokenPromiseError(f"{machine.name} shows what is not confirmed: {log.store.confirm_offset} > {raft.commit}")
         if raft.role is Role.OUT:
             if "nothing was cut off" in raft.reason or "both lead" in raft.reason:
                 raise BrokenPromiseError(raft.reason)
@@ -342,6 +363,15 @@ class World:
             start = machine.log.min_offset
             if not machine.harmed and machine.log.raw_range(start, machine.log.end_offset) != self.history[start:]:
                 raise BrokenPromiseError(f"{machine.name}: its log is not the confirmed one")
+            if isinstance(machine.log, SimulatedStore) and not machine.harmed:
+                self._compare_visible(machine.name, machine.log)
+
+    def _compare_visible(self, name: str, log: SimulatedStore) -> None:
+        shown, confirmed = log.visible(), bodies(bytes(self.history))
+        if shown != confirmed[len(confirmed) - len(shown) :] or (log.min_offset == 0 and len(shown) != len(confirmed)):
+            raise BrokenPromiseError(
+                f"{name} shows {len(shown)} messages that are not the last of the {len(confirmed)} confirmed"
+            )
 
     # Misfortune
 

@@ -106,7 +106,7 @@ class RaftNode:
             return
         try:
             end = self._log.sync()
-        except OSError as error:
+        except (OSError, StoreError) as error:
             self.failed(error)
             return
         self.synced(end, self.raft.cuts, now_ms)
