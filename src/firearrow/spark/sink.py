@@ -118,7 +118,7 @@ class Origin(NamedTuple):
     def number(self, row: int) -> int:
         return self.batch_id * _MAX_ROWS + row
 
-    def spark_id(self, row: int) -> str:
+    def spark_id(self, row: int | str) -> str:
         return f"{self.writer}/{self.batch_id}/{self.partition}/{row}"
 
 
@@ -140,6 +140,9 @@ class Sink:
         self._shape = shape
         self._origin = origin
         self._numbered = options["idempotent"] != "false"
+        self._mark = origin.spark_id("")
+        self._number_head = f"__PRODUCER_ID\x01{origin.producer_id}\x02__PRODUCER_SEQ\x01"
+        self._first_number = origin.number(0)
         self._run_bytes = options["sendBatchBytes"]
         self._retries = options["retries"]
         self._timeout_ms = options["sendTimeoutMs"]
@@ -202,23 +205,20 @@ class Sink:
 
     def _properties(self, values: Mapping[str, Any], now_ms: int) -> bytes:
         own = {name: value for name, value in values["properties"] or () if value and name not in _NOT_PASSED_ON}
-        own["UNIQ_KEY"] = self._next_id(now_ms)
-        own["WAIT"] = "true"
-        for name, column in (("KEYS", "keys"), ("TAGS", "tags"), ("__SHARDINGKEY", "shardingKey")):
-            if values[column]:
-                own[name] = values[column]
-        if values["delayLevel"]:
-            own["DELAY"] = str(values["delayLevel"])
-        if values["deliverTimeMs"]:
-            own["TIMER_DELIVER_MS"] = str(values["deliverTimeMs"])
-        own[SPARK_ID] = values["idempotencyKey"] or self._origin.spark_id(self.rows)
-        if self._numbered:
-            own["__PRODUCER_ID"] = self._origin.producer_id
-            own["__PRODUCER_SEQ"] = str(self._origin.number(self.rows))
-        text = "".join([f"{name}\x01{value}\x02" for name, value in own.items()]).encode()
-        if len(text) > MAX_BYTES or text.count(b"\x01") != len(own) or text.count(b"\x02") != len(own):
+        for name, column in _FROM_COLUMNS:
+            value = values[column]
+            if value:
+                own[name] = value
+        row = self.rows
+        given = "".join([f"{name}\x01{value}\x02" for name, value in own.items()])
+        spark_id = values["idempotencyKey"] or f"{self._mark}{row}"
+        number = f"{self._number_head}{self._first_number + row}\x02" if self._numbered else ""
+        made = f"UNIQ_KEY\x01{self._next_id(now_ms)}\x02WAIT\x01true\x02{given}{SPARK_ID}\x01{spark_id}\x02{number}"
+        text = made.encode()
+        count = len(own) + (5 if number else 3)
+        if len(text) > MAX_BYTES or text.count(b"\x01") != count or text.count(b"\x02") != count:
             raise SparkOptionError(
-                f"the properties of row {self.rows} of partition {self._origin.partition} take {len(text)} bytes (at most "
+                f"the properties of row {row} of partition {self._origin.partition} take {len(text)} bytes (at most "
                 f"{MAX_BYTES}), or have a name or value with U+0001 or U+0002 in it"
             )
         return text
@@ -281,4 +281,8 @@ def _is_delayed(values: Mapping[str, Any]) -> bool:
     return bool(values["delayLevel"] or values["deliverTimeMs"])
 
 
+_FROM_COLUMNS: Final = (
+    ("KEYS", "keys"), ("TAGS", "tags"), ("__SHARDINGKEY", "shardingKey"), ("DELAY", "delayLevel"),
+    ("TIMER_DELIVER_MS", "deliverTimeMs"),
+)  # fmt: skip
 _NOT_PASSED_ON: Final = (RESERVED | {SPARK_ID}) - {"TAGS", "KEYS"}
