@@ -86,10 +86,12 @@ class Feed:
             return frames
         limit = min(end, self.sent + most_bytes)
         while self.sent < limit:
-            data = self._source.read(self.sent, min(self._batch_bytes, limit - self.sent))
+            data = self._source.read(self.sent, limit - self.sent)
             if not data:
                 raise HaError(f"it is at {self.sent}, which is not kept any more: the log here begins at {self._source.begin}")
-            frames.append(encode_frame(self.sent, data))
+            view = memoryview(data)
+            for start in range(0, len(data), self._batch_bytes):
+                frames.append(encode_frame(self.sent + start, view[start : start + self._batch_bytes]))
             self.sent += len(data)
             self.sent_bytes += len(data)
         if not frames and now_ms - self._spoke_ms >= self._heartbeat_ms:

@@ -23,7 +23,8 @@ from firearrow.store.store import MessageStore
 from firearrow.wire.bodies_admin import HAConnectionRuntimeInfo, HARuntimeInfo
 from firearrow.wire.codes import ResponseCode
 
-PORTION_BYTES = 512 * 1024  # in one turn of the loop
+PORTION_BYTES = 256 * 1024  # in one turn of the loop
+PAUSE_S = 0.001  # between two portions for one that lags: clients come first
 _BUFFER_BYTES = 1024 * 1024  # that wait for a slave's connection to take them
 _RATE_MS = 5_000
 
@@ -237,10 +238,10 @@ class SlaveLink(asyncio.Protocol):
             self.end(None)
             return
         if frames:
-            transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            transport.writelines(frames)
             if self.feed.sent < self._master.source.end and not self._full:
                 self._scheduled = True
-                asyncio.get_running_loop().call_soon(self._go_on)
+                asyncio.get_running_loop().call_later(PAUSE_S, self._go_on)
 
     def tick(self, now_ms: int) -> None:
         if self.feed.silent(now_ms):

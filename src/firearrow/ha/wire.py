@@ -84,5 +84,5 @@ def encode_report(offset: int) -> bytes:
     return REPORT.pack(offset)
 
 
-def encode_frame(offset: int, data: bytes) -> bytes:
+def encode_frame(offset: int, data: bytes | memoryview) -> bytes:
     return HEAD.pack(offset, len(data)) + data
