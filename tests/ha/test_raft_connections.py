@@ -1,0 +1,73 @@
+"""Raft and connections: a leader whose connection ended is not waited for, a member that is reached late is asked, too."""
+
+from __future__ import annotations
+
+import random
+
+from firearrow.ha.raft import Options, Raft, Role
+from firearrow.ha.raft_epochs import Epoch, EpochTable
+from firearrow.ha.raft_messages import Message, Probe, Vote
+from firearrow.ha.raft_vote import HardState
+
+
+class EmptyLog:
+    min_offset = end_offset = 0
+    lost = False
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return b""
+
+    def append(self, offset: int, data: bytes) -> None: ...
+
+    def truncate(self, offset: int) -> None: ...
+
+    def reset(self, offset: int) -> None: ...
+
+    def sync(self) -> int:
+        return 0
+
+
+def follower_of_n0(now_ms: int) -> Raft:
+    members = ["n0", "n1", "n2"]
+    raft = Raft(
+        "n1", members, EmptyLog(), HardState(1), EpochTable(), options=Options(), rng=random.Random(7), now_ms=now_ms, fresh=True
+    )
+    raft.step("n0", Probe(1, 0, 0, 0, EpochTable([Epoch(1, 0)])), now_ms)
+    assert (raft.role, raft.leader) == (Role.FOLLOWER, "n0")
+    return raft
+
+
+def sent(messages: list[tuple[str, Message]]) -> list[tuple[str, Message]]:
+    return sorted(messages, key=lambda one: one[0])
+
+
+PRE_VOTES = [("n0", Vote(2, 1, 0, pre=True)), ("n2", Vote(2, 1, 0, pre=True))]
+
+
+def test_a_leader_whose_connection_ended_is_not_waited_for() -> None:
+    raft = follower_of_n0(1000)
+    raft.disconnected("n0", 1100)
+    assert sent(raft.tick(1700).messages) == PRE_VOTES
+
+
+def test_the_connections_of_others_change_nothing() -> None:
+    raft = follower_of_n0(1000)
+    raft.disconnected("n2", 1100)
+    assert raft.tick(1900).messages == []
+    assert sent(raft.tick(3000).messages) == PRE_VOTES
+
+
+def test_who_still_hears_the_leader_does_not_vote_for_one_that_lost_its_connection() -> None:
+    hears, lost = follower_of_n0(1000), follower_of_n0(1000)
+    lost.disconnected("n0", 1100)
+    assert lost.tick(1700).messages
+    answers = hears.step("n2", Vote(2, 1, 0, pre=True), 1700).messages
+    assert [message for _, message in answers if getattr(message, "granted", False)] == []
+
+
+def test_a_member_that_is_reached_late_is_asked_for_its_vote() -> None:
+    raft = follower_of_n0(1000)
+    raft.disconnected("n0", 1100)
+    raft.tick(1700)
+    assert raft.connected("n2", 1750).messages == [("n2", Vote(2, 1, 0, pre=True))]
+    assert follower_of_n0(1000).connected("n2", 1100).messages == []
