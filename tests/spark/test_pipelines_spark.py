@@ -20,7 +20,10 @@ from firearrow import Message, ReceivedMessage, RetryLater
 from . import needs
 from .test_pipelines_local import KILLS, archived, bodies, fill, nothing_is_left_of, options
 
-pytestmark = pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or "")
+pytestmark = [
+    pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or ""),
+    pytest.mark.timeout(900),  # a busy machine starts a JVM in minutes; what times out in Spark breaks the session for the others
+]
 
 
 def side(brokers: Any, topic: str, archive: Path | None = None) -> Any:
