@@ -1,4 +1,4 @@
-"""Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq_admin` known to sessions."""
+"""Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq_admin` known."""
 
 from firearrow.spark.admin_source import RocketMQAdminDataSource as DefaultSource
 

@@ -1,9 +1,7 @@
 """The broker's own store on a simulated disk, driven as ha/elected.py drives it: followers look at records when the group has
 confirmed some, a leader's records are its own from the moment it may serve, and only what is confirmed becomes visible.
 
-Two things are easier than in life. The mark of what is durable is synced with the log, where the broker's lags behind: a bit that
-flips in what was synced since, together with a power cut, is taken for a torn tail there. And bits flip in what a process found
-at its start only: what it wrote itself it has in memory.
+One thing is easier than in life: bits flip in what a process found at its start only; what it wrote itself it has in memory.
 """
 
 from __future__ import annotations
@@ -38,11 +36,6 @@ class SimulatedStore(StoreLog):
         self._directory = f"{directory}/commitlog"
         self._serving = 0  # the term
         self._found = self.store.max_offset
-
-    def sync(self) -> int:
-        end = super().sync()
-        self.store._write_mark(sync=True)
-        return end
 
     # What a broker does
 

@@ -100,7 +100,7 @@ class MessageStore:
         self._retention = Retention(settings, self._disk, self._log, self._files, self._index, self._queues.values)
         self._on_flushed: Callable[[int], None] = _ignore_offset
         self._on_error: Callable[[StoreError], None] = _ignore_error
-        self._flusher = Flusher(self._log.sync, self._flushed, self._flush_failed)
+        self._flusher = Flusher(self._sync, self._flushed, self._flush_failed)
         self.flushes = self._flusher.figures
         self._lock: Lock | None = None
         self._unconfirmed: deque[AppendGroup] = deque()
@@ -340,7 +340,7 @@ class MessageStore:
         disk.fsync_dir(log.directory)
         log.next_offset = log.written_offset = log.min_offset
         self._begin_following(offset)
-        self._write_mark(sync=True)
+        self._set_mark()
 
     def follow_no_more(self) -> None:
         """What is appended from now on is this broker's own."""
@@ -349,15 +349,14 @@ class MessageStore:
     def found_damaged(self) -> None:
         """A record cannot be read: the next opening looks for the place, and ends the log there."""
         if self._mark_file is not None:
-            mark = self._mark_file.mark
-            self._mark_file.save(Mark(mark.durable, mark.confirmed, damaged=True))
+            self._mark_file.damage()
 
     def _rewind(self, offset: int) -> None:
         """Nothing that is written down, or is about to be, may speak of the log behind `offset` any more."""
         self._housekeeper.drain()
         self._flusher.rewind(offset)
         self._log.durable_offset = min(self._log.durable_offset, offset)
-        self._write_mark(sync=True)
+        self._set_mark()
         self._checkpoint.flushed_offset = min(self._checkpoint.flushed_offset, offset)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint)
 
@@ -370,15 +369,17 @@ class MessageStore:
             if group is not None:
                 self._unconfirmed.append(group)
 
-    def _write_mark(self, *, sync: bool = False) -> None:
-        if self._mark_file is None:
-            return
-        known = self._mark_file.mark
-        mark = Mark(self._flusher.flushed_offset, self._reader.confirm_offset, known.damaged)
-        if mark != known:
-            self._mark_file.write(mark)
-        if sync:
-            self._mark_file.sync()
+    def _set_mark(self) -> None:
+        """Nothing is being flushed: the mark says what is so, also when that is less than before. Durable on return."""
+        if self._mark_file is not None:
+            known = self._mark_file.mark
+            self._mark_file.save(Mark(self._flusher.flushed_offset, self._reader.confirm_offset, known.damaged))
+
+    def _sync(self, start: int, end: int) -> None:
+        """Makes the log in [start, end) durable, and of a group's member that it was. Any thread. OSError."""
+        self._log.sync(start, end)
+        if self._mark_file is not None and self.settings.sync_flush:
+            self._mark_file.synced(end)
 
     def flush(self) -> int:
         """Makes everything written durable, here and now; returns up to where. For stores without threads."""
@@ -387,7 +388,7 @@ class MessageStore:
             raise self._log.refusal()
         if end > self._flusher.flushed_offset:
             try:
-                self._log.sync(self._flusher.flushed_offset, end)
+                self._sync(self._flusher.flushed_offset, end)
             except OSError as error:
                 raise self._log.fail(f"fdatasync of the commit log failed: {error}") from error
             self._flusher.flushed_offset = self._log.durable_offset = end
@@ -509,7 +510,7 @@ class MessageStore:
         try:
             self._dispatcher.work(now_ms)
             if self._mark_file is not None:
-                self._write_mark()
+                self._mark_file.note(self._flusher.flushed_offset, self._reader.confirm_offset)
             self._derived_failure = None
         except OSError as error:
             self._derived_failed(error)
@@ -546,7 +547,7 @@ class MessageStore:
             self.confirm(end)
         complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
         save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
-        self._write_mark(sync=True)
+        self._set_mark()
         abort = os.path.join(self._root, "abort")
         if complete and self._disk.exists(abort):
             self._disk.unlink(abort)

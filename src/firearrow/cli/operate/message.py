@@ -66,9 +66,7 @@ def add(verbs: Verbs) -> None:
     undecided.add_argument("--limit", metavar="N", type=count, default=100, help="end after so many (default: %(default)s)")
     _add_body(undecided)
 
-    recheck = verbs.add(
-        "recheck", recheck_, "have a producer asked again about a transaction that was given up", destroys=True
-    )
+    recheck = verbs.add("recheck", recheck_, "have a producer asked again about a transaction that was given up", destroys=True)
     recheck.add_argument("msg_id", metavar="ID")
 
 
