@@ -9,8 +9,8 @@ Two slots of 512 bytes, written in turns, so that one of them is always whole:
     32   4  CRC-32 of the above
 
 With SYNC_FLUSH `durable` is written and synced after every flush, before anybody hears of it: if something is missing that a
-member has told the others it has, it knows. `confirmed` may lag behind the truth: a member that confirms less than it could learns
-the rest from its leader.
+member has told the others it has, it knows. `confirmed` may lag behind the truth: a member that confirms less than it could
+learns the rest from its leader.
 """
 
 from __future__ import annotations
