@@ -51,6 +51,7 @@ from firearrow.wire.record import decode
 MAX_A_TICK = 500  # small messages delivered in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _RETRY_MS = 1_000  # after the disk refused
+_LATE_MS = 1_000  # what is rolled on so near to its own moment, or after it, is late
 _EXPIRE_MS = 30_000
 _HOUR_MS = 3_600_000
 _STAMPS_BYTES = 128  # kept free in the properties for what is added at the delivery
@@ -376,6 +377,8 @@ class TimerService:
             while budget > 0 and (taken := slot.take(now_ms)) is not None:
                 self._deliver(*taken, now_ms)
                 self._changed = True
+                if self._files.progress.queue_offset < self._barrier:
+                    return False
                 budget -= effort(len(taken[1].raw))
             if budget <= 0:
                 break
@@ -426,9 +429,14 @@ class TimerService:
         if len(stamped) <= properties.MAX_BYTES:
             message.properties = stamped
         try:
-            self._inner.deliver(message, now_ms)
+            stored = self._inner.deliver(message, now_ms)
         except ValueError as error:
             self._store.problems.append(f"timers: the message at {record.physical_offset} cannot be delivered: {error}")
+            return
+        if entry.magic & ROLL and (record.number(b"TIMER_OUT_MS") or 0) <= now_ms + _LATE_MS:
+            # It is rolled on late, after the broker was away, and its own moment may be here already. A message and what recalls
+            # it meet in that slot: both have to be in the wheel before it is opened.
+            self._barrier = stored.queue_offset + 1
 
     # What operators and replicas ask for.
 
