@@ -39,6 +39,7 @@ class Outcome:
         return (
             f"{self.form}, {self.fault}: {self.rounds} rounds, {self.sent} sent, {self.acknowledged} acknowledged,"
             f" {len(self.wrong.lost)} lost, gap {self.median_gap_s:.2f} s, worst {max(self.gaps_s):.2f} s; {self.refused}"
+            + ("" if self.wrong == Verdict() else f"; {self.wrong}")
         )
 
 
