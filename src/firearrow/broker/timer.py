@@ -377,14 +377,12 @@ class TimerService:
             while budget > 0 and (taken := slot.take(now_ms)) is not None:
                 self._deliver(*taken, now_ms)
                 self._changed = True
-                if self._files.progress.queue_offset < self._barrier:
-                    return False
                 budget -= effort(len(taken[1].raw))
             if budget <= 0:
                 break
             budget = slot.prepare(budget)
             if slot.empty:
-                if now_ms < slot.time_ms + self._files.wheel.precision_ms:
+                if now_ms < slot.time_ms + self._files.wheel.precision_ms or self._files.progress.queue_offset < self._barrier:
                     return False
                 self._advance(slot, now_ms)
                 budget -= 1
