@@ -76,7 +76,7 @@ class Server:
         create_topic(self.broker, self.name_server, topic, queues)
 
     def send(self, topic: str, bodies: list[bytes]) -> None:
-        with Producer(self.name_server, group="fill") as producer:
+        with Producer(self.name_server, group="fill", send_timeout_ms=60_000) as producer:
             for sent in [producer.send_soon(Message(topic, body)) for body in bodies]:
                 sent.result()
 
