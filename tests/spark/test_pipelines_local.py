@@ -155,9 +155,9 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
         nothing_is_left_of(group)
 
 
-def nothing_is_left_of(group: int) -> None:
+def nothing_is_left_of(group: int, seconds: float = 60) -> None:
     """The processes that a driver started end when it is gone."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds
     try:
         while True:
             os.killpg(group, 0)

@@ -46,7 +46,7 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
     from firearrow.spark.pipelines.engine import SparkEngine
 
     brokers.create_topic("Driven", 2)
-    fill(brokers, "Driven", 8000)
+    fill(brokers, "Driven", 3000 + 300 * KILLS)
     words = ["spark", "archive", "-n", brokers.name_server, "--topic", "Driven", "--out", str(tmp_path), "--master", "local[2]"]
     words += ["--max-offsets", "100", "--json", "--conf", "spark.driver.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 
@@ -63,13 +63,13 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
     done = archive(SparkEngine(spark), options(brokers, "Driven"), str(tmp_path))
 
     assert done.resumed
-    assert 0 < done.rows < 8000
+    assert 0 < done.rows < 3000 + 300 * KILLS
     frame = read_archive(spark, str(tmp_path))
     assert Counter(bytes(row.body) for row in frame.select("body").collect()) == bodies(brokers, "Driven")
     found = audit(spark, side(brokers, "Driven", tmp_path), side(brokers, "Driven"))
-    assert (found.equal, found.rows_left, found.rows_right) == (True, 8000, 8000)
+    assert (found.equal, found.rows_left, found.rows_right) == (True, 3000 + 300 * KILLS, 3000 + 300 * KILLS)
     for group in gone:
-        nothing_is_left_of(group)
+        nothing_is_left_of(group, 300)
 
 
 def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp_path: Path) -> None:
