@@ -238,6 +238,18 @@ def test_a_send_that_is_cancelled_makes_room() -> None:
     run(story())
 
 
+def test_thousands_that_wait_for_room_until_it_is_too_late_fail_one_after_the_other() -> None:
+    async def story() -> None:
+        async with brokers(1, max_in_flight=1, retries=0) as (producer, (a,)):
+            await producer.send(Message("T", b"x"))
+            a.answers.append(nothing)
+            sends = [producer.send_soon(Message("T", b"x"), timeout_ms=100) for _ in range(5_000)]
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert {type(result) for result in results} == {RequestTimeout}
+
+    run(story())
+
+
 def test_an_unknown_topic_goes_by_the_route_of_the_template() -> None:
     async def story() -> None:
         async with brokers(1) as (producer, (a,)):

@@ -133,6 +133,7 @@ class Sending:
     ) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
+        self._starting = False  # sends that waited for room
         self._connections = connections
         self._open = connections.open
         self._hooks = hooks
@@ -390,17 +391,22 @@ class Sending:
             self._idle.set()
 
     def _start_waiting(self) -> None:
-        waiting = self._waiting
-        while waiting and self.in_flight < self._max_in_flight and self.in_flight_bytes < self._max_bytes:
-            send = waiting.popleft()
-            if send.future.done():
-                continue
-            self.in_flight += 1
-            self.in_flight_bytes += len(send.body)
-            if self._loop.time() >= send.end:
-                self.timed_out(send)
-            else:
-                self._attempt(send)
+        if self._starting:  # one that fails at once makes room for the next: the loop below goes on with it
+            return
+        self._starting = True
+        try:
+            while self._waiting and self.in_flight < self._max_in_flight and self.in_flight_bytes < self._max_bytes:
+                send = self._waiting.popleft()
+                if send.future.done():
+                    continue
+                self.in_flight += 1
+                self.in_flight_bytes += len(send.body)
+                if self._loop.time() >= send.end:
+                    self.timed_out(send)
+                else:
+                    self._attempt(send)
+        finally:
+            self._starting = False
 
 
 def _other(queue: MessageQueue, queue_id: int) -> MessageQueue:
