@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dedup import ProducerWindow, UniqueKeyWindow
+from firearrow.broker.dedup import PASSED_ON, ProducerWindow, UniqueKeyWindow
 from firearrow.broker.dedup_file import FILE, DedupFile
 from firearrow.broker.delay import DelayService, parse_levels
 from firearrow.broker.refused import Refused
@@ -47,6 +47,7 @@ class Story:
         self.file = DedupFile(self.sends.dedup, self.store, self.config)
         self.file.load(now_ms)
         self.peer = FakeConnection(4711)
+        self.flag = 0  # of the requests
 
     def send(
         self, number: int | None, body: bytes = b"x", *, producer: str = "p", topic: str = "Orders", queue: int = 0, **names: str
@@ -68,7 +69,7 @@ class Story:
         return result
 
     def _request(self, code: int, ext: dict[str, Any], body: bytes) -> Result:
-        request = Command(code, opaque=77, version=513, ext=ext, body=body)
+        request = Command(code, opaque=77, version=513, flag=self.flag, ext=ext, body=body)
         self.sends.send(cast(Connection, self.peer), request, self.kit.now)
         (answer,) = FrameDecoder().feed(self.sends.replies.pop().data)
         assert answer.code == ResponseCode.SUCCESS
@@ -363,6 +364,20 @@ def test_without_the_setting_a_key_may_come_as_often_as_it_likes(story: Story) -
     story.send(None, UNIQ_KEY="U")
     story.send(None, UNIQ_KEY="U")
     assert len(story.stored()) == 2
+
+
+def test_what_another_member_passes_on_twice_is_stored_once(story: Story) -> None:
+    story.flag = PASSED_ON
+    first = story.send(None, b"first", UNIQ_KEY="U")
+    assert story.send(None, b"again", UNIQ_KEY="U") == first
+    several = story.send_batch((b"a", {"UNIQ_KEY": "A"}), (b"b", {"UNIQ_KEY": "B"}))
+    assert story.send_batch((b"a", {"UNIQ_KEY": "A"}), (b"b", {"UNIQ_KEY": "B"})) == several
+    assert story.stored() == [b"first", b"a", b"b"]
+    story.flag = 0
+    assert story.send(None, b"from a client", UNIQ_KEY="U") != first
+    story.flag = PASSED_ON
+    story.kit.now += 10_001
+    assert story.send(None, b"much later", UNIQ_KEY="U") != first
 
 
 def test_a_key_that_comes_again_within_the_window_is_a_repeat_on_any_queue(keyed: Story) -> None:

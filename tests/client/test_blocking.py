@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -197,6 +197,15 @@ def test_waiting_for_the_loop_on_the_loop_is_refused() -> None:
         echo.run(lambda: echo.say("x"))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that was started in the background may ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_wait_and_cancels_what_was_waited_for() -> None:
     echo = Echo("e")
     events = echo._async.events

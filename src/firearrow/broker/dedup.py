@@ -10,9 +10,12 @@ way at once. A producer counts up, for each queue or for all together, and takes
 **Unique keys.** For clients that know nothing of that: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that comes again on its
 topic within so many milliseconds is a repeat. Clients keep the key when they send again, though perhaps to another queue.
 
-Both hold for single messages and for those of a batch, for delayed messages and half messages (the first result is then that of
-the record that waits). Neither holds for retry and dead letter topics: a consumer sends a message there as often as it fails,
-with its old properties. Whoever passes consumed messages on with their properties should leave those of the producer out.
+Inside an elected group a message may come twice as well, from a follower that passes it on to the leader (ha/passing_on.py) and
+does not hear from it. Such messages are remembered by their unique keys for some seconds, whatever the settings say.
+
+All this holds for single messages and for those of a batch, for delayed messages and half messages (the first result is then
+that of the record that waits). It does not hold for retry and dead letter topics: a consumer sends a message there as often as it
+fails, with its old properties. Whoever passes consumed messages on with their properties should leave those of the producer out.
 
 What is remembered
 - of a pair: its last `idempotentProducerWindow` numbers (at least). An older one that is not among them may have been stored or
@@ -43,6 +46,9 @@ from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
 
 _NOT_HERE = (RETRY_PREFIX, DLQ_PREFIX)
 _WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))
+PASSED_ON = 0x4  # in the flag of a request: it comes from another member of the elected group, which had it from a client
+_PASSED_ON_MS = 10_000  # a member that lost the connection, or takes another for the leader, tries again within 3 s
+_PASSED_ON_MOST = 200_000
 _FRESH_LOOK = 1_024  # fresh results between two looks for those that are readable in the log by now
 
 
@@ -64,6 +70,7 @@ class Claim(NamedTuple):
     window: ProducerWindow | None
     sequence: int
     key: bytes | None  # under which it is remembered, if unique keys are
+    passed_on: bool = False
 
 
 class Dedup:
@@ -72,6 +79,7 @@ class Dedup:
         self.keys: UniqueKeyWindow | None = None
         if settings.deduplicate_uniq_key_window_ms:
             self.watch_keys(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
+        self._passed_on = UniqueKeyWindow(_PASSED_ON_MS, _PASSED_ON_MOST)
         self._store = store
         self._broker_name = settings.broker_name
         self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
@@ -81,7 +89,9 @@ class Dedup:
         """Unique keys are looked at, for a while or for good."""
         self.keys = UniqueKeyWindow(window_ms, max_num)
 
-    def claim(self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int) -> Claim | None:
+    def claim(
+        self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int, *, passed_on: bool = False
+    ) -> Claim | None:
         """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
         if queue.topic.startswith(_NOT_HERE):
             return None
@@ -92,13 +102,15 @@ class Dedup:
             at = window.find(number)
             if at is not None:
                 return Claim(self._first_of(window, at, queue.queue_id, unique_key), window, number, None)
-        if self.keys is not None and unique_key:
+        for keys in (self.keys, self._passed_on if passed_on else None):
+            if keys is None or not unique_key:
+                continue
             key = _key(queue.topic, unique_key)
-            offset = self.keys.find(key, now_ms)
+            offset = keys.find(key, now_ms)
             first = None if offset is None else self._read(offset)
-            if first is not None and now_ms - first.store_ms <= self.keys.window_ms:
+            if first is not None and now_ms - first.store_ms <= keys.window_ms:
                 return Claim(first, None, 0, None)
-        return None if window is None and key is None else Claim(None, window, number, key)
+        return None if window is None and key is None else Claim(None, window, number, key, passed_on)
 
     def stored(self, claim: Claim, first: First) -> None:
         """What was claimed has its place in the log now."""
@@ -111,14 +123,19 @@ class Dedup:
         if claim.window is not None:
             claim.window.add(claim.sequence, first.queue_offset, offset)
             self.producers.changes += 1
-        if claim.key is not None and self.keys is not None and self.keys.learns:
+        if claim.key is None:
+            return
+        if self.keys is not None and self.keys.learns:
             self.keys.add(claim.key, offset, first.store_ms)
+        if claim.passed_on:
+            self._passed_on.add(claim.key, offset, first.store_ms)
 
     def forget(self, topic: str) -> None:
         """The topic was deleted: one of the same name starts from nothing."""
         self.producers.forget(topic)
-        if self.keys is not None:
-            self.keys.forget(_key(topic, b""))
+        for keys in (self.keys, self._passed_on):
+            if keys is not None:
+                keys.forget(_key(topic, b""))
 
     def replay(self, record: Record) -> None:
         """A record of the log, in its order: what its send had left here."""

@@ -20,12 +20,12 @@ from __future__ import annotations
 import os
 import random
 import struct
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import orjson
 
-from firearrow.broker.dedup import Dedup, First
+from firearrow.broker.dedup import PASSED_ON, Dedup, First
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.placing import Arrival, Placed
 from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stored_flags
@@ -196,8 +196,8 @@ class Sends:
         if sys_flag & _NOT_PLAIN:
             sys_flag = stored_flags(sys_flag)
         claim = None
-        if sent.find(SUSPICIOUS) >= 0 or self._watch_keys:
-            claim = self.dedup.claim(queue, check(raw), unique_key, now_ms)
+        if sent.find(SUSPICIOUS) >= 0 or self._watch_keys or request.flag & PASSED_ON:
+            claim = self.dedup.claim(queue, check(raw), unique_key, now_ms, passed_on=bool(request.flag & PASSED_ON))
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
                 return
@@ -269,8 +269,9 @@ class Sends:
         if header.sys_flag & _NOT_PLAIN:
             header.sys_flag = stored_flags(header.sys_flag)
         queue_id, queue_offset = queue.queue_id, queue.next_offset
-        if self._watch_keys or b"__PRODUCER_" in request.body:
-            results = self._append_once(conn, header, target, queue, request.body, now_ms)
+        passed_on = bool(request.flag & PASSED_ON)
+        if self._watch_keys or passed_on or b"__PRODUCER_" in request.body:
+            results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
             queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
             offsets = [result.physical_offset for result in results]
         elif request.body:
@@ -301,6 +302,7 @@ class Sends:
         queue: ConsumeQueue,
         body: bytes,
         now_ms: int,
+        passed_on: bool,
     ) -> list[First]:
         """The results of all messages of a batch; those that were stored before are not stored again."""
         messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
@@ -309,7 +311,8 @@ class Sends:
         numbered = [sequence for sequence in sequences if sequence is not None]
         if len(set(numbered)) < len(numbered):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is illegal: it has the same __PRODUCER_SEQ twice")
-        claims = [self.dedup.claim(queue, sequence, key, now_ms) for sequence, key in zip(sequences, keys, strict=True)]
+        look = partial(self.dedup.claim, queue, now_ms=now_ms, passed_on=passed_on)
+        claims = [look(sequence, key) for sequence, key in zip(sequences, keys, strict=True)]
         new = [message for message, claim in zip(messages, claims, strict=True) if claim is None or claim.first is None]
         queue_offset = queue.next_offset
         offsets = iter(

@@ -385,7 +385,9 @@ class Broker:
             use_tls=settings.use_tls,
         )
         if settings.enable_d_leger_commit_log and settings.stand_in_enable:
-            self._stand_in = StandIn(self._registration.identity, self._registration.topics, self._register_stand_in)
+            self._stand_in = StandIn(
+                self._registration.identity, settings.peers().me, self._registration.topics, self._register_stand_in
+            )
             parts.topics.listeners.append(self._stand_in.topic_changed)
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)

@@ -83,7 +83,7 @@ class BrokerSettings(TlsSettings):
     preferred_leader_id: str | None = setting(None, "the member that shall lead whenever it can")
     stand_in_enable: bool = setting(
         True,
-        "a follower takes messages as <brokerName>-standin and passes them on: producers get on at once when the leader is gone",
+        "followers take messages as <brokerName>-standin-<id> and pass them on: producers get on at once when the leader is gone",
         key="standInEnable",
     )
 

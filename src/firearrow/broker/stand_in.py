@@ -1,10 +1,11 @@
-"""The stand-in of an elected group: a second broker name, `<brokerName>-standin`, under which one of its followers takes sends.
+"""The stand-ins of an elected group: broker names beside its own, `<brokerName>-standin-<id>`, under which followers take sends.
 
 A client asks for routes every 30 s. When a group's leader dies, a producer that knows no other broker would go on trying a dead
-address for as long. With the stand-in in its route it has a second name to turn to, which clients do by themselves when a send
-fails: the follower there passes the message on to the leader, or waits for one to be elected (ha/passing_on.py).
+address for as long. With stand-ins in its route it has other names to turn to, which clients do by themselves when a send fails:
+the follower there passes the message on to the leader, or waits for one to be elected (ha/passing_on.py). A stand-in keeps its
+name for a while when it is elected itself: a client may know no other.
 
-It is found at the broker's fast port: name servers tell brokers apart by their addresses.
+It is found at its broker's fast port: name servers tell brokers apart by their addresses.
 
 Every topic that can be written has one queue there, for writing only: no consumer sees it. It is queue 0 of the topic.
 """
@@ -20,24 +21,25 @@ from firearrow.broker.registration import Identity, Registration
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.wire.bodies_topic import DataVersion, TopicConfig
 
-SUFFIX = "-standin"
+SUFFIX = "-standin-"
 _WRITE = 2
 
 log = logging.getLogger("firearrow.broker.registration")
 
 
 class StandIn:
-    """`make` gives the registration under an identity and with its topics."""
+    """`member`: its id in the group. `make` gives the registration under an identity and with its topics."""
 
     def __init__(
         self,
         identity: Identity,
+        member: str,
         topics: Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]],
         make: Callable[[Identity, Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]], Registration],
     ) -> None:
         host, port = parse_address(identity.address)
         fast = format_address(host, port - FAST_PORT_GAP)
-        self._identity = replace(identity, name=identity.name + SUFFIX, broker_id=0, address=fast)
+        self._identity = replace(identity, name=identity.name + SUFFIX + member, broker_id=0, address=fast)
         self._topics = topics
         self._make = make
         self._wanted = False
@@ -45,7 +47,7 @@ class StandIn:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, wanted: bool) -> None:
-        """Whether this broker is the one."""
+        """Whether this broker is one."""
         if wanted != self._wanted:
             self._wanted = wanted
             if self._task is None or self._task.done():

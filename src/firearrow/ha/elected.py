@@ -37,6 +37,8 @@ TICK_S = 0.05
 # Followers acknowledge bytes, not a look at the records in them: those become readable a moment later, many at once.
 LOOK_AFTER_S = 0.005
 HAND_OVER_S = 3.0
+STAND_INS = 2  # one may be elected and die while clients have the route that names it
+ROUTE_AGE_MS = 40_000  # clients ask for routes every 30 s
 FULL_MS = 10_000  # between two attempts of a leader with a full disk to be rid of its office
 _TOLD = 20
 
@@ -96,6 +98,7 @@ class ElectedMember:
         )
         self.pass_on: PassOn | None = self._passing.pass_on
         self._paused = False
+        self._stood_in_ms: int | None = None  # when it last was to
         broker.rounds.wait_for_replicas()
         broker.rounds.written = self._written
         broker.rounds.durable = self.durable
@@ -164,8 +167,8 @@ class ElectedMember:
         self._look_at_disk(now)
         self.node.tick(now)
         self._after()
-        if self.raft.leader is not None or self.raft.role is Role.OUT:  # while nobody leads, the stand-in is needed most
-            self._broker.stand_in(self._is_stand_in())
+        if self.raft.leader is not None or self.raft.role is Role.OUT:  # while nobody leads, stand-ins are needed most
+            self._broker.stand_in(self._is_stand_in(now))
 
     def _look_at_disk(self, now: int) -> None:
         """A member whose disk failed goes out; a leader that can store nothing, for want of space, lets another one try."""
@@ -179,12 +182,16 @@ class ElectedMember:
                 log.warning("%s cannot store messages (%s) and hands over", self.peers.me, store.refusal)
                 self.node.transfer(max(alive, key=lambda peer: raft.progress[peer].match), now)
 
-    def _is_stand_in(self) -> bool:
-        """The first of the followers that can be reached, as each of them sees it."""
-        if self.raft.role is not Role.FOLLOWER:
+    def _is_stand_in(self, now_ms: int) -> bool:
+        """The first followers that can be reached, as each of them sees it; and afterwards for as long as a client may have its
+        route from then. So whatever route a client has, it names a member beside the one that fails."""
+        if self.raft.role is Role.OUT:
             return False
-        before = [other for other in self.peers.others if other < self.peers.me and other != self.raft.leader]
-        return not any(self._links[other].connected for other in before)
+        if self.raft.role is Role.FOLLOWER:
+            before = [other for other in self.peers.others if other < self.peers.me and other != self.raft.leader]
+            if sum(self._links[other].connected for other in before) < STAND_INS:
+                self._stood_in_ms = now_ms
+        return self._stood_in_ms is not None and now_ms - self._stood_in_ms < ROUTE_AGE_MS
 
     # What happens
 

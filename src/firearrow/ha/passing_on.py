@@ -2,8 +2,8 @@
 
 A request goes to the leader as it came, and the leader's answer comes back as the answer to it. While there is no leader,
 requests wait for one, for WAIT_MS at most; if this member is elected, it serves them itself. What the leader refuses because it
-is none any more, or what is lost with its connection, is tried again within that time. A message may then be stored twice, as it
-may when a client tries again.
+is none any more, or what is lost with its connection, is tried again within that time. The leader stores such a message once: it
+remembers for a while what was passed on to it, and a new leader what the last one stored (broker/dedup.py).
 
 A request that was passed on already (a bit in its flag says so) is not passed on again: two members that take each other for the
 leader would play ball with it.
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
 
+from firearrow.broker.dedup import PASSED_ON
 from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectionLostError
 from firearrow.net.server import Connection
@@ -27,7 +28,6 @@ from firearrow.wire.command import Command, encode_command, encode_response
 WAIT_MS = 2_600  # clients give up after 3 s
 MOST_WAITING = 20_000
 CONNECT_TIMEOUT_MS = 500
-PASSED_ON = 0x4  # in the flag of a request
 _LOOK_S = 0.02
 
 
