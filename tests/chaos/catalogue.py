@@ -16,8 +16,8 @@ from tests.chaos.surroundings import Clock, Network, network, no_namespaces
 LOOPBACK, NETWORK, CLOCKS = "loopback", "network", "clocks"
 STATIC, SYNC, ELECTED = "2m", "2m-2s-sync", "dledger-3"
 
-# A slave is missed, and a broken connection noticed, sooner than by default.
-QUICK = {"slaveTimeout": "500", "haHousekeepingInterval": "2000", "haSendHeartbeatInterval": "300"}
+# A slave learns of topics and is missed, and a broken connection is noticed, sooner than by default.
+QUICK = {"slaveSyncInterval": "300", "slaveTimeout": "500", "haHousekeepingInterval": "2000", "haSendHeartbeatInterval": "300"}
 
 
 @dataclass

@@ -143,6 +143,11 @@ def test_the_master_is_killed_under_load_and_comes_back(tmp_path: Path) -> None:
             master.signal(signal.SIGKILL)
             await asyncio.gather(*senders)
             stored = await slave.bodies()
+            for _ in range(200):  # what it has it shows a moment later
+                if all(set(lane) <= set(stored[at]) for at, lane in enumerate(acknowledged)):
+                    break
+                await asyncio.sleep(0.01)
+                stored = await slave.bodies()
             for lane in range(QUEUES):
                 kept = set(stored[lane])
                 assert [body for body in acknowledged[lane] if body not in kept] == []
