@@ -10,6 +10,8 @@ import pytest
 from firearrow.broker import wakefulness
 from firearrow.broker.wakefulness import Wakefulness
 
+CLIENT, OTHER = object(), object()
+
 
 def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
@@ -21,8 +23,12 @@ def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.Mon
             waiting.append(callback)
 
     awake = Wakefulness(Loop(), 100)  # type: ignore[arg-type]  # all that it asks of a loop
-    awake.stay()
-    awake.stay()
+    awake.stay(CLIENT)
+    awake.stay(OTHER)
+    awake.stay(CLIENT)
+    assert waiting == [], "clients that take turns"
+    awake.stay(CLIENT)
+    awake.stay(CLIENT)
     assert len(waiting) == 1, "one look at a time"
 
     def turn() -> int:
@@ -33,12 +39,12 @@ def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.Mon
 
     now += 0.00005
     assert turn() == 1
-    awake.stay()  # another answer: a moment from now
+    awake.stay(CLIENT)  # another answer: a moment from now
     now += 0.00007
     assert turn() == 1
     now += 0.00004
     assert turn() == 0, "asleep"
-    awake.stay()
+    awake.stay(CLIENT)
     assert len(waiting) == 1, "and awake again"
 
 
@@ -46,7 +52,8 @@ def test_others_have_their_turn_meanwhile() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
         awake = Wakefulness(loop, 1_000_000)
-        awake.stay()
+        awake.stay(CLIENT)
+        awake.stay(CLIENT)
         began = time.perf_counter()
         await asyncio.sleep(0.01)
         return time.perf_counter() - began

@@ -68,7 +68,7 @@ class Rounds:
         self._durable_offset = 0  # kept when somebody does
         self.written: Callable[[], None] | None = None  # whoever sends the log to others before it is durable here
         self._waits = sync_flush
-        self.answered_one: Callable[[], None] | None = None  # called after a round with one answer, when nothing is waited for
+        self.answered_one: Callable[[object], None] | None = None  # after a round with one answer, when nothing is waited for
 
     def wait_for_replicas(self) -> None:
         """From now on no group is answered before it is released."""
@@ -122,7 +122,7 @@ class Rounds:
                 first = (replies or early)[0].request.code
                 self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early), first)
             if len(replies) == 1 and self.answered_one is not None:
-                self.answered_one()
+                self.answered_one(replies[0].conn)
             if self.durable is not None:
                 self.flushed(group.end_offset)
         if early:

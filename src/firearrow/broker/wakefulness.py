@@ -5,8 +5,8 @@ from its rest. Such a client asks again within some tens of microseconds, so loo
 makes it half as fast again, and costs no more processor time than going to sleep and waking up. Nobody else is held up: every
 look is a turn of the loop, which serves whoever has come.
 
-Only after a single answer, when the flush is asynchronous: with more of them there is more to do anyway, and a synchronous flush
-takes longer than the moment.
+Only after a single answer to the same client as the last time, when the flush is asynchronous: with more of them there is more to
+do anyway, clients that take turns do not wait for each other's answers, and a synchronous flush takes longer than the moment.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ class Wakefulness:
         self._moment_s = micros / 1e6
         self._until = 0.0
         self._awake = False
+        self._last = 0
 
-    def stay(self) -> None:
-        """Something was answered: stay awake for a moment from now on."""
+    def stay(self, conn: object) -> None:
+        """This one was answered: stay awake for a moment from now on, if it was so the last time, too."""
+        last, self._last = self._last, id(conn)
+        if last != self._last:
+            return
         self._until = perf_counter() + self._moment_s
         if not self._awake:
             self._awake = True
