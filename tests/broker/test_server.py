@@ -87,6 +87,27 @@ def test_a_batch_gets_consecutive_offsets_and_one_answer(tmp_path: Path) -> None
     run(story())
 
 
+@pytest.mark.parametrize("window_ms", [0, 60_000])  # what looks for repeats takes another way
+def test_a_batch_that_is_empty_delayed_or_half_of_a_transaction_is_refused(tmp_path: Path, window_ms: int) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, deduplicate_uniq_key_window_ms=window_ms) as running, client(running) as c:
+            two = batch.join([(0, b"1", b""), (0, b"2", b"")])
+            refused = [
+                (send_header("Orders", 0, "", batch="true"), b""),
+                (send_header("Orders", 0, "DELAY\x013\x02", batch="true"), two),
+                (send_header("Orders", 0, "TRAN_MSG\x01true\x02PGROUP\x01P\x02", batch="true"), two),
+                (send_header("Orders", 0, "", batch="true", f="4"), two),
+                (send_header("Orders", 0, "", batch="true", f="8"), two),
+            ]
+            for header, body in refused:
+                answer = await c.call(RequestCode.SEND_BATCH_MESSAGE, header, body)
+                assert answer.code == ResponseCode.MESSAGE_ILLEGAL, (header, answer.remark)
+            sent = await c.call(RequestCode.SEND_BATCH_MESSAGE, send_header("Orders", 0, "DELAY\x010\x02", batch="true"), two)
+            assert (sent.code, sent.ext["queueOffset"]) == (ResponseCode.SUCCESS, "0")  # nothing was stored before
+
+    run(story())
+
+
 def test_one_way_sends_are_stored_and_not_answered(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:

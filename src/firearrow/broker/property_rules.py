@@ -9,6 +9,7 @@ placing.py). Refused with 13 is only what would make the broker say or do someth
     sysFlag 0x80                   inner batch: its body would be handed to consumers as if it were one message
     TIMER_DEL_UNIQKEY              takes somebody's timer message back; that is what recall (370) is for
     __PRODUCER_ID, __PRODUCER_SEQ  one without the other, or not of the form that dedup.py describes
+    DELAY, TRAN_MSG of a batch     a batch is stored where it is sent to, at once: it cannot wait for a time or a decision
 
 Other flags that are the broker's own are taken out: the kind of the addresses (0x10, 0x20), 0x40, and 0x4, "half of a
 transaction" or "rolled back". What half of a transaction is, the property TRAN_MSG says; a message with the flag alone would be
@@ -59,6 +60,15 @@ def check(raw: bytes) -> tuple[str, int] | None:
     if properties.find(raw, b"TIMER_DEL_UNIQKEY") is not None:
         raise _illegal("the property TIMER_DEL_UNIQKEY is the broker's own; take a timer message back with RECALL_MESSAGE (370)")
     return producer_sequence(raw)
+
+
+def check_batch(sys_flag: int, raw: bytes) -> None:
+    """Looks at the flags and properties that a batch has as a whole."""
+    if sys_flag & TRANSACTION_TYPE or properties.find(raw, b"TRAN_MSG") == b"true":
+        raise _illegal("a batch cannot be part of a transaction; send its messages one by one")
+    level = properties.find(raw, b"DELAY")
+    if level is not None and level != b"0" and not level.startswith(b"-"):
+        raise _illegal(f"a batch cannot be delayed, its DELAY is {level[:32]!r}; send its messages one by one")
 
 
 def producer_sequence(raw: bytes) -> tuple[str, int] | None:

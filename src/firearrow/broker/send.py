@@ -28,7 +28,7 @@ import orjson
 from firearrow.broker.dedup import PASSED_ON, Dedup, First
 from firearrow.broker.parts import BrokerParts
 from firearrow.broker.placing import Arrival, Placed
-from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, stored_flags
+from firearrow.broker.property_rules import PLAIN_FLAGS, SUSPICIOUS, check, check_batch, stored_flags
 from firearrow.broker.refused import Refused
 from firearrow.broker.retry import redirect
 from firearrow.broker.stats import SMALL
@@ -265,7 +265,10 @@ class Sends:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {header.topic}; send single messages"
             )
+        if not request.body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         raw = header.properties.encode()
+        check_batch(header.sys_flag, raw)
         if header.sys_flag & _NOT_PLAIN:
             header.sys_flag = stored_flags(header.sys_flag)
         queue_id, queue_offset = queue.queue_id, queue.next_offset
@@ -274,7 +277,7 @@ class Sends:
             results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
             queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
             offsets = [result.physical_offset for result in results]
-        elif request.body:
+        else:
             offsets = self._store.append_batch_body(
                 queue,
                 request.body,
@@ -285,8 +288,6 @@ class Sends:
                 reconsume_times=header.reconsume_times,
             )
             target.put.add(len(offsets), self._store.appended_offset - offsets[0])
-        else:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         if request.flag & 2:
             return
         unique_key = properties.find(raw, b"UNIQ_KEY") or b""
