@@ -143,6 +143,18 @@ def test_a_long_run_equals_the_model(tmp_path: Path) -> None:
     assert contents(tmp_path) == [file.encode() for file in model_of(messages, 97, 4_001).files]
 
 
+def test_a_run_of_several_shapes_and_topics_equals_the_model(tmp_path: Path) -> None:
+    messages = keyed(1_000)
+    for i in range(0, 1_000, 2):  # other names before and behind, another topic
+        messages[i] = replace(messages[i], topic="HALF", properties=b"A\x01b\x02" + messages[i].properties + b"TRAN\x01t\x02")
+    for i, raw in ((333, b""), (334, b"TAGS\x01d\x02"), (700, b"KEYS\x01a b\x02UNIQ_KEY\x01\xc3\xa4\x02"), (999, b"W\x01t\x02")):
+        messages[i] = replace(messages[i], properties=raw)
+    index = new_index(tmp_path, 97, 4_001)
+    add(index, messages)
+    index.close()
+    assert contents(tmp_path) == [file.encode() for file in model_of(messages, 97, 4_001).files]
+
+
 def test_a_store_time_that_goes_back_counts_as_no_time_passed(tmp_path: Path) -> None:
     messages = [Message(i, NOW_MS - 10_000 * i, "T", b"KEYS\x01k") for i in range(40)]
     index = new_index(tmp_path / "many")

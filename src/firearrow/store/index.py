@@ -274,28 +274,37 @@ class KeyIndex:
         properties: Sequence[bytes],
         now_ms: int,
     ) -> None:
-        alike = hash_alike(properties)
-        if alike is None:
-            self._add_many(offsets, store_ms, np.broadcast_to(prefixes, offsets.shape), find_spans(properties), now_ms)
-            return
         assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
-        for column, tagged in enumerate(alike.tagged):
-            prefix = (prefixes if tagged else prefixes >> np.uint64(32)).astype(np.uint32)
-            alike.hashes[:, column] += prefix * alike.factors[:, column]
-        kinds = len(alike.tagged)
-        self._put(_key_hashes(alike.hashes.ravel()), np.repeat(offsets, kinds), np.repeat(store_ms, kinds), now_ms)
+        tables, rest = hash_alike(properties)
+        each = prefixes if len(prefixes) == 1 else None
+        messages: list[IntArray] = []
+        hashes: list[HashArray] = []
+        for table in tables:
+            own = prefixes[table.numbers] if each is None else each
+            for column, tagged in enumerate(table.tagged):
+                prefix = (own if tagged else own >> np.uint64(32)).astype(np.uint32)
+                table.hashes[:, column] += prefix * table.factors[:, column]
+            messages.append(np.repeat(table.numbers, len(table.tagged)))
+            hashes.append(table.hashes.ravel())
+        if rest:
+            own = np.broadcast_to(prefixes, offsets.shape)[rest]
+            message, others = _hash_found(find_spans([properties[number] for number in rest]), own)
+            messages.append(np.array(rest)[message])
+            hashes.append(others)
+        if len(messages) == 1:
+            message, key_hashes = messages[0], hashes[0]
+        else:
+            message, key_hashes = _in_order(np.concatenate(messages), np.concatenate(hashes))
+        if len(message):
+            self._put(_key_hashes(key_hashes), offsets[message], store_ms[message], now_ms)
 
     def _add_many(
         self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
     ) -> None:
         assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
-        message, start, length, tagged = _merge(spans)
-        if not len(message):
-            return
-        hashes, factors = hash_spans(spans.data, start, length)
-        both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
-        hashes += both[message + tagged * len(offsets)] * factors
-        self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
+        message, hashes = _hash_found(spans, prefixes)
+        if len(message):
+            self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
 
     def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
         done, total = self._skip_added(offsets), len(hashes)
@@ -475,6 +484,21 @@ def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDAr
     start = np.concatenate([kind.start for kind in kinds])
     length = np.concatenate([kind.length for kind in kinds])
     return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
+
+
+def _hash_found(spans: PropertySpans, prefixes: npt.NDArray[np.uint64]) -> tuple[IntArray, HashArray]:
+    """Of all entries, in order: which message it is of, and the hash of its key. One prefix a message."""
+    message, start, length, tagged = _merge(spans)
+    hashes, factors = hash_spans(spans.data, start, length)
+    both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
+    hashes += both[message + tagged * spans.count] * factors
+    return message, hashes
+
+
+def _in_order(message: IntArray, hashes: HashArray) -> tuple[IntArray, HashArray]:
+    """By message; the entries of one keep their order."""
+    order = np.sort((message << 32) | np.arange(len(message))) & 0xFFFFFFFF
+    return message[order], hashes[order]
 
 
 def _prefixes_of(topics: Sequence[str]) -> npt.NDArray[np.uint64]:

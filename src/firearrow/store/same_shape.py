@@ -3,7 +3,8 @@
 Most runs of messages are like that: one program sends them, and only the digits of their keys differ. Then the places of
 UNIQ_KEY, KEYS and TAGS are found in the first block and are columns of a table whose rows are the blocks: nothing is searched
 in the others, they are only checked to be of the same shape. Everything else (several keys in a message, characters that are
-not ASCII, a name twice, shapes that differ) is for `property_spans`, which finds the same hashes at some five times the cost.
+not ASCII, a name twice, shapes that are rare) is for `property_spans`, which finds the same hashes at some five times the cost.
+A run may hold several shapes, such as halves of transactions, what they become, and now and then a message of the broker's own.
 
 A row is a block with 0x02 in front. The check, for every segment of the first row: each row has 0x02 in the same column, and
 behind it the same name, or the same seven bytes of a longer one, which tell it from those we look for; those are compared to
@@ -16,49 +17,53 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firearrow.store.javahash_np import HashArray, powers_of_31
+from firearrow.store.javahash_np import HashArray, IntArray, powers_of_31
 
 _NAMES = (b"UNIQ_KEY", b"KEYS", b"TAGS")  # in the order of their index entries
-_MOST_SHAPES = 4
+_WORTH_A_TABLE = 24  # fewer blocks of a length cost less with all the others
 _WORD = 8
 _MARGIN = bytes(_WORD)  # lets a word be read at any column of the last row
 
 
 class AlikeHashes:
-    """The hashes of a run: one row a message, one column a kind of entry."""
+    """The hashes of messages of one shape: one row a message, one column a kind of entry."""
 
-    __slots__ = ("factors", "hashes", "tagged")
+    __slots__ = ("factors", "hashes", "numbers", "tagged")
 
-    def __init__(self, hashes: HashArray, factors: HashArray, tagged: list[bool]) -> None:
+    def __init__(self, numbers: IntArray, hashes: HashArray, factors: HashArray, tagged: list[bool]) -> None:
+        self.numbers = numbers  # by row: which of the blocks it is
         self.hashes = hashes  # of the values alone, without a prefix
-        self.factors = factors  # 31**length, for the prefix; one row for all when they are the same
+        self.factors = factors  # by column: 31**length, for the prefix
         self.tagged = tagged  # by column: whether it is TAGS
 
 
-def hash_alike(blocks: Sequence[bytes]) -> AlikeHashes | None:
-    """The hashes of the values of UNIQ_KEY, KEYS and TAGS; None when the blocks are not of one simple shape, or of a few."""
+def hash_alike(blocks: Sequence[bytes]) -> tuple[list[AlikeHashes], list[int]]:
+    """The hashes of the values of UNIQ_KEY, KEYS and TAGS, a table for each shape; and the blocks that are in none of them.
+
+    Blocks of one shape have one length. Lengths whose blocks are not all alike, and those that are rare, are left over.
+    """
     lengths = list(map(len, blocks))
-    distinct = set(lengths)
-    if len(distinct) == 1:
-        return _hash_same(blocks)
-    if len(distinct) > _MOST_SHAPES:
-        return None
-    # The same names with numbers of some other digits: as many tables as there are lengths.
-    whole: AlikeHashes | None = None
-    for length in distinct:
-        rows = [number for number, other in enumerate(lengths) if other == length]
-        part = _hash_same([blocks[number] for number in rows])
-        if part is None or (whole is not None and whole.tagged != part.tagged):
-            return None
-        if whole is None:
-            shape = (len(blocks), len(part.tagged))
-            whole = AlikeHashes(np.empty(shape, np.uint32), np.empty(shape, np.uint32), part.tagged)
-        whole.hashes[rows] = part.hashes
-        whole.factors[rows] = part.factors
-    return whole
+    if lengths.count(lengths[0]) == len(lengths):  # the usual case, and the cheapest
+        alike = _hash_same(np.arange(len(blocks)), blocks)
+        return ([], list(range(len(blocks)))) if alike is None else ([alike], [])
+    by_length: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(number)
+    tables: list[AlikeHashes] = []
+    rest: list[int] = []
+    for numbers in by_length.values():
+        alike = None
+        if len(numbers) >= _WORTH_A_TABLE:
+            alike = _hash_same(np.array(numbers), [blocks[number] for number in numbers])
+        if alike is None:
+            rest += numbers
+        else:
+            tables.append(alike)
+    rest.sort()
+    return tables, rest
 
 
-def _hash_same(blocks: Sequence[bytes]) -> AlikeHashes | None:
+def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> AlikeHashes | None:
     shape = _shape(b"\x02" + blocks[0])
     if shape is None:
         return None
@@ -82,7 +87,7 @@ def _hash_same(blocks: Sequence[bytes]) -> AlikeHashes | None:
         start, end = values[name]
         np.einsum("ij,j->i", table[:, start:end].astype(np.uint32), powers[end - start - 1 :: -1], out=hashes[:, number])
     factors = powers[[[end - start for start, end in map(values.__getitem__, kinds)]]]
-    return AlikeHashes(hashes, factors, [name == b"TAGS" for name in kinds])
+    return AlikeHashes(numbers, hashes, factors, [name == b"TAGS" for name in kinds])
 
 
 _Shape = tuple[list[tuple[int, int, int]], dict[bytes, tuple[int, int]], int]
