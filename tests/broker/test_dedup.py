@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dedup import PASSED_ON, ProducerWindow, UniqueKeyWindow
+from firearrow.broker.dedup import PASSED_ON, UniqueKeyWindow
 from firearrow.broker.dedup_file import FILE, DedupFile
 from firearrow.broker.delay import DelayService, parse_levels
+from firearrow.broker.producer_windows import ProducerWindow
 from firearrow.broker.refused import Refused
 from firearrow.broker.send import Sends
 from firearrow.net.connection import Connection

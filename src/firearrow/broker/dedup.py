@@ -28,10 +28,12 @@ All of it is a function of the log: dedup_file.py makes it again at the start.
 
 from __future__ import annotations
 
-from array import array
-from collections import OrderedDict
+from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from firearrow.broker.numbered_batch import rising_numbers
+from firearrow.broker.producer_windows import Producers, ProducerWindow
 from firearrow.broker.property_rules import producer_sequence
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
@@ -39,7 +41,6 @@ from firearrow.broker.timer import recall_handle
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
@@ -73,6 +74,29 @@ class Claim(NamedTuple):
     passed_on: bool = False
 
 
+class NewNumbers(NamedTuple):
+    """A whole batch of one producer with numbers that rise, all above those it had in the queue: nothing in it is a repeat."""
+
+    window: ProducerWindow
+    sequences: list[int]
+    properties: list[bytes]  # as far as they stand before the number
+
+
+class _FreshBatch(NamedTuple):
+    """Where the messages of a batch are, and their properties: what a repeat needs until they can be read from the log."""
+
+    queue_id: int
+    queue_offset: int
+    offsets: Sequence[int]
+    properties: list[bytes]
+    store_ms: int
+
+    def first(self, offset: int) -> First:
+        at = self.offsets.index(offset)
+        unique_key = properties.find(self.properties[at], b"UNIQ_KEY") or b""
+        return First(self.queue_id, self.queue_offset + at, offset, unique_key, self.store_ms)
+
+
 class Dedup:
     def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
         self.producers = Producers(settings.idempotent_producer_max_num, settings.idempotent_producer_window)
@@ -83,6 +107,7 @@ class Dedup:
         self._store = store
         self._broker_name = settings.broker_name
         self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
+        self._fresh_batches: deque[_FreshBatch] = deque()  # the same of whole batches, in the order of the log
         self._next_look = _FRESH_LOOK
 
     def watch_keys(self, window_ms: int, max_num: int) -> None:
@@ -130,6 +155,27 @@ class Dedup:
         if claim.passed_on:
             self._passed_on.add(claim.key, offset, first.store_ms)
 
+    def claim_new(self, queue: ConsumeQueue, body: bytes) -> NewNumbers | None:
+        """A batch that is new as a whole, which is seen at once. None: its messages have to be looked at one by one."""
+        if self.keys is not None or queue.topic.startswith(_NOT_HERE):
+            return None
+        found = rising_numbers(body)
+        if found is None:
+            return None
+        producer, numbers, blocks = found
+        window = self.producers.window(producer, queue.topic, queue.queue_id)
+        return NewNumbers(window, numbers, blocks) if numbers[0] > window.highest else None
+
+    def stored_new(self, claim: NewNumbers, queue: ConsumeQueue, offsets: Sequence[int], now_ms: int) -> None:
+        """A batch that was claimed as a whole has its place in the log now, at the end of its queue."""
+        fresh, readable = self._fresh_batches, self._store.confirm_offset
+        while fresh and fresh[0].offsets[-1] < readable:
+            fresh.popleft()
+        queue_offset = queue.next_offset - len(offsets)
+        fresh.append(_FreshBatch(queue.queue_id, queue_offset, offsets, claim.properties, now_ms))
+        claim.window.extend(claim.sequences, range(queue_offset, queue.next_offset), offsets)
+        self.producers.changes += 1
+
     def forget(self, topic: str) -> None:
         """The topic was deleted: one of the same name starts from nothing."""
         self.producers.forget(topic)
@@ -169,6 +215,9 @@ class Dedup:
         fresh = self._fresh.get(physical_offset)
         if fresh is not None:
             return fresh
+        for sent in self._fresh_batches:
+            if sent.offsets[0] <= physical_offset <= sent.offsets[-1] and physical_offset in sent.offsets:
+                return sent.first(physical_offset)
         raw = self._store.read_record(physical_offset)
         if raw is None:
             return None
@@ -192,87 +241,6 @@ class Dedup:
             return False
         entry = queue.entry(record.queue_offset)
         return entry is not None and entry[0] == record.physical_offset
-
-
-class Producers:
-    """The windows of all pairs, those used last at the end."""
-
-    def __init__(self, max_num: int, window_size: int) -> None:
-        self.changes = 0  # counts up: whoever saves the windows sees whether there is anything to save
-        self._max_num = max_num
-        self._window_size = window_size
-        self._windows: OrderedDict[tuple[str, str, int], ProducerWindow] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._windows)
-
-    def window(self, producer: str, topic: str, queue_id: int) -> ProducerWindow:
-        key = (producer, topic, queue_id)
-        window = self._windows.get(key)
-        if window is None:
-            window = self._windows[key] = ProducerWindow(self._window_size)
-            if len(self._windows) > self._max_num:
-                self._windows.popitem(last=False)
-        else:
-            self._windows.move_to_end(key)
-        return window
-
-    def items(self) -> list[tuple[tuple[str, str, int], ProducerWindow]]:
-        return list(self._windows.items())
-
-    def put(self, producer: str, topic: str, queue_id: int, window: ProducerWindow) -> None:
-        self._windows[producer, topic, queue_id] = window
-
-    def forget(self, topic: str) -> None:
-        for key in [key for key in self._windows if key[1] == topic]:
-            del self._windows[key]
-            self.changes += 1
-
-
-class ProducerWindow:
-    """The last numbers of one producer in one queue, in the order they were stored, and where they are.
-
-    `floor` is the highest number that was forgotten: of what is not above it and not remembered nobody can tell.
-    """
-
-    __slots__ = ("floor", "highest", "physical_offsets", "queue_offsets", "sequences", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.floor = -1
-        self.highest = -1
-        self.sequences = array("q")
-        self.queue_offsets = array("q")
-        self.physical_offsets = array("q")
-
-    def find(self, sequence: int) -> int | None:
-        """Its place in the arrays; None if it is new. Refuses what is too old to tell."""
-        if sequence > self.highest:
-            return None
-        try:
-            return self.sequences.index(sequence)
-        except ValueError:
-            if sequence > self.floor:
-                return None
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: __PRODUCER_SEQ {sequence} is older than the last {len(self.sequences)} of this producer in "
-            f"this queue (the highest is {self.highest}), and may have been stored before; send it under a new number",
-        )
-
-    def knows(self, sequence: int) -> bool:
-        return sequence <= self.highest and (sequence <= self.floor or sequence in self.sequences)
-
-    def add(self, sequence: int, queue_offset: int, physical_offset: int) -> None:
-        self.sequences.append(sequence)
-        self.queue_offsets.append(queue_offset)
-        self.physical_offsets.append(physical_offset)
-        if sequence > self.highest:
-            self.highest = sequence
-        surplus = self.size // 8 + 1  # forgotten together: moving the arrays for each one would cost more than the send
-        if len(self.sequences) >= self.size + surplus:
-            self.floor = max(self.floor, *self.sequences[:surplus])
-            del self.sequences[:surplus], self.queue_offsets[:surplus], self.physical_offsets[:surplus]
 
 
 class UniqueKeyWindow:

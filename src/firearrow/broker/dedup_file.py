@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dedup import Dedup, ProducerWindow
+from firearrow.broker.dedup import Dedup
+from firearrow.broker.producer_windows import ProducerWindow
 from firearrow.store.errors import StoreError
 from firearrow.store.store import MessageStore
 from firearrow.wire import fastjson

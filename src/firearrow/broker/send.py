@@ -273,7 +273,9 @@ class Sends:
             header.sys_flag = stored_flags(header.sys_flag)
         queue_id, queue_offset = queue.queue_id, queue.next_offset
         passed_on = bool(request.flag & PASSED_ON)
-        if self._watch_keys or passed_on or b"__PRODUCER_" in request.body:
+        once = self._watch_keys or passed_on or b"__PRODUCER_" in request.body
+        new = self.dedup.claim_new(queue, request.body) if once and not passed_on else None
+        if once and new is None:
             results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
             queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
             offsets = [result.physical_offset for result in results]
@@ -288,6 +290,8 @@ class Sends:
                 reconsume_times=header.reconsume_times,
             )
             target.put.add(len(offsets), self._store.appended_offset - offsets[0])
+            if new is not None:
+                self.dedup.stored_new(new, queue, offsets, now_ms)
         if request.flag & 2:
             return
         unique_key = properties.find(raw, b"UNIQ_KEY") or b""
