@@ -51,7 +51,7 @@ def test_a_word_that_is_not_known_gets_the_nearest(words: list[str], says: str, 
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"firearrow: {says}"
+    assert capsys.readouterr().err == f"firearrow: {says}\n"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,13 +76,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "age like 10m",
         ),
         (["bench", "walk"], "argument what: invalid choice: 'walk' (choose from 'send', 'consume')"),
+        (["bench", "sned"], "argument what: invalid choice: 'sned' (choose from 'send', 'consume'); did you mean send?"),
     ],
 )
 def test_what_the_client_commands_cannot_do_is_said(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(words)
     assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"firearrow: {says}"
+    assert capsys.readouterr().err == f"firearrow: {says}\n"
 
 
 def test_where_to_begin_is_a_word_a_time_or_an_age() -> None:

@@ -135,6 +135,12 @@ def test_a_topic_from_its_beginning_to_its_end(firearrow: Firearrow) -> None:
         ("group alter g", "firearrow group alter: nothing to change; expected --retries,"),
         ("group create g --consume maybe", "firearrow group create: argument --consume: 'maybe' is neither; expected yes or no"),
         ("broker sttus b", "firearrow broker: argument VERB: invalid choice: 'sttus'"),
+        (
+            "topic create no/name",
+            "firearrow topic create: the specified topic 'no/name' contains illegal characters",
+        ),
+        ("config set --broker broker-a fileReservedTime=long --yes", "firearrow config set: "),
+        ("mqadmin topicLst", "firearrow mqadmin: there is no subcommand 'topicLst' here; did you mean topicList?"),
         ("mqadmin", "firearrow mqadmin: the following arguments are required: SUBCOMMAND"),
         ("mqadmin nonsense", "firearrow mqadmin: there is no subcommand 'nonsense' here; expected one of updateTopic,"),
         ("mqadmin sendMessage", "firearrow mqadmin: there is no subcommand 'sendMessage' here; use firearrow send"),
@@ -148,6 +154,13 @@ def test_wrong_words_are_one_line_and_exit_code_2(firearrow: Firearrow, words: s
     assert (code, out) == (2, "")
     assert err.startswith(says)
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "nearest"), [("topic lst", "list"), ("message peak T", "peek"), ("config gte", "get")])
+def test_the_nearest_verb_is_named(firearrow: Firearrow, words: str, nearest: str) -> None:
+    code, _, err = firearrow(*words.split())
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.endswith(f"; did you mean {nearest}?\n")
 
 
 DESTROYING = [

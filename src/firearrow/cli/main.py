@@ -17,7 +17,7 @@ from typing import NoReturn
 from firearrow import __version__
 from firearrow.cli.client_words import CLIENT_COMMANDS, add_bench, add_consume, add_send
 from firearrow.cli.clusters.words import DEFAULT_DATA, FORM_NAMES, unknown_form
-from firearrow.cli.operate.words import NOUNS
+from firearrow.cli.operate.words import NOUNS, with_nearest
 
 MAX_BROKERS = 26  # broker-a to broker-z
 COMMANDS = ("up", "namesrv", "broker", *CLIENT_COMMANDS)
@@ -63,7 +63,7 @@ def _operate(words: Sequence[str]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"firearrow: {message}\n{self.format_usage()}")
+        self.exit(2, f"firearrow: {' '.join(with_nearest(message).split())}\n")
 
 
 def _understand(argv: Sequence[str] | None) -> argparse.Namespace:

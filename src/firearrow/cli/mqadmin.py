@@ -7,6 +7,7 @@ Only the common subcommands are here; the rest say where to find what they do. T
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -151,7 +152,10 @@ def understand(words: Sequence[str]) -> argparse.Namespace:
         parser.parse_args(["--help"] if words else [])
     name = words[0]
     if name not in SUBCOMMANDS:
+        close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
         instead = f"use {ELSEWHERE[name]}" if name in ELSEWHERE else f"expected one of {names}"
+        if close and name not in ELSEWHERE:
+            instead = f"did you mean {close[0]}?"
         LineParser(prog="firearrow mqadmin").error(f"there is no subcommand {name!r} here; {instead}")
     parser = LineParser(prog=f"firearrow mqadmin {name}", allow_abbrev=False)
     parser.add_argument(

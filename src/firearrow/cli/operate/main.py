@@ -44,8 +44,9 @@ def carry_out(options: argparse.Namespace) -> int:
     import logging
 
     from firearrow.cli.asking import NotConfirmedError
-    from firearrow.client.errors import FirearrowError
+    from firearrow.client.errors import BrokerError, FirearrowError
     from firearrow.net.loop import run as run_loop
+    from firearrow.wire.codes import ResponseCode
 
     logging.basicConfig(format="firearrow: %(message)s", level=logging.ERROR, stream=sys.stderr)
     try:
@@ -61,7 +62,8 @@ def carry_out(options: argparse.Namespace) -> int:
         return 2
     except (FirearrowError, OSError, ValueError) as error:
         print(f"{options.parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+        invalid = isinstance(error, BrokerError) and error.code == ResponseCode.INVALID_PARAMETER
+        return 2 if invalid or isinstance(error, ValueError) else 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -37,11 +38,20 @@ NOUNS: Final = {
 Run = Callable[["Admin", argparse.Namespace, "Output"], Awaitable[int | None]]
 
 
+def with_nearest(message: str) -> str:
+    """What argparse says, and of a wrong choice the right one that is nearest."""
+    wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+    if wrong is None:
+        return message
+    close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
+    return f"{message}; did you mean {close[0]}?" if close else message
+
+
 class LineParser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+        self.exit(2, f"{self.prog}: {' '.join(with_nearest(message).split())}\n")
 
     def nearest(self, word: str) -> str:
         known = [option for action in self._actions for option in action.option_strings]
