@@ -1,7 +1,8 @@
 """The master's side of static replication: slaves connect, the log is streamed to them, their confirmations are counted.
 
 Whenever the log has become durable here, every slave that keeps up gets the new bytes: many messages in one piece. One that lags
-gets portions that do not hold up the event loop, as fast as its connection takes them.
+gets portions that do not hold up the event loop, as fast as its connection takes them, and none while clients wait longer than
+they should: a slave that nobody waits for can wait better than they.
 
 A SYNC_MASTER releases groups of messages as enough slaves confirm them. It does not wait for those that are not there
 (SLAVE_NOT_AVAILABLE, at once) nor for ever (FLUSH_SLAVE_TIMEOUT, after `slaveTimeout`); the messages are kept in both cases, and
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from typing import cast
 
 from firearrow.broker.replication import PassOn, Replicated
@@ -25,6 +27,8 @@ from firearrow.wire.codes import ResponseCode
 
 PORTION_BYTES = 256 * 1024  # in one turn of the loop
 PAUSE_S = 0.001  # between two portions for one that lags: clients come first
+LATE_S = 0.02  # a pause that lasted so much longer: clients wait, and one that lags can wait better than they
+LONG_PAUSE_S = 0.05
 _BUFFER_BYTES = 1024 * 1024  # that wait for a slave's connection to take them
 _RATE_MS = 5_000
 
@@ -184,6 +188,10 @@ class HaMaster:
     def now_ms(self) -> int:
         return self._now_ms()
 
+    def can_wait(self, link: SlaveLink) -> bool:
+        """No send waits for this slave."""
+        return not self._waits or link.feed.behind >= self._settings.ha_max_gap_not_in_sync
+
     def _in_sync(self) -> list[SlaveLink]:
         gap = self._settings.ha_max_gap_not_in_sync
         return [link for link in self.links if link.feed.requested is not None and link.feed.behind < gap]
@@ -240,8 +248,7 @@ class SlaveLink(asyncio.Protocol):
         if frames:
             transport.writelines(frames)
             if self.feed.sent < self._master.source.end and not self._full:
-                self._scheduled = True
-                asyncio.get_running_loop().call_later(PAUSE_S, self._go_on)
+                self._pause(PAUSE_S)
 
     def tick(self, now_ms: int) -> None:
         if self.feed.silent(now_ms):
@@ -277,7 +284,14 @@ class SlaveLink(asyncio.Protocol):
             self._transport = None
             self._master.left(self)
 
-    def _go_on(self) -> None:
+    def _pause(self, seconds: float) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_later(seconds, self._go_on, time.monotonic() + seconds)
+
+    def _go_on(self, planned: float) -> None:
+        if time.monotonic() - planned > LATE_S and self._master.can_wait(self):
+            self._pause(LONG_PAUSE_S)
+            return
         self._scheduled = False
         self.pump()
 

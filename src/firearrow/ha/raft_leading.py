@@ -101,11 +101,13 @@ def send_probe(raft: RaftState, peer: str) -> None:
 
 
 def send_bytes(raft: RaftState, peer: str, *, heartbeat: bool = False) -> None:
-    """Everything the peer lacks and its window allows; a heartbeat when there is nothing."""
+    """What the peer lacks, as far as its window allows and as one slice does: its next word brings more. A heartbeat when there
+    is nothing."""
     progress = raft.progress[peer]
     if progress.probing:
         return
-    while progress.next < raft.end and progress.in_flight < raft.options.window_bytes:
+    limit = min(raft.end, progress.next + raft.options.slice_bytes)
+    while progress.next < limit and progress.in_flight < raft.options.window_bytes:
         if progress.next < raft.log.min_offset:
             progress.begin_probing()
             send_probe(raft, peer)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from firearrow.ha.raft_log import LogDamagedError
-from firearrow.store.columns import scan
+from firearrow.store.columns import good_end
 from firearrow.store.record_walk import Stop
 from firearrow.store.store import MessageStore
 
@@ -53,20 +53,20 @@ class StoreLog:
 
     def _whole_records(self, offset: int, data: bytes) -> bytes:
         """Whole, good records at the beginning of the data, or more data if one is longer."""
-        result = scan(data, offset, check_crc=True)
-        if result.end:
-            return data[: result.end]
-        if result.stop is Stop.BLANK:
+        end, stop, needed = good_end(data, offset)
+        if end:
+            return data[:end]
+        if stop is Stop.BLANK:
             size = _I32.unpack_from(data)[0]
             blank = self._store.read_log(offset, size)
             if size > 0 and len(blank) == size:
                 return blank
-        elif result.stop is Stop.END and result.needed > len(data):
-            data = self._store.read_log(offset, result.needed)
-            result = scan(data, offset, check_crc=True)
-            if result.end:
-                return data[: result.end]
-        raise self._damaged(offset, result.stop.value)
+        elif stop is Stop.END and needed > len(data):
+            data = self._store.read_log(offset, needed)
+            end, stop, _ = good_end(data, offset)
+            if end:
+                return data[:end]
+        raise self._damaged(offset, stop.value)
 
     def _damaged(self, offset: int, what: str) -> LogDamagedError:
         self._store.found_damaged()

@@ -36,7 +36,7 @@ _DOUBTS = 5  # times that the master may not know our newest message before we b
 _FLUSH_WAIT_S = 0.01
 # Confirming needs bytes in the log, not a look at the records in them: those become readable a moment later, many at once.
 LOOK_AFTER_S = 0.02
-LOOK_BYTES = 256 * 1024
+LOOK_BYTES = 512 * 1024
 
 log = logging.getLogger("firearrow.ha.slave")
 

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
 from struct import Struct
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from firearrow.store.consumequeue import ENTRY, UNIT, ConsumeQueue
@@ -45,6 +46,9 @@ from firearrow.wire.record import (
     TRANSACTION_ROLLBACK,
     TRANSACTION_TYPE,
 )
+
+if TYPE_CHECKING:
+    from firearrow.store.columns import ScanResult
 
 BLANK = Struct(">ii")
 BLANK_SIZE = 8
@@ -72,15 +76,26 @@ BatchMessage = tuple[int, bytes, bytes, int]
 
 
 class AppendGroup:
-    """What one `write_out` wrote: the log up to `end_offset`; the queues touched, each with its next offset after the group."""
+    """What one `write_out` wrote: the log up to `end_offset`; the queues touched, each with its next offset after the group.
 
-    __slots__ = ("end_offset", "index_input", "store_ms", "touched")
+    For the key index: `index_input`, and, of a replica, `scans`, which lie behind it in the log.
+    """
 
-    def __init__(self, end_offset: int, store_ms: int, touched: dict[ConsumeQueue, int], index_input: list[IndexInput]) -> None:
+    __slots__ = ("end_offset", "index_input", "scans", "store_ms", "touched")
+
+    def __init__(
+        self,
+        end_offset: int,
+        store_ms: int,
+        touched: dict[ConsumeQueue, int],
+        index_input: list[IndexInput],
+        scans: Sequence[ScanResult] = (),
+    ) -> None:
         self.end_offset = end_offset
         self.store_ms = store_ms
         self.touched = touched
         self.index_input = index_input
+        self.scans = scans
 
 
 class CommitLog:

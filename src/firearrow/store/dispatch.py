@@ -18,7 +18,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Collection
+from itertools import takewhile
 
+from firearrow.store.columns import ScanResult
 from firearrow.store.commitlog import AppendGroup, IndexInput
 from firearrow.store.consumequeue import ConsumeQueue, QueueFiles, QueueWrite
 from firearrow.store.disk import Disk
@@ -58,7 +60,8 @@ class Dispatcher:
         self._table_path = os.path.join(settings.store_path_root_dir, "queueTable")
         self._dirty: deque[ConsumeQueue] = deque()
         self._batch: _Batch | None = None  # queues being written
-        self._backlog: list[IndexInput] = []
+        self._backlog: list[IndexInput | ScanResult] = []  # in the order of the log
+        self._scans = 0  # how many of these are scans
         self._confirmed_offset = 0
         self._confirmed_ms = 0
         self._cycle: tuple[int, int] | None = None  # log offset and store time a running sync cycle will make durable
@@ -71,7 +74,7 @@ class Dispatcher:
     @property
     def behind(self) -> int:
         """Messages that the key index does not know yet."""
-        return len(self._backlog)
+        return sum(len(one) if isinstance(one, ScanResult) else 1 for one in self._backlog)
 
     def begin(self, offset: int, time_ms: int, table: QueueTable | None, *, clean: bool, now_ms: int) -> None:
         """After recovery: the log ends at `offset`, stored at `time_ms`; it began with `table`, after a clean stop or not."""
@@ -94,13 +97,17 @@ class Dispatcher:
         self._confirmed_ms = group.store_ms
         if self._index is not None:
             self._backlog += group.index_input
+            if group.scans:
+                self._backlog += group.scans
+                self._scans += len(group.scans)
+                self.catch_up_index(time_ms)  # each of them is a long run
             # A group may hold many runs. What is not indexed now would pile up under load: nobody is faster than the index then.
             while len(self._backlog) >= _INDEX_RUN:
                 self._index_some(time_ms)
 
     def work(self, now_ms: int) -> None:
         """Does a bounded part of what is outstanding. Raises OSError when a derived file cannot be written."""
-        if self._backlog and now_ms - self._backlog[0][1] >= _INDEX_DELAY_MS:
+        if self._backlog and now_ms - _place(self._backlog[0])[1] >= _INDEX_DELAY_MS:
             self._index_some(now_ms)
         self._end_batch()
         # The more queues there are, the longer each waits, so that writing them costs the same share of the time.
@@ -152,7 +159,15 @@ class Dispatcher:
 
     def _index_some(self, now_ms: int) -> None:
         assert self._index is not None
+        first = self._backlog[0]
+        if isinstance(first, ScanResult):
+            self._index.add_scan(first, now_ms)
+            del self._backlog[0]
+            self._scans -= 1
+            return
         run = self._backlog[: 2 * _INDEX_RUN]
+        if self._scans:
+            run = list(takewhile(lambda one: not isinstance(one, ScanResult), run))
         offsets, times_ms, topics, properties = zip(*run, strict=True)
         self._index.add_run(offsets, times_ms, topics, properties, now_ms)
         del self._backlog[: len(run)]
@@ -207,7 +222,7 @@ class Dispatcher:
         if self._cycle is None or self._cycle_left or self._cycle_syncing:
             return
         offset, time_ms = self._cycle
-        if self._index is not None and self._backlog and self._backlog[0][0] < offset:
+        if self._index is not None and self._backlog and _place(self._backlog[0])[0] < offset:
             return  # the index has to get there first
         self._cycle_syncing = True
         unsynced = self._take_unsynced()
@@ -271,6 +286,11 @@ class Dispatcher:
             file.fdatasync()
         finally:
             file.close()
+
+
+def _place(one: IndexInput | ScanResult) -> tuple[int, int]:
+    """Log offset and store time of the (first) message."""
+    return (int(one.offset[0]), int(one.store_ms[0])) if isinstance(one, ScanResult) else one[:2]
 
 
 class _Batch:

@@ -38,8 +38,6 @@ from firearrow.wire.record import (
     HEAD,
     MAGIC_V1,
     STORE_HOST_V6,
-    TRANSACTION_ROLLBACK,
-    TRANSACTION_TYPE,
 )
 
 _I32 = Struct(">i")
@@ -97,19 +95,21 @@ class Follower:
     def look(self) -> AppendGroup | None:
         touched: dict[ConsumeQueue, int] = {}
         index_input: list[IndexInput] = []
+        scans: list[ScanResult] = []
         before = self.position
         while self._rest_bytes and (self._filler or self._rest_bytes >= self._needed):
             buffer = self._rest[0] if len(self._rest) == 1 else b"".join(self._rest)
             if self._filler:
                 used = self._pass_filler(buffer)
             else:
-                used = self._pass_few(buffer, touched, index_input) if len(buffer) <= _FEW_BYTES else 0
-                used = used or self._pass_records(buffer, touched, index_input)
+                few = len(buffer) <= _FEW_BYTES and not scans
+                used = self._pass_few(buffer, touched, index_input) if few else 0
+                used = used or self._pass_records(buffer, touched, scans)
             self._rest = [buffer[used:]] if used < len(buffer) else []
             self._rest_bytes = len(buffer) - used
         if self.position == before:
             return None
-        return AppendGroup(self.position, self._store_ms, touched, index_input)
+        return AppendGroup(self.position, self._store_ms, touched, index_input, scans)
 
     def _pass_filler(self, buffer: bytes) -> int:
         passed = min(self._filler, len(buffer))
@@ -167,7 +167,7 @@ class Follower:
             at = end
         return at
 
-    def _pass_records(self, buffer: bytes, touched: dict[ConsumeQueue, int], index_input: list[IndexInput]) -> int:
+    def _pass_records(self, buffer: bytes, touched: dict[ConsumeQueue, int], scans: list[ScanResult]) -> int:
         """Takes the whole records at the start of the buffer; returns how many bytes they have."""
         segment_end = self._segment_end()
         here = buffer if len(buffer) <= segment_end - self.position else buffer[: segment_end - self.position]
@@ -175,7 +175,7 @@ class Follower:
         if len(result):
             self._store_ms = int(result.store_ms[-1])
             self._extend_queues(result, touched)
-            self._add_to_index(here, result, index_input)
+            scans.append(result)
         self.position += result.end
         left = segment_end - self.position
         self._needed = BLANK_SIZE
@@ -254,19 +254,3 @@ class Follower:
         queue.tail += entry
         queue.next_offset += 1
         return queue
-
-    def _add_to_index(self, buffer: bytes, result: ScanResult, index_input: list[IndexInput]) -> None:
-        starts = result.property_start
-        ends = (starts + result.property_length).tolist()
-        rolled_back = (result.sys_flag & TRANSACTION_TYPE) == TRANSACTION_ROLLBACK
-        rows = zip(
-            result.offset.tolist(),
-            result.store_ms.tolist(),
-            map(result.topics.__getitem__, result.topic_id.tolist()),
-            map(buffer.__getitem__, map(slice, starts.tolist(), ends)),
-            strict=True,
-        )
-        if rolled_back.any():
-            index_input += [row for row, out in zip(rows, rolled_back.tolist(), strict=True) if not out]
-        else:
-            index_input += rows
