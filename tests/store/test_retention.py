@@ -93,6 +93,18 @@ def test_from_85_percent_the_oldest_goes_until_there_is_room() -> None:
     assert store.segments() == kept[2:]
 
 
+def test_a_quick_producer_does_not_fill_the_disk_between_two_looks() -> None:
+    store = Retained(hour=12)
+    store.fill(3)
+    store.disk.used_percent = 86.0
+    oldest = store.segments()[0]
+    store.fill(6)  # within seconds
+    assert store.segments()[0] > oldest
+    store.disk.used_percent = 91.0
+    store.fill(9)
+    assert not store.store.writable
+
+
 def test_nothing_is_forced_when_that_is_switched_off() -> None:
     store = Retained(hour=12)
     store.settings.clean_file_forcibly_enable = False

@@ -1,6 +1,7 @@
 """When commit-log files are deleted, and what follows from it.
 
-Looked at every `cleanResourceInterval`; u is how full the disk is, in percent:
+Looked at every `cleanResourceInterval`, and when the log has begun a new file, so that a quick producer does not fill the disk
+before the next look; u is how full the disk is, in percent:
 
     hour of the day in deleteWhen        files older than fileReservedTime go
     u >= diskMaxUsedSpaceRatio (75)      the same, at any hour
@@ -64,6 +65,7 @@ class Retention:
         self._queues = queues
         self._following: deque[ConsumeQueue] = deque()  # queues that have to follow the log's new start
         self._next_check_ms = 0
+        self._looked_at = 0  # number of the file that the log ended in when the disk was last looked at
         self._asked = False
 
     def begin(self, now_ms: int) -> None:
@@ -76,7 +78,9 @@ class Retention:
 
     def check(self, now_ms: int, synced_offset: int, housekeeper: Housekeeper) -> list[MovedMin]:
         """Does what is due; returns the queues whose oldest messages are gone since the last call."""
-        if now_ms >= self._next_check_ms:
+        newest = self._log.written_offset // self._log.segment_size
+        if now_ms >= self._next_check_ms or newest != self._looked_at:
+            self._looked_at = newest
             self._next_check_ms = now_ms + self._settings.clean_resource_interval
             self._delete_due(now_ms, synced_offset, housekeeper)
         return self._follow(housekeeper) if self._following else []
