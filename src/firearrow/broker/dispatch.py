@@ -21,7 +21,7 @@ from firearrow.broker.pull import Pulls
 from firearrow.broker.refused import Refused
 from firearrow.broker.replication import PassOn
 from firearrow.broker.rounds import Rounds
-from firearrow.broker.send import PERM_WRITE, Reply, Sends
+from firearrow.broker.send import PERM_WRITE, Sends, quick_reply
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
@@ -132,8 +132,9 @@ class Dispatch:
         """Keeps the answer to a request that made the broker append something; it leaves like the reply to a send."""
         if not request.flag & 2:
             conn.state.in_flight += 1
-            self._sends.replies.append(Reply(conn, request, response))
-            self.open_round()
+            self._sends.replies.append(quick_reply((conn, request, response)))
+            if not self._round_started_ms:
+                self.open_round()
 
     def stop_sends(self, why: str = "the broker is stopping; send to another one", pass_on: PassOn | None = None) -> None:
         """No send is taken from now on; what was taken is written. `pass_on` gets those that come."""

@@ -22,7 +22,6 @@ from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode, encode
 
@@ -62,7 +61,7 @@ def as_half(arrival: Arrival, keep: Callable[[Placed], None] | None = None) -> P
             f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
             f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
         )
-    return Placement(TRANS_HALF_TOPIC, 0, raw, tags_code_of(raw), arrival.sys_flag & ~TRANSACTION_BITS, {}, keep)
+    return Placement(TRANS_HALF_TOPIC, 0, raw, arrival.tags_code, arrival.sys_flag & ~TRANSACTION_BITS, {}, keep)
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:
