@@ -101,7 +101,10 @@ def test_a_quick_producer_does_not_fill_the_disk_between_two_looks() -> None:
     store.fill(6)  # within seconds
     assert store.segments()[0] > oldest
     store.disk.used_percent = 91.0
-    store.fill(9)
+    while store.store.max_offset < 9 * SEGMENT:
+        store.send("Orders", 0, 300)
+        store.write()
+    store.pass_time(50)
     assert not store.store.writable
 
 
@@ -124,6 +127,8 @@ def test_from_90_percent_no_message_is_taken_and_the_reason_says_so() -> None:
     assert store.store.refusal is not None
     assert "91.5 % full" in store.store.refusal
     assert "diskSpaceWarningLevelRatio=90" in store.store.refusal
+    store.pass_time(10_000)
+    assert store.store.problems == [store.store.refusal]  # said once
     store.disk.used_percent = 70.0
     store.pass_time(10_000)
     assert store.store.writable

@@ -54,6 +54,7 @@ class Retention:
         files: QueueFiles,
         index: KeyIndex | None,
         queues: Callable[[], Collection[ConsumeQueue]],
+        problem: Callable[[str], None],
     ) -> None:
         self.disk_full: str | None = None  # why no message may be stored, while the disk is too full
         self.used_percent = 0.0
@@ -63,6 +64,7 @@ class Retention:
         self._files = files
         self._index = index
         self._queues = queues
+        self._problem = problem  # told when the disk becomes too full, and not again while it is
         self._following: deque[ConsumeQueue] = deque()  # queues that have to follow the log's new start
         self._next_check_ms = 0
         self._looked_at = 0  # number of the file that the log ended in when the disk was last looked at
@@ -89,7 +91,10 @@ class Retention:
         settings = self._settings
         used = max(self._disk.usage(self._log.directory), self._disk.usage(settings.store_path_root_dir))
         self.used_percent = used
+        was_full = self.disk_full is not None
         self.disk_full = _full_text(used, settings) if used >= settings.disk_space_warning_level_ratio else None
+        if self.disk_full is not None and not was_full:
+            self._problem(self.disk_full)
         forced = used >= settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         timely = hour in delete_hours(settings.delete_when) or used >= settings.disk_max_used_space_ratio or self._asked

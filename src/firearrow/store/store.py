@@ -97,7 +97,9 @@ class MessageStore:
         self._dispatcher = Dispatcher(
             settings, self._disk, self._files, self._index, self._queues.values, self._sync_for_derived, self._housekeeper
         )
-        self._retention = Retention(settings, self._disk, self._log, self._files, self._index, self._queues.values)
+        self._retention = Retention(
+            settings, self._disk, self._log, self._files, self._index, self._queues.values, self.problems.append
+        )
         self._on_flushed: Callable[[int], None] = _ignore_offset
         self._on_error: Callable[[StoreError], None] = _ignore_error
         self._flusher = Flusher(self._sync, self._flushed, self._flush_failed)
