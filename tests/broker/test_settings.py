@@ -8,6 +8,7 @@ from firearrow.apache_keys import APACHE_KEYS
 from firearrow.broker.settings import BrokerSettings
 from firearrow.net.tls import TlsSettings
 from firearrow.settings import SettingError, apply, as_properties, change, declared
+from firearrow.store.settings import StoreSettings
 
 OURS = [
     "slaveSyncInterval",
@@ -26,6 +27,13 @@ OURS = [
 def test_every_setting_is_spelled_as_apache_spells_it_if_apache_has_it() -> None:
     of_tls = set(declared(TlsSettings))  # Apache has them in a file of their own
     assert [key for key in declared(BrokerSettings) if key not in APACHE_KEYS and key not in of_tls] == OURS
+
+
+def test_the_old_spelling_of_file_sizes_is_not_taken_in_silence() -> None:
+    """Apache dropped it with 4.4; whoever sets it thinks that the files get another size."""
+    assert apply([StoreSettings()], {"mapedFileSizeCommitLog": "1048576"}) == [
+        "setting mapedFileSizeCommitLog is not known and has no effect; did you mean mappedFileSizeCommitLog?"
+    ]
 
 
 @pytest.mark.parametrize(

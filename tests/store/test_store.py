@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.disk import RealDisk
 from firearrow.store.errors import NotWritableError, StoreError, StoreLockedError
 from firearrow.store.reader import GetStatus
@@ -345,6 +346,17 @@ def test_files_have_exactly_the_lengths_and_names_that_readers_expect(tmp_path: 
         "commitlog/00000000000000008192": 8192,
         **{f"consumequeue/Orders/0/{n * 200:020d}": 200 for n in range(6)},
     }
+
+
+def test_the_checkpoint_of_a_short_life_vouches_for_log_and_queues(tmp_path: Path) -> None:
+    store = real_store(tmp_path)
+    store.open()
+    put(store, "Orders", 0, b"x")
+    store.write_out()
+    store.confirm(store.flush())
+    store.close()
+    checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
+    assert 0 < checkpoint.physic_msg_ms == checkpoint.logics_msg_ms
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ class Dispatcher:
         """After recovery: the log ends at `offset`, stored at `time_ms`; it began with `table`, after a clean stop or not."""
         self._confirmed_offset = offset
         self._confirmed_ms = time_ms
-        # Unless everything was synced at the end, nobody knows any more what was not.
-        self._sync_everything = not (clean and table is not None and not table.boot_id)
+        # Unless everything was synced at the end, nobody knows any more what was not; in an empty store there is nothing.
+        self._sync_everything = offset > 0 and not (clean and table is not None and not table.boot_id)
         self.durable_offset = table.derived_offset if table is not None and not table.boot_id else 0
         self._next_cycle_ms = now_ms if self.durable_offset < offset else now_ms + self._interval_ms
 
