@@ -110,12 +110,69 @@ def test_one_flush_may_cover_several_rounds() -> None:
     assert [opaque for write in peer.writes for opaque, _ in write] == [1, 2, 3]
 
 
+def test_rounds_during_a_flush_are_written_together_when_it_is_over() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    for opaque in (1, 2, 3):
+        story.send(peer, opaque)
+        story.rounds.end_round(1_000 + opaque)
+    assert (story.store.end, story.store.pending) == (1, 2)
+    story.rounds.flushed(1)
+    assert (story.store.end, story.store.pending) == (3, 0)
+    assert peer.writes == [[(1, 0)]]
+    assert story.rounds.waiting
+    story.rounds.flushed(3)
+    assert peer.writes == [[(1, 0)], [(2, 0), (3, 0)]]
+    assert not story.rounds.waiting
+
+
+def test_a_flush_that_hangs_does_not_keep_others_from_being_written() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    for opaque in (1, 2):
+        story.send(peer, opaque)
+        story.rounds.end_round(1_000)
+    story.rounds.expire(1_099)
+    assert (story.store.end, story.store.pending) == (1, 1)
+    story.rounds.expire(1_100)
+    assert (story.store.end, story.store.pending) == (2, 0)
+    story.rounds.expire(6_000)
+    assert peer.writes == [[(1, ResponseCode.FLUSH_DISK_TIMEOUT)], [(2, ResponseCode.FLUSH_DISK_TIMEOUT)]]
+
+
+def test_who_copies_the_log_gets_every_round_at_once() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    heard: list[int] = []
+    story.rounds.durable = heard.append
+    for opaque in (1, 2):
+        story.send(peer, opaque)
+        story.rounds.end_round(1_000)
+    assert (story.store.end, story.store.pending) == (2, 0)
+
+
+def test_what_is_held_when_the_broker_gives_up_is_not_written_later() -> None:
+    story, peer = Story(sync_flush=True), Peer()
+    story.store.forget_pending = lambda: setattr(story.store, "pending", 0)  # type: ignore[attr-defined]
+    for opaque in (1, 2):
+        story.send(peer, opaque)
+        story.rounds.end_round(1_000)
+    story.rounds.give_up("no longer the leader")
+    assert [code for write in peer.writes for _, code in write] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
+    story.rounds.flushed(1)
+    assert story.store.end == 1
+    assert not story.rounds.waiting
+
+
 def test_who_does_not_wait_for_the_disk_is_answered_when_it_is_written() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
     story.send(peer, 2, wait=False)
     story.rounds.end_round(1_000)
     assert peer.writes == [[(2, 0)]]
+    story.send(peer, 3)
+    story.rounds.end_round(1_001)
+    story.send(peer, 4, wait=False)
+    story.rounds.end_round(1_002)  # also while a flush is under way
+    assert peer.writes == [[(2, 0)], [(4, 0)]]
+    assert story.store.pending == 0
 
 
 def test_a_failed_write_tells_everybody_of_the_round() -> None:
@@ -133,6 +190,7 @@ def test_a_failed_flush_tells_everybody_who_waits_and_nobody_hears_success_later
     for opaque in (1, 2):
         story.send(peer, opaque)
         story.rounds.end_round(1_000)
+    story.store.broken = "fdatasync: I/O error"
     story.rounds.flush_failed("fdatasync: I/O error")
     assert peer.writes == [[(1, ResponseCode.SERVICE_NOT_AVAILABLE)], [(2, ResponseCode.SERVICE_NOT_AVAILABLE)]]
     story.rounds.flushed(2)

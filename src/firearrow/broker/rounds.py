@@ -5,7 +5,8 @@
                                                   +-- SYNC_MASTER: and for the word of enough replicas +
 
 A round ends when every connection that had data ready has been served. Under load a round therefore gathers the sends of many
-connections, and one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits.
+connections, and one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits. What
+comes while a flush is under way is written when it is over, just before the next.
 
 Invariants
 - A success reply leaves only after the log is as durable as `flushDiskType` promises, and only if nothing failed on the way.
@@ -31,6 +32,8 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import encode_response
 
 log = logging.getLogger("firearrow.broker")
+
+_HOLD_MS = 100  # what waits for the end of a flush is written by then all the same
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class Rounds:
         self._durable_offset = 0  # kept when somebody does
         self.written: Callable[[], None] | None = None  # whoever sends the log to others before it is durable here
         self._waits = sync_flush
+        self._held_since_ms = 0  # rounds that were over while a flush was under way are not written yet; 0: there are none
         self.answered_one: Callable[[object], None] | None = None  # after a round with one answer, when nothing is waited for
 
     def wait_for_replicas(self) -> None:
@@ -84,7 +88,7 @@ class Rounds:
     @property
     def waiting(self) -> bool:
         """Somebody waits for an answer: for the disk, or for replicas."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._held_since_ms)
 
     def waiting_since(self, ms: int) -> int:
         """Where the last group ends that was written at this time or before, and waits; 0: none."""
@@ -96,7 +100,18 @@ class Rounds:
         return end
 
     def end_round(self, now_ms: int) -> None:
-        """Writes what the round appended."""
+        """Writes what the round appended, or leaves it to the end of the flush that is under way.
+
+        The next flush cannot begin earlier, and one write for all the rounds until then costs a fraction of a write for each.
+        Whoever wants no more than the write (WAIT=false), or copies the log before it is durable, is not kept waiting.
+        """
+        if self._waiting and self._sync_flush and self.durable is None and not self._sends.early_replies:
+            self._held_since_ms = self._held_since_ms or now_ms
+            return
+        self._write(self._held_since_ms or now_ms)
+
+    def _write(self, now_ms: int) -> None:
+        self._held_since_ms = 0
         sends = self._sends
         replies, sends.replies = sends.replies, []
         early, sends.early_replies = sends.early_replies, []
@@ -130,6 +145,8 @@ class Rounds:
 
     def flushed(self, offset: int) -> None:
         """The log is on the disk up to `offset`, or as near to it as it has to be."""
+        if self._held_since_ms:
+            self._write(self._held_since_ms)  # first: the disk goes on while these are answered
         if self.durable is None:
             self.release(offset)
         else:
@@ -163,6 +180,7 @@ class Rounds:
         self._store.forget_pending()
         sends = self._sends
         unwritten, sends.replies, sends.early_replies = sends.replies + sends.early_replies, [], []
+        self._held_since_ms = 0
         while self._waiting:
             self._fail(self._waiting.popleft().replies, reason)
         self._fail(unwritten, reason)
@@ -171,9 +189,13 @@ class Rounds:
         """The disk refused: nobody who still waits may hear success, now or later."""
         while self._waiting:
             self._fail(self._waiting.popleft().replies, reason)
+        if self._held_since_ms:
+            self._write(self._held_since_ms)  # is refused, and they are told
 
     def expire(self, now_ms: int) -> None:
         """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""
+        if self._held_since_ms and now_ms - self._held_since_ms >= _HOLD_MS:
+            self._write(self._held_since_ms)
         for group in self._waiting:
             if now_ms - group.written_ms < self._flush_timeout_ms:
                 break
