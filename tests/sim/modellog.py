@@ -1,4 +1,4 @@
-"""A small commit log on a simulated disk, for groups that are simulated: the promises of RaftLog and nothing of the broker.
+"""A small commit log on a simulated disk, for groups that are simulated: the promises of RaftLog, and little of a broker.
 
 Files are named by the offset of their first byte. A record is uint32 size, uint32 CRC-32, uint64 offset, payload; it lies in one
 file. The file `mark` says up to where the log was durable: two sectors, written in turns, (uint64 number, uint64 offset, CRC-32).
@@ -12,8 +12,10 @@ import struct
 import zlib
 from collections.abc import Callable
 
-from firearrow.ha.raft import Raft
+from firearrow.ha.raft import Raft, Role
 from firearrow.ha.raft_log import LogDamagedError
+from tests.sim.book import Message
+from tests.sim.modelbroker import ModelBroker, visible_body
 from tests.store.simdisk import SECTOR, SimulatedDisk
 
 HEAD = struct.Struct(">IIQ")
@@ -46,9 +48,25 @@ def sound(data: bytes, offset: int, limit: int | None = None) -> int:
     return at
 
 
+def payloads(data: bytes) -> list[bytes]:
+    """Of whole records."""
+    found, at = [], 0
+    while at < len(data):
+        size = HEAD.unpack_from(data, at)[0]
+        if size < HEAD.size:
+            break  # damaged: whoever reads it will say so
+        found.append(data[at + HEAD.size : at + size])
+        at += size
+    return found
+
+
 class ModelLog:
-    def __init__(self, disk: SimulatedDisk, directory: str, _: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, disk: SimulatedDisk, directory: str, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._disk = disk
+        self._now_ms = now_ms
+        self._broker = ModelBroker()
+        self._learned = 0  # the term for which it is known what waits
+        self._pending: list[bytes] = []
         self._directory = os.path.join(directory, "log")
         self._mark_path = os.path.join(directory, "mark")
         self.aside: list[bytes] = []
@@ -131,7 +149,7 @@ class ModelLog:
         self._write_mark(self._end)
         return self._end
 
-    # What a broker does with its log: this one has none.
+    # What a broker does with its log
 
     serving = True
 
@@ -139,7 +157,12 @@ class ModelLog:
         pass
 
     def settle(self, raft: Raft) -> None:
-        pass
+        """What waits is known again when a term has begun well."""
+        if raft.role is not Role.LEADER or not raft.confirmed_start:
+            self._learned = 0
+        elif self._learned != raft.term:
+            self._learned = raft.term
+            self._broker.learn(payloads(self.raw_range(self.min_offset, self._end)))
 
     def may_flip(self, path: str, at: int) -> bool:
         return True
@@ -147,16 +170,39 @@ class ModelLog:
     def tick(self) -> None:
         pass
 
-    def write(self, payloads: list[bytes], note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
-        """Appends messages; where they begin, and the bytes. `note` hears of every record first: a failed write may be there."""
+    def send(self, message: Message) -> bool:
+        self._pending.append(self._broker.payload(message))
+        return True
+
+    def decide(self, message: Message) -> bool:
+        if self._learned:
+            self._pending += self._broker.decided(message)
+        return bool(self._learned)
+
+    def work(self) -> None:
+        if self._learned:
+            self._pending += self._broker.due(self._now_ms())
+
+    def write(self, note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
+        """Stores what is to be stored; where that begins, and the bytes. `note` hears of every record first: a failed write may
+        be there."""
         start = self._end
         data = b""
-        for payload in payloads:
+        pending, self._pending = self._pending, []
+        for payload in pending:
             record = records(start + len(data), [payload])
             note(start + len(data), record)
             data += record
         self.append(start, data)
         return start, data
+
+    def tables(self) -> None:
+        return None
+
+    def shown(self, record: bytes) -> tuple[bytes, int] | None:
+        """What a consumer sees of a record, and when it was stored as far as it says so."""
+        body = visible_body(record[HEAD.size :])
+        return None if body is None else (body, self._now_ms())
 
     def is_sound(self) -> bool:
         data = self.raw_range(self.min_offset, self.end_offset)

@@ -6,20 +6,23 @@ One thing is easier than in life: bits flip in what a process found at its start
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from struct import Struct
+from typing import Any
 
 from firearrow.ha.raft import Raft, Role
 from firearrow.ha.raft_store import StoreLog
 from firearrow.store.columns import scan
+from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.store import MessageStore
-from firearrow.wire.record import decode_all
+from firearrow.wire.record import MAGIC_V1, MAGIC_V2, Record, decode_all
+from tests.sim.book import LEVELS, Message
+from tests.sim.services import QUEUE, TOPIC, Services
 from tests.store.history import HOST, small_settings
 from tests.store.simdisk import SimulatedDisk
 
 SEGMENT = 8192
-TOPIC, QUEUE = "T", 0
 FIRST_MS = 1_700_000_000_000
 _SIZE = Struct(">i")
 _HARMED = ("/commitlog/", "currterm", "epochFileCheckpoint")  # what the group promises to survive damage of
@@ -27,7 +30,9 @@ _HARMED = ("/commitlog/", "currterm", "epochFileCheckpoint")  # what the group p
 
 class SimulatedStore(StoreLog):
     def __init__(self, disk: SimulatedDisk, directory: str, now_ms: Callable[[], int]) -> None:
-        settings = replace(small_settings(), store_path_root_dir=directory, mapped_file_size_commit_log=SEGMENT)
+        settings = replace(
+            small_settings(), store_path_root_dir=directory, mapped_file_size_commit_log=SEGMENT, message_delay_level=LEVELS
+        )
         self.store = MessageStore(settings, disk=disk, store_host=HOST, now_ms=lambda: FIRST_MS + now_ms(), elected=True)
         self.store.open()
         super().__init__(self.store, self.store.forget_pending)
@@ -36,6 +41,8 @@ class SimulatedStore(StoreLog):
         self._directory = f"{directory}/commitlog"
         self._serving = 0  # the term
         self._found = self.store.max_offset
+        self._services = Services(self.store, directory, lambda: FIRST_MS + now_ms())
+        self._seen: tuple[ConsumeQueue | None, int] = (None, 0)  # of what consumers can read, looked at so far
 
     # What a broker does
 
@@ -47,9 +54,12 @@ class SimulatedStore(StoreLog):
         if self._serving and (raft.role is not Role.LEADER or raft.term != self._serving):
             self._serving = 0
             self.store.forget_pending()
+            self._services.follow()
         if raft.role is Role.LEADER and not self._serving and raft.confirmed_start:
             self.store.look_at_raw()
             self.store.follow_no_more()
+            self.store.confirm(raft.commit)
+            self._services.lead()
             self._serving = raft.term
         if raft.role is Role.FOLLOWER and raft.commit > self.store.confirm_offset:
             self.store.look_at_raw()
@@ -61,30 +71,43 @@ class SimulatedStore(StoreLog):
 
     def tick(self) -> None:
         self.store.tick(FIRST_MS + self._now_ms())
+        self._services.save()
         self.store.problems.clear()
 
     @property
     def serving(self) -> bool:
         return self._serving > 0
 
-    def write(self, payloads: list[bytes], note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
-        """Appends messages; where they begin, and the bytes. `note` hears of every record that is there, even if it fails."""
+    def send(self, message: Message) -> bool:
+        return self._services.send(message)
+
+    def decide(self, message: Message) -> bool:
+        return self._services.decide(message)
+
+    def work(self) -> None:
+        self._services.work()
+
+    def write(self, note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
+        """Writes what was appended; where that begins, and the bytes. `note` hears of every record that is there, even if it
+        fails."""
         start = self.store.max_offset
-        queue = self.store.queue(TOPIC, QUEUE)
-        now = FIRST_MS + self._now_ms()
-        for payload in payloads:
-            self.store.append(
-                queue, payload, b"", 0, flag=0, sys_flag=0, born_ms=now, born_host=HOST, store_ms=now, reconsume_times=0
-            )
         try:
             self.store.write_out()
         finally:
-            data = self.raw_range(start, start + 2 * SEGMENT)
+            data = self.raw_range(start, start + 4 * SEGMENT)
             at = 0
             while at + 4 <= len(data) and 0 < (size := _SIZE.unpack_from(data, at)[0]) <= len(data) - at:
                 note(start + at, data[at : at + size])
                 at += size
         return start, data[: self.store.max_offset - start]
+
+    def tables(self) -> dict[str, Any] | None:
+        """What followers copy; None: it does not lead."""
+        return self._services.tables() if self._serving else None
+
+    def take_over(self, tables: dict[str, Any]) -> None:
+        if not self._serving:
+            self._services.take_over(tables)
 
     # For those who watch from outside
 
@@ -113,20 +136,39 @@ class SimulatedStore(StoreLog):
     def expire(self, below: int) -> None:
         """Retention goes by the age of files: nothing here gets that old."""
 
-    def visible(self) -> list[bytes]:
-        """What a consumer reads, from the first message to the last."""
+    def shown(self, record: bytes) -> tuple[bytes, int] | None:
+        """What a consumer sees of a record, and when it was stored; None: nothing."""
+        return next(iter(_shown(decode_all(record))), None) if _is_record(record) else None
+
+    def newly_visible(self) -> list[tuple[bytes, int]]:
+        """What consumers can read here and could not when this was asked before."""
         queue = self.store.find_queue(TOPIC, QUEUE)
         if queue is None:
             return []
-        found: list[bytes] = []
-        offset = queue.min_offset
+        known, offset = self._seen
+        offset = max(offset if queue is known else 0, queue.min_offset)
+        found = []
         while offset < queue.max_offset:
             result = self.store.get_messages(queue, offset, 1000)
             if not result.count:
                 break
-            found += [record.body for record in decode_all(bytes(result.body))]
+            found += _shown(decode_all(bytes(result.body)))
             offset = result.next_begin_offset
+        self._seen = (queue, offset)
         return found
+
+    def visible(self) -> list[bytes]:
+        """What a consumer reads, from the first message to the last."""
+        self._seen = (None, 0)
+        return [body for body, _ in self.newly_visible()]
+
+
+def _is_record(data: bytes) -> bool:
+    return _SIZE.unpack_from(data, 4)[0] in (MAGIC_V1, MAGIC_V2)
+
+
+def _shown(records: Iterable[Record]) -> list[tuple[bytes, int]]:
+    return [(record.body, record.store_timestamp - FIRST_MS) for record in records if record.topic == TOPIC]
 
 
 def _good(data: bytes, offset: int) -> int:
@@ -144,13 +186,13 @@ def _good(data: bytes, offset: int) -> int:
 
 
 def bodies(history: bytes) -> list[bytes]:
-    """The messages in a piece of a log."""
+    """The messages in a piece of a log that consumers see."""
     found = []
     at = 0
     while at < len(history):
         result = scan(history[at:], at, check_crc=True)
         if result.end:
-            found += [record.body for record in decode_all(history[at : at + result.end])]
+            found += [body for body, _ in _shown(decode_all(history[at : at + result.end]))]
             at += result.end
         else:
             at += _SIZE.unpack_from(history, at)[0]

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from firearrow.broker.delay import DelayService
+from firearrow.broker.transaction import Transactions
 from firearrow.ha.raft import Raft
+from tests.sim.book import BrokenPromiseError, Kind
+from tests.sim.modelbroker import ModelBroker
 from tests.sim.modellog import ModelLog, records
 from tests.sim.network import Network
 from tests.sim.storelog import SimulatedStore
-from tests.sim.world import BrokenPromiseError, World
+from tests.sim.world import World
 from tests.store.simdisk import SimulatedDisk
 
 ALWAYS = range(20)
@@ -51,13 +56,53 @@ def test_a_store_that_shows_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     """A member whose consumers read what its own disk has, whatever the group says."""
 
     def show_everything(self: SimulatedStore, raft: Raft) -> None:
+        as_it_should(self, raft)
         self.store.look_at_raw()
         self.store.confirm(self.store.max_offset)
 
+    as_it_should = SimulatedStore.settle
     monkeypatch.setattr(SimulatedStore, "settle", show_everything)
-    monkeypatch.setattr(SimulatedStore, "serving", True)
     with pytest.raises(BrokenPromiseError, match="shows what is not confirmed"):
         World(1, real=True).run()
+
+
+def test_a_half_that_is_seen_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that stores halves where their messages belong."""
+    monkeypatch.setattr(Transactions, "place", lambda *_: None)
+    with pytest.raises(BrokenPromiseError, match="half of a transaction that nobody has decided about"):
+        World(1, real=True).run()
+
+
+def test_what_comes_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker whose clock for delays is a second ahead."""
+    on_time = DelayService.tick
+    monkeypatch.setattr(DelayService, "tick", lambda self, now_ms: on_time(self, now_ms + 1000))
+    with pytest.raises(BrokenPromiseError, match="it is due at"):
+        World(1, real=True).run()
+
+
+def test_what_is_not_delivered_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that takes over and knows nothing of what its predecessor had waiting."""
+    monkeypatch.setattr(DelayService, "tick", lambda self, now_ms: False)
+    with pytest.raises(BrokenPromiseError, match="acknowledged, due and not delivered"):
+        World(1, real=True).run()
+
+
+@pytest.mark.parametrize(
+    ("sabotaged", "complaint"),
+    [
+        ({"payload": lambda self, message: b"plain 0 " + message.body}, "half of a transaction|it is due at"),
+        ({"due": lambda self, now_ms: ModelBroker.due_ever(self, now_ms + 1000)}, "it is due at"),
+    ],
+)
+def test_the_model_is_held_to_it_too(
+    sabotaged: dict[str, Callable[..., object]], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelBroker, "due_ever", ModelBroker.due, raising=False)
+    for name, replacement in sabotaged.items():
+        monkeypatch.setattr(ModelBroker, name, replacement)
+    with pytest.raises(BrokenPromiseError, match=complaint):
+        World(1).run()
 
 
 def test_a_seed_replays() -> None:
@@ -77,6 +122,8 @@ def test_the_runs_are_not_idle() -> None:
         world.run()
     lines = "\n".join(line for world in worlds for line in world.lines or [])
     assert sum(world.acknowledged for world in worlds) > 300
+    seen = [world.book.messages[number] for world in worlds for number in world.book.delivered]
+    assert all(sum(message.kind is kind for message in seen) > 30 for kind in Kind)
     assert sum(len(world.leaders) for world in worlds) > 20
     for word in (
         "power cut",
@@ -94,7 +141,8 @@ def test_the_runs_are_not_idle() -> None:
 class Forgetful(World):
     """A group whose first machine loses what it had confirmed, and nobody notices."""
 
-    def _misfortune(self) -> None:
+    def _client(self) -> None:
+        super()._client()
         for machine in self.machines.values():
             if machine.log is not None and machine.log.end_offset and machine.node is not None:
                 machine.log.truncate(0)

@@ -6,13 +6,13 @@ After every event these hold, or the run ends with BrokenPromiseError and the se
 - Logs agree up to the commit: what any member ever calls confirmed is a piece of one history, which only grows.
 - An acknowledged message is in that history at the offset it was acknowledged with, and whoever leads has the whole history.
 - Nobody goes out because it was asked to cut off what is confirmed.
+- Half a transaction is never seen, nothing is seen before its time (book.py): in the log where consumers look, and, over the
+  broker's store, by whoever reads at any member.
 - Over the broker's store (`real`): nobody shows a consumer what the group has not confirmed, and at the end every member shows
   every confirmed message, in the order of the log.
 
-When the misfortune is over the group must recover: one leader, everyone with the same log, new messages acknowledged.
-
-Misfortune keeps to what a group promises to survive: bytes that were durable are taken from fewer than half of the members at a
-time. Power cuts, stops, pauses, partitions and full or failing disks may hit everyone at once.
+When the misfortune (misfortune.py) is over the group must recover: one leader, everyone with the same log, new messages
+acknowledged; over the broker's store, whatever was acknowledged and is due is delivered, too.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from firearrow.ha.raft import Options, Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
+from tests.sim.book import Book, BrokenPromiseError, Kind, Message
 from tests.sim.machine import Machine, PowerCut
+from tests.sim.misfortune import Misfortune
+from tests.sim.modellog import ModelLog
 from tests.sim.network import Network
 from tests.sim.storelog import SimulatedStore, bodies
 
 TROUBLE_MS = 12_000
 RECOVERY_MS = 30_000
-
-
-class BrokenPromiseError(AssertionError):
-    """A promise was broken."""
+DELIVERY_MS = 15_000
+TIMED_SHARE = 0.3  # of the runs over the broker's store: the file of a timer wheel is large
 
 
 @dataclass
@@ -44,11 +46,13 @@ class Pending:
     term: int
     start: int
     data: bytes
+    messages: list[Message]  # that are acknowledged with it, or whose decision is
 
 
 class World:
     def __init__(self, seed: int, *, trace: bool = False, real: bool = False) -> None:
         self.seed = seed
+        self.real = real
         self.rng = random.Random(seed)
         self.now = 0
         self.lines: list[str] | None = [] if trace else None
@@ -59,8 +63,9 @@ class World:
             heartbeat_ms=200,
             election_ms=1000,
             resend_ms=1000,
-            batch_bytes=self.rng.choice((600, 4000, 256 << 10)),
-            window_bytes=self.rng.choice((2000, 20_000, 8 << 20)),
+            batch_bytes=self.rng.choice((1200, 4000, 256 << 10)),
+            window_bytes=self.rng.choice((6000, 20_000, 8 << 20)),
+            slice_bytes=self.rng.choice((1200, 512 << 10)),
             preferred_leader=self.rng.choice((None, None, "n0")),
         )
         self.network = Network(self.rng, members)
@@ -71,7 +76,11 @@ class World:
         self.acknowledged = 0
         self.leaders: dict[int, str] = {}
         self._seen_commit: dict[str, tuple[int, int]] = {}  # life, commit
-        self._messages = 0
+        kinds = [Kind.PLAIN, Kind.PLAIN, Kind.DELAYED, Kind.HALF, Kind.HALF]
+        if not real or self.rng.random() < TIMED_SHARE:
+            kinds.append(Kind.TIMED)
+        self.book = Book(self.rng, kinds, lambda: self.now)
+        self.misfortune = Misfortune(self)
         self._sent: dict[tuple[int, int], bytes] = {}  # (term, offset): record
         self.trouble = True
         self._acknowledged_in_trouble = 0
@@ -80,7 +89,8 @@ class World:
         for machine in self.machines.values():
             self._start(machine)
             self._tick_later(machine)
-        self.after(self.rng.randint(500, 2500), self._misfortune)
+            self.after(self.rng.randint(500, 1500), lambda machine=machine: self._copy_tables(machine))
+        self.after(self.rng.randint(500, 2500), self.misfortune.strike)
         self.after(100, self._client)
         self._run_until(TROUBLE_MS)
         self.trouble = False
@@ -89,6 +99,10 @@ class World:
         if not self._recovered():
             raise BrokenPromiseError(f"no recovery: {self.describe()}")
         self._compare_all()
+        if self.real:
+            self._run_until(self.now + DELIVERY_MS, lambda: not self.book.waiting())
+            if self.book.missing():
+                raise BrokenPromiseError(f"acknowledged, due and not delivered: {self.book.missing()}; {self.describe()}")
 
     def _run_until(self, end: int, done: Callable[[], bool] = lambda: False) -> None:
         while self._queue and self._queue[0][0] <= end and not done():
@@ -136,6 +150,8 @@ class World:
         if machine.node is not None and machine.log is not None:
             machine.node.tick(machine.clock())
             machine.log.tick()
+            if machine.leads:
+                self._store(machine, _work)
 
     def on(self, machine: Machine, action: Callable[[], object]) -> None:
         """Something happens on a machine: now, or when it is no longer paused."""
@@ -148,7 +164,7 @@ class World:
             action()
             self._look(machine)
         except PowerCut:
-            self._stop(machine, power_cut=True, why="power cut in the middle of a write")
+            self.stop(machine, power_cut=True, why="power cut in the middle of a write")
             return
         self._settle(machine)
 
@@ -200,18 +216,18 @@ class World:
 
         self.on(machine, receive)
 
-    def _stop(self, machine: Machine, *, power_cut: bool, why: str) -> None:
+    def stop(self, machine: Machine, *, power_cut: bool, why: str) -> None:
         self.trace(f"{machine.name} stops: {why}")
         machine.stop(power_cut=power_cut)
-        self.after(self.rng.choice((50, 300, 1500, 4000)), lambda: self._come_back(machine))
+        self.after(self.rng.choice((50, 300, 1500, 4000)), lambda: self.come_back(machine))
 
-    def _come_back(self, machine: Machine) -> None:
+    def come_back(self, machine: Machine) -> None:
         if machine.node is None:
             self._start(machine)
             if machine.damaged_for_good and not self.trouble:  # as its last words say: with an empty directory
                 machine.wipe()
             if machine.node is None and not machine.damaged_for_good:
-                self.after(1000, lambda: self._come_back(machine))
+                self.after(1000, lambda: self.come_back(machine))
 
     # Clients
 
@@ -221,29 +237,82 @@ class World:
         leaders = [machine for machine in self.machines.values() if machine.leads and machine.paused_until <= self.now]
         if leaders:
             machine = self.rng.choice(leaders)
-            self.on(machine, lambda: self._append(machine))
+            self.on(machine, lambda: self.send_to(machine))
         self.after(self.rng.randint(10, 120), self._client)
 
-    def _append(self, machine: Machine) -> None:
+    def send_to(self, machine: Machine) -> None:
+        messages = [self.book.new() for _ in range(self.rng.randint(1, 4))]
+
+        def send(log: ModelLog | SimulatedStore) -> list[Message]:
+            return [message for message in messages if log.send(message)]
+
+        self._store(machine, send)
+
+    def _store(self, machine: Machine, work: Callable[[ModelLog | SimulatedStore], list[Message]]) -> bool:
+        """A leader's broker has something to store; False: not this one, or not now. What `work` returns is acknowledged when it
+        is confirmed."""
         node, log = machine.node, machine.log
         if node is None or log is None or not node.raft.accepting or not log.serving:
-            return
-        payloads = []
-        for _ in range(self.rng.randint(1, 4)):
-            self._messages += 1
-            payloads.append(b"message %d " % self._messages + bytes(self.rng.randint(0, 120)))
+            return False
         term = node.raft.term
 
         def note(offset: int, record: bytes) -> None:
             self._sent[term, offset] = record
 
         try:
-            start, data = log.write(payloads, note)
+            messages = work(log)
+            start, data = log.write(note)
         except (OSError, StoreError) as error:
             node.failed(error)
+            return False
+        if data:
+            self.pending.append(Pending(machine, machine.lives, node.raft.term, start, data, messages))
+            node.appended(machine.clock())
+        return True
+
+    def _decide_later(self, message: Message) -> None:
+        """A producer knows that its half is stored, and does its work; some never say what became of it."""
+        fate = self.rng.choice((True, True, True, False, None))
+        if fate is not None:
+            self.after(self.rng.randint(20, 3000), lambda: self._decide(message, fate, tries=8))
+
+    def _decide(self, message: Message, fate: bool, tries: int) -> None:
+        leaders = [machine for machine in self.machines.values() if machine.leads and machine.paused_until <= self.now]
+        done = False
+
+        def decide(log: ModelLog | SimulatedStore) -> list[Message]:
+            nonlocal done
+            message.decision = fate
+            done = log.decide(message)
+            return [message] if done else []
+
+        if leaders:
+            machine = self.rng.choice(leaders)
+            self.on(machine, lambda: self._store(machine, decide))
+        if not done and tries:
+            self.after(self.rng.randint(100, 1000), lambda: self._decide(message, fate, tries - 1))
+
+    def _copy_tables(self, machine: Machine) -> None:
+        """A follower asks its leader for what is not in the log: one question at a time."""
+        self.after(self.rng.randint(800, 1200), lambda: self._copy_tables(machine))
+        leader = self.machines.get(machine.node.raft.leader or "") if machine.node is not None else None
+        there = self.network.carry(machine.name, leader.name, b"?") if leader is not None and leader is not machine else []
+        if leader is None or not there:
             return
-        self.pending.append(Pending(machine, machine.lives, node.raft.term, start, data))
-        node.appended(machine.clock())
+        life = machine.lives
+
+        def answer() -> None:
+            assert leader.log is not None
+            tables = leader.log.tables()
+            back = self.network.carry(leader.name, machine.name, b"!")
+            if tables is not None and back:
+                self.after(back[0][0], lambda: self.on(machine, lambda: take(tables)))
+
+        def take(tables: dict[str, Any]) -> None:
+            if machine.lives == life and isinstance(machine.log, SimulatedStore):
+                machine.log.take_over(tables)
+
+        self.after(there[0][0], lambda: self.on(leader, answer))
 
     # What must hold
 
@@ -254,6 +323,8 @@ class World:
         raft = node.raft
         if isinstance(log, SimulatedStore) and log.store.confirm_offset > raft.commit:
             raise BrokenPromiseError(f"{machine.name} shows what is not confirmed: {log.store.confirm_offset} > {raft.commit}")
+        if isinstance(log, SimulatedStore):
+            self._check_visible(machine, log)
         if raft.role is Role.OUT:
             if "nothing was cut off" in raft.reason or "both lead" in raft.reason:
                 raise BrokenPromiseError(raft.reason)
@@ -271,6 +342,15 @@ class World:
             self._seen_commit[machine.name] = (machine.lives, raft.commit)
             if raft.role is Role.LEADER:
                 self._acknowledge(machine)
+
+    def _check_visible(self, machine: Machine, log: SimulatedStore) -> None:
+        try:
+            shown = log.newly_visible()
+        except (OSError, StoreError):
+            return  # its disk fails: later
+        if not machine.harmed:
+            for body, stored_ms in shown:
+                self.book.seen(body, stored_ms, machine.name)
 
     def _check_new_leader(self, machine: Machine) -> None:
         assert machine.node is not None
@@ -313,7 +393,12 @@ class World:
             epoch = max(entry.epoch for entry in raft.epochs.entries if entry.start <= at)
             if (epoch, at) not in self._sent:
                 raise BrokenPromiseError(f"{machine.name}: nobody sent what is confirmed at {at} in epoch {epoch}")
-            self.history += self._sent[epoch, at]
+            record = self._sent[epoch, at]
+            self.history += record
+            assert machine.log is not None
+            shown = machine.log.shown(record)
+            if shown is not None:
+                self.book.seen(*shown, f"the log, confirmed by {machine.name},")
 
     def _acknowledge(self, machine: Machine) -> None:
         assert machine.node is not None
@@ -326,9 +411,19 @@ class World:
                 if self.history[pending.start : end] != pending.data and not machine.harmed:
                     raise BrokenPromiseError(f"acknowledged at {pending.start}, not there: {pending.data[:40]!r}")
                 self.acknowledged += 1
+                self._acknowledge_messages(pending.messages)
             else:
                 still.append(pending)
         self.pending = still
+
+    def _acknowledge_messages(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.number in self.book.acknowledged:
+                message.decided = True
+            else:
+                self.book.acknowledged.add(message.number)
+                if message.kind is Kind.HALF:
+                    self._decide_later(message)
 
     def _restart_later(self, machine: Machine) -> None:
         """Somebody starts a member again that went out. What its disk had not confirmed may be gone."""
@@ -339,7 +434,7 @@ class World:
 
         def restart() -> None:
             if machine.lives == life and machine.node is not None:
-                self._stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.reason)
+                self.stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.reason)
 
         self.after(self.rng.randint(100, 2000), restart)
 
@@ -373,128 +468,12 @@ class World:
                 f"{name} shows {len(shown)} messages that are not the last of the {len(confirmed)} confirmed"
             )
 
-    # Misfortune
-
-    def _misfortune(self) -> None:
-        if not self.trouble:
-            return
-        self._forget_harm()
-        machine = self.rng.choice(list(self.machines.values()))
-        kinds = self.rng.choice(_MISFORTUNES)
-        text = getattr(self, f"_{kinds}")(machine)
-        self.trace(f"-- {kinds}: {text}")
-        self.after(self.rng.choice((10, 100, 300, 1200)), self._misfortune)
-
-    def _forget_harm(self) -> None:
-        for machine in self.machines.values():
-            if machine.harmed and machine.whole_again():
-                machine.harmed = False
-
-    def _kill(self, machine: Machine) -> str:
-        if machine.node is not None:
-            self._stop(machine, power_cut=False, why="killed")
-        return machine.name
-
-    def _power_cut(self, machine: Machine) -> str:
-        if machine.node is not None:
-            self._stop(machine, power_cut=True, why="power cut")
-        return machine.name
-
-    def _blackout(self, _: Machine) -> str:
-        for machine in self.machines.values():
-            self._power_cut(machine)
-        return "everywhere"
-
-    def _power_cut_soon(self, machine: Machine) -> str:
-        operations = self.rng.randint(0, 60)
-        machine.cut_power_after(operations)
-        return f"{machine.name} after {operations} operations of its disk"
-
-    def _leader_killed(self, machine: Machine) -> str:
-        leaders = [other for other in self.machines.values() if other.leads]
-        return self._power_cut(self.rng.choice(leaders)) if leaders else "nobody leads"
-
-    def _pause(self, machine: Machine) -> str:
-        if machine.node is not None and machine.paused_until >= 0:
-            machine.paused_until = self.now + self.rng.choice((100, 1200, 4000))
-        return f"{machine.name} until {machine.paused_until}"
-
-    def _full(self, machine: Machine) -> str:
-        machine.fill()
-        self.after(self.rng.randint(100, 4000), machine.heal_disk)
-        return machine.name
-
-    def _disk_error(self, machine: Machine) -> str:
-        machine.break_disk()
-        self.after(self.rng.randint(100, 4000), machine.heal_disk)
-        return machine.name
-
-    def _flip(self, machine: Machine) -> str:
-        if sum(other.weak() for other in self.machines.values() if other is not machine) >= self.few or machine.harmed:
-            return "not now"
-        return f"{machine.name} {machine.flip_a_bit()}"
-
-    def _lost_disk(self, machine: Machine) -> str:
-        """A new disk for a member, put in while the others are well."""
-        if sum(other.weak() for other in self.machines.values() if other is not machine) >= self.few or machine.harmed:
-            return "not now"
-        others = [other.node.raft for other in self.machines.values() if other is not machine and other.node is not None]
-        if sum(raft.epochs.last > 0 and raft.role is not Role.OUT for raft in others) <= len(self.machines) // 2:
-            return "too few others"
-        machine.wipe()
-        machine.harmed = True
-        self.after(5000, lambda: self._come_back(machine))
-        return machine.name
-
-    def _partition(self, _: Machine) -> str:
-        network = self.network
-        return self.rng.choice((network.split, network.split, network.one_way, network.bridge, network.ring))()
-
-    def _leader_cut_off(self, machine: Machine) -> str:
-        """A leader goes on taking messages that nobody else gets; soon afterwards its successor may be gone too."""
-        leaders = [other for other in self.machines.values() if other.leads and other.paused_until <= self.now]
-        if not leaders:
-            return "nobody leads"
-        leader = self.rng.choice(leaders)
-        others = [name for name in self.machines if name != leader.name]
-        self.network.blocked |= {pair for name in others for pair in ((name, leader.name), (leader.name, name))}
-        for _ in range(self.rng.randint(1, 20)):
-            self.on(leader, lambda: self._append(leader))
-        back = self.rng.choice((500, 2500, 4000))
-        self.after(back, self.network.heal)
-        if self.rng.random() < 0.5:
-            self.after(self.rng.randint(1000, back + 1500), lambda: self.trouble and self._leader_killed(machine))
-        return f"{leader.name} for {back} ms"
-
-    def _heal(self, _: Machine) -> str:
-        return self.network.heal()
-
-    def _weather(self, _: Machine) -> str:
-        return self.network.new_weather()
-
-    def _transfer(self, machine: Machine) -> str:
-        leaders = [other for other in self.machines.values() if other.leads and other is not machine]
-        if leaders:
-            leader = leaders[0]
-            self.on(leader, lambda: leader.leads and leader.node and leader.node.transfer(machine.name, leader.clock()))
-        return f"to {machine.name}"
-
-    def _expire(self, machine: Machine) -> str:
-        if machine.node is None or machine.log is None or machine.node.raft.role is Role.OUT:
-            return "not now"
-        try:
-            machine.log.expire(self.rng.randint(0, machine.node.raft.commit))
-        except (OSError, PowerCut):
-            self._stop(machine, power_cut=True, why="power cut at retention")
-            return machine.name
-        return f"{machine.name} begins at {machine.log.min_offset}"
-
     def _end_of_trouble(self) -> None:
         self.trace("-- the trouble is over")
         self.network.heal()
         self.network.calm()
         self._acknowledged_in_trouble = self.acknowledged
-        self._forget_harm()
+        self.misfortune.forget_harm()
         for machine in self.machines.values():
             machine.heal_disk()
             machine.cut_power_after(10**9)
@@ -502,9 +481,9 @@ class World:
                 machine.paused_until = self.now
             if machine.damaged_for_good:
                 machine.wipe()
-            self.after(self.rng.randint(0, 3000), lambda machine=machine: self._come_back(machine))
+            self.after(self.rng.randint(0, 3000), lambda machine=machine: self.come_back(machine))
 
 
-_OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
-_SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
-_MISFORTUNES = (*_OFTEN, *_OFTEN, *_SELDOM)
+def _work(log: ModelLog | SimulatedStore) -> list[Message]:
+    log.work()
+    return []

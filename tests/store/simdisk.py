@@ -50,9 +50,13 @@ class Inode:
             self.data.extend(bytes(size - len(self.data)))
 
     def sync(self) -> None:
-        if self.dirty or len(self.data) != len(self.durable):
+        if len(self.data) != len(self.durable):
             self.durable = bytearray(self.data)
-            self.dirty = set()
+        else:
+            for sector in self.dirty:
+                place = slice(sector * SECTOR, (sector + 1) * SECTOR)
+                self.durable[place] = self.data[place]
+        self.dirty = set()
 
     def after_power_cut(self, rng: random.Random) -> Inode:
         size = rng.choice((len(self.durable), len(self.data)))

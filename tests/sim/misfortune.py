@@ -1,0 +1,145 @@
+"""Misfortune for simulated groups: what goes wrong, and when.
+
+It keeps to what a group promises to survive: bytes that were durable are taken from fewer than half of the members at a time.
+Power cuts, stops, pauses, partitions and full or failing disks may hit everyone at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firearrow.ha.raft import Role
+from tests.sim.machine import Machine, PowerCut
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
+_SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
+_MISFORTUNES = (*_OFTEN, *_OFTEN, *_SELDOM)
+
+
+class Misfortune:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def strike(self) -> None:
+        if not self._world.trouble:
+            return
+        self.forget_harm()
+        machine = self._world.rng.choice(list(self._world.machines.values()))
+        kind = self._world.rng.choice(_MISFORTUNES)
+        text = getattr(self, kind)(machine)
+        self._world.trace(f"-- {kind}: {text}")
+        self._world.after(self._world.rng.choice((10, 100, 300, 1200)), self.strike)
+
+    def forget_harm(self) -> None:
+        for machine in self._world.machines.values():
+            if machine.harmed and machine.whole_again():
+                machine.harmed = False
+
+    def kill(self, machine: Machine) -> str:
+        if machine.node is not None:
+            self._world.stop(machine, power_cut=False, why="killed")
+        return machine.name
+
+    def power_cut(self, machine: Machine) -> str:
+        if machine.node is not None:
+            self._world.stop(machine, power_cut=True, why="power cut")
+        return machine.name
+
+    def blackout(self, _: Machine) -> str:
+        for machine in self._world.machines.values():
+            self.power_cut(machine)
+        return "everywhere"
+
+    def power_cut_soon(self, machine: Machine) -> str:
+        operations = self._world.rng.randint(0, 60)
+        machine.cut_power_after(operations)
+        return f"{machine.name} after {operations} operations of its disk"
+
+    def leader_killed(self, machine: Machine) -> str:
+        leaders = [other for other in self._world.machines.values() if other.leads]
+        return self.power_cut(self._world.rng.choice(leaders)) if leaders else "nobody leads"
+
+    def pause(self, machine: Machine) -> str:
+        if machine.node is not None and machine.paused_until >= 0:
+            machine.paused_until = self._world.now + self._world.rng.choice((100, 1200, 4000))
+        return f"{machine.name} until {machine.paused_until}"
+
+    def full(self, machine: Machine) -> str:
+        machine.fill()
+        self._world.after(self._world.rng.randint(100, 4000), machine.heal_disk)
+        return machine.name
+
+    def disk_error(self, machine: Machine) -> str:
+        machine.break_disk()
+        self._world.after(self._world.rng.randint(100, 4000), machine.heal_disk)
+        return machine.name
+
+    def flip(self, machine: Machine) -> str:
+        if self._too_much(machine):
+            return "not now"
+        return f"{machine.name} {machine.flip_a_bit()}"
+
+    def _too_much(self, machine: Machine) -> bool:
+        """What was durable is in doubt at as many members as a group survives, or at this one."""
+        weak = sum(other.weak() for other in self._world.machines.values() if other is not machine)
+        return weak >= self._world.few or machine.harmed
+
+    def lost_disk(self, machine: Machine) -> str:
+        """A new disk for a member, put in while the others are well."""
+        if self._too_much(machine):
+            return "not now"
+        others = [other.node.raft for other in self._world.machines.values() if other is not machine and other.node is not None]
+        if sum(raft.epochs.last > 0 and raft.role is not Role.OUT for raft in others) <= len(self._world.machines) // 2:
+            return "too few others"
+        machine.wipe()
+        machine.harmed = True
+        self._world.after(5000, lambda: self._world.come_back(machine))
+        return machine.name
+
+    def partition(self, _: Machine) -> str:
+        network = self._world.network
+        return self._world.rng.choice((network.split, network.split, network.one_way, network.bridge, network.ring))()
+
+    def leader_cut_off(self, machine: Machine) -> str:
+        """A leader goes on taking messages that nobody else gets; soon afterwards its successor may be gone too."""
+        leaders = [other for other in self._world.machines.values() if other.leads and other.paused_until <= self._world.now]
+        if not leaders:
+            return "nobody leads"
+        leader = self._world.rng.choice(leaders)
+        others = [name for name in self._world.machines if name != leader.name]
+        self._world.network.blocked |= {pair for name in others for pair in ((name, leader.name), (leader.name, name))}
+        for _ in range(self._world.rng.randint(1, 20)):
+            self._world.on(leader, lambda: self._world.send_to(leader))
+        back = self._world.rng.choice((500, 2500, 4000))
+        self._world.after(back, self._world.network.heal)
+        if self._world.rng.random() < 0.5:
+            self._world.after(
+                self._world.rng.randint(1000, back + 1500), lambda: self._world.trouble and self.leader_killed(machine)
+            )
+        return f"{leader.name} for {back} ms"
+
+    def heal(self, _: Machine) -> str:
+        return self._world.network.heal()
+
+    def weather(self, _: Machine) -> str:
+        return self._world.network.new_weather()
+
+    def transfer(self, machine: Machine) -> str:
+        leaders = [other for other in self._world.machines.values() if other.leads and other is not machine]
+        if leaders:
+            leader = leaders[0]
+            self._world.on(leader, lambda: leader.leads and leader.node and leader.node.transfer(machine.name, leader.clock()))
+        return f"to {machine.name}"
+
+    def expire(self, machine: Machine) -> str:
+        if machine.node is None or machine.log is None or machine.node.raft.role is Role.OUT:
+            return "not now"
+        try:
+            machine.log.expire(self._world.rng.randint(0, machine.node.raft.commit))
+        except (OSError, PowerCut):
+            self._world.stop(machine, power_cut=True, why="power cut at retention")
+            return machine.name
+        return f"{machine.name} begins at {machine.log.min_offset}"

@@ -1,0 +1,210 @@
+"""The broker's own services over a simulated store: sends, delay levels, timers and transactions, put together, taken up and laid
+down as `broker/server.py` does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from firearrow.broker.clients import ClientTable
+from firearrow.broker.config_files import ConfigFiles
+from firearrow.broker.delay import DelayService, parse_levels
+from firearrow.broker.dispatch import ConnectionState
+from firearrow.broker.groups import GroupTable
+from firearrow.broker.inner import InnerMessages
+from firearrow.broker.locks import QueueLocks
+from firearrow.broker.offsets import OffsetTable
+from firearrow.broker.parts import BrokerParts
+from firearrow.broker.placing import Placing
+from firearrow.broker.refused import Refused
+from firearrow.broker.request_modes import RequestModes
+from firearrow.broker.send import Sends
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.stats import BrokerStats
+from firearrow.broker.timer import TimerService
+from firearrow.broker.topics import TopicTable
+from firearrow.broker.transaction import Transactions
+from firearrow.net.connection import Connection
+from firearrow.store.store import MessageStore
+from firearrow.store.timercheck import TimerCheckpoint
+from firearrow.wire import fastjson, properties
+from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Command, FrameDecoder
+from tests.broker.fake_peer import FakeConnection
+from tests.sim.book import LEVELS, Kind, Message
+
+TOPIC, QUEUE = "T", 0
+GROUP = "P"
+SAVE_MS = 1_000
+DELAY_NOTE_MS = 500
+COMMIT, ROLLBACK = 8, 12
+
+logging.getLogger("firearrow.broker").setLevel(logging.ERROR)
+
+
+class Services:
+    def __init__(self, store: MessageStore, directory: str, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        now = now_ms()
+        self._settings = settings = BrokerSettings(
+            broker_name="broker-a",
+            broker_role="SLAVE",
+            message_delay_level=LEVELS,
+            timer_precision_ms=100,
+            timer_roll_window_slot=20,
+            mapped_file_size_timer_log=4096,
+            timer_flush_interval_ms=300,
+            transaction_time_out=1500,
+            transaction_check_interval=1000,
+            transaction_check_max=3,
+            transaction_op_batch_interval=500,
+        )
+        self._config = config = ConfigFiles(store.disk, f"{directory}/config")
+        stats, self._placing = BrokerStats("DefaultCluster", now), Placing()
+        self._parts = parts = BrokerParts(
+            settings=settings,
+            store_settings=store.settings,
+            store=store,
+            topics=TopicTable(settings, lambda table: None),
+            groups=GroupTable(settings, lambda table: None),
+            offsets=OffsetTable(),
+            clients=ClientTable(),
+            locks=QueueLocks(),
+            stats=stats,
+            request_modes=RequestModes(lambda table: None),
+            placing=self._placing,
+            inner=InnerMessages(store, stats, self._placing, lambda: None),
+            address="127.0.0.1:10911",
+            boot_ms=now,
+        )
+        parts.topics.add_system_topics(now)
+        parts.groups.add_built_in_groups(now)
+        parts.topics.ensure(TOPIC, 1, 6, now)
+        parts.offsets.load(config.load("consumerOffset.json"))
+        self._delay = DelayService(parse_levels(settings.message_delay_level), store, parts.inner)
+        self._delay.load(config.load("delayOffset.json"))
+        self._delay.confirmed(self._delay.offsets())
+        self._timers = TimerService(settings, store, parts.inner, clean=False, now_ms=now)
+        self._transactions: Transactions | None = None
+        self._placing.places += [self._delay.place, self._timers.place]
+        self._placing.checks += [self._delay.check, self._timers.check]
+        self._sends = Sends(parts)
+        self._delay_note: tuple[int, bytes, list[int]] | None = None
+        self._next_delay_ms = self._next_save_ms = 0
+
+    # Roles
+
+    def lead(self) -> None:
+        now = self._now_ms()
+        self._sends.forget_all()
+        self._timers.take_up(now)
+        self._transactions = Transactions(self._parts, now)
+        self._placing.places[:] = [self._transactions.place, self._delay.place, self._timers.place]
+        self._settings.broker_role = "SYNC_MASTER"
+
+    def follow(self) -> None:
+        self._settings.broker_role = "SLAVE"
+        self._transactions = self._delay_note = None
+        self._delay.take_back()
+        self._sends.replies.clear()
+        self._sends.early_replies.clear()
+
+    # What clients ask for
+
+    def send(self, message: Message) -> bool:
+        """Appends it; of a half, notes what its producer will be told. False: it is refused."""
+        names = {"UNIQ_KEY": f"U{message.number}"}
+        if message.kind is Kind.HALF:
+            names |= {"TRAN_MSG": "true", "PGROUP": GROUP}
+        elif message.kind is Kind.DELAYED:
+            names["DELAY"] = str(message.level)
+        elif message.kind is Kind.TIMED:
+            names["TIMER_DELAY_MS"] = str(message.delay_ms)
+        raw = properties.encode(names).decode()
+        now = self._now_ms()
+        ext = {
+            "a": GROUP, "b": TOPIC, "c": "TBW102", "d": "1", "e": str(QUEUE), "f": "4" if message.kind is Kind.HALF else "0",
+            "g": str(now), "h": "0", "i": raw, "j": "0", "k": "false",
+        }  # fmt: skip
+        request = Command(RequestCode.SEND_MESSAGE_V2, opaque=7, ext=ext, body=message.body)
+        try:
+            self._sends.send(_connection(), request, now)
+        except Refused:
+            return False
+        replies = self._sends.replies + self._sends.early_replies
+        self._sends.replies.clear()
+        self._sends.early_replies.clear()
+        (answer,) = FrameDecoder().feed(replies[0].data)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        if message.kind is Kind.HALF:
+            message.place = int(answer.ext["queueOffset"]), int(answer.ext["msgId"][16:], 16)
+        return True
+
+    def decide(self, message: Message) -> bool:
+        """Carries out what a producer wants. False: it is refused, and may be tried again."""
+        assert self._transactions is not None
+        assert message.place is not None
+        ext = {
+            "producerGroup": GROUP, "tranStateTableOffset": str(message.place[0]), "commitLogOffset": str(message.place[1]),
+            "commitOrRollback": str(COMMIT if message.decision else ROLLBACK), "fromTransactionCheck": "false",
+            "msgId": f"U{message.number}", "transactionId": f"U{message.number}",
+        }  # fmt: skip
+        request = Command(RequestCode.END_TRANSACTION, opaque=8, ext=ext)
+        try:
+            self._transactions.handlers()[RequestCode.END_TRANSACTION](_connection(), request, self._now_ms())
+        except Refused:
+            return False
+        return True
+
+    # Time
+
+    def work(self) -> None:
+        """Of the leader: what is due is appended."""
+        now = self._now_ms()
+        assert self._transactions is not None
+        while self._delay.tick(now) | self._timers.tick(now):
+            pass
+        self._transactions.tick(now)
+        if now >= self._next_delay_ms and self._delay_note is None and self._delay.changed():
+            self._next_delay_ms = now + DELAY_NOTE_MS
+            offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
+            self._delay_note = (self._store.appended_offset, text, offsets)
+
+    def save(self) -> None:
+        """Of everybody: tables go to the disk, those of deliveries when it is sure that these stay."""
+        now = self._now_ms()
+        if self._delay_note is not None and self._store.flushed_offset >= self._delay_note[0]:
+            (_, text, offsets), self._delay_note = self._delay_note, None
+            self._delay.confirmed(offsets)
+            self._store.submit(lambda: self._config.save_text("delayOffset.json", text))
+        if now >= self._next_save_ms and self._parts.offsets.dirty:
+            self._next_save_ms = now + SAVE_MS
+            self._parts.offsets.dirty = False
+            whole = fastjson.dumps_pretty(self._parts.offsets.to_json())
+            self._store.submit(lambda: self._config.save_text("consumerOffset.json", whole))
+
+    # What followers copy
+
+    def tables(self) -> dict[str, Any]:
+        return {
+            "offsets": fastjson.dumps_pretty(self._parts.offsets.to_json()),
+            "delay": fastjson.dumps_pretty(self._delay.table().to_json()),
+            "timer": self._timers.checkpoint(),
+        }
+
+    def take_over(self, tables: dict[str, Any]) -> None:
+        self._parts.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(fastjson.loads(tables["offsets"])))
+        self._delay.load(fastjson.loads(tables["delay"]))
+        text = fastjson.dumps_pretty(self._delay.to_json(self._now_ms()))
+        self._store.submit(lambda: self._config.save_text("delayOffset.json", text))
+        self._timers.follow(TimerCheckpoint.decode_fields(tables["timer"]))
+
+
+def _connection() -> Connection:
+    conn = FakeConnection(4567)
+    conn.state = ConnectionState()
+    return cast(Connection, conn)
