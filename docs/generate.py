@@ -30,7 +30,7 @@ from firearrow.net.channel import Channel
 from firearrow.settings import Setting, declared
 from firearrow.spark.options import DECLARED
 from firearrow.spark.schema import MEANING, TYPES
-from firearrow.spark.sink import TAKEN
+from firearrow.spark.shape import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.codes import RequestCode, ResponseCode
 

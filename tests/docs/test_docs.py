@@ -20,7 +20,7 @@ from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.settings import declared
 from firearrow.spark.options import DECLARED
 from firearrow.spark.schema import TYPES
-from firearrow.spark.sink import TAKEN
+from firearrow.spark.shape import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
 

@@ -14,6 +14,7 @@ _NEED_ARROW = (
     "test_store_files.py",
     "test_pulls.py",
     "test_sink.py",
+    "test_messages.py",
     "test_live_and_files.py",
 )
 _NEED_SPARK = (

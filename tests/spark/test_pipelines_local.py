@@ -25,11 +25,11 @@ KILLS = int(os.environ.get("FIREARROW_SPARK_KILLS", "1"))
 
 
 def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
-    """Messages of seven keys, each with the number it has among those of its key."""
+    """Messages of seven keys; the body and the flag of each are its number."""
     with brokers.producer() as producer:
         for key in range(7):
             numbers = [n for n in range(first, first + count) if n % 7 == key]
-            made = [Message(topic, f"{n}".encode(), tags="ab"[n % 2], keys=[f"k{key}"]) for n in numbers]
+            made = [Message(topic, f"{n}".encode(), tags="ab"[n % 2], keys=[f"k{key}"], flag=n) for n in numbers]
             if made:
                 producer.send_batch(made, sharding_key=f"k{key}", timeout_ms=60_000)
 
@@ -54,6 +54,11 @@ def archived(path: Path) -> list[dict[str, Any]]:
 
 def bodies(brokers: Any, topic: str) -> Counter[bytes]:
     return Counter(message.body for message in brokers.messages(topic))
+
+
+def has_flags(brokers: Any, topic: str) -> bool:
+    """Whether every message is as `fill` has sent it."""
+    return all(message.flag == int(message.body) for message in brokers.messages(topic))
 
 
 class Breaks:
@@ -182,6 +187,7 @@ def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path
         by_key[message.keys[0]].add(message.queue)
         order[message.keys[0]].append(int(message.body))
     assert bodies(brokers, "Wide") == bodies(brokers, "Narrow")
+    assert has_flags(brokers, "Wide")
     assert all(len(queues) == 1 for queues in by_key.values())
     assert all(numbers == sorted(numbers) for numbers in order.values())
     assert done.rounds >= 2
@@ -203,6 +209,7 @@ def test_what_was_archived_comes_back_with_the_place_it_had(brokers: Any, tmp_pa
 
     assert (first.rows, second.rows) == (700, 0)
     assert bodies(brokers, "After") == bodies(brokers, "Before")
+    assert has_flags(brokers, "After")
     source = {message.body: message for message in brokers.messages("Before")}
     order: dict[str, list[int]] = defaultdict(list)
     for message in sorted(brokers.messages("After"), key=lambda one: one.queue_offset):
@@ -211,6 +218,22 @@ def test_what_was_archived_comes_back_with_the_place_it_had(brokers: Any, tmp_pa
         assert message.properties["__SPARK_ID"] == place
         order[message.keys[0]].append(int(message.body))
     assert all(numbers == sorted(numbers) for numbers in order.values())
+
+
+def test_an_archive_of_chosen_columns_comes_back_without_flags(brokers: Any, tmp_path: Path) -> None:
+    from firearrow.spark.pipelines.archive import archive
+    from firearrow.spark.pipelines.transfer import replay
+
+    brokers.create_topic("Chosen", 1)
+    brokers.create_topic("ChosenAgain", 1)
+    fill(brokers, "Chosen", 20)
+    archive(engine(), options(brokers, "Chosen", columns="body,keys,tags,properties"), str(tmp_path / "archive"))
+
+    again = {"name_server": brokers.name_server, "to_topic": "ChosenAgain", "archive": str(tmp_path / "archive")}
+    replay(engine(), str(tmp_path / "checkpoint"), **again)
+
+    assert bodies(brokers, "ChosenAgain") == bodies(brokers, "Chosen")
+    assert {message.flag for message in brokers.messages("ChosenAgain")} == {0}
 
 
 def test_a_store_directory_is_archived_as_far_as_it_goes(tmp_path: Path) -> None:

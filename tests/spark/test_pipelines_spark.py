@@ -18,7 +18,7 @@ import pytest
 from firearrow import Message, ReceivedMessage, RetryLater
 
 from . import needs
-from .test_pipelines_local import KILLS, archived, bodies, fill, nothing_is_left_of, options
+from .test_pipelines_local import KILLS, archived, bodies, fill, has_flags, nothing_is_left_of, options
 
 pytestmark = [
     pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or ""),
@@ -98,6 +98,7 @@ def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp
     assert (doubled.missing_right, doubled.doubled_right, doubled.rows_right) == (0, 300, 650)
     assert (done.duplicates, done.totals.rows, again.totals.rows) == (300, 350, 0)
     assert bodies(brokers, "Again") == bodies(brokers, "Source")
+    assert has_flags(brokers, "Again")
     assert (kept.duplicates, Counter(row["body"] for row in archived(tmp_path / "kept"))) == (300, bodies(brokers, "Source"))
 
 
@@ -127,6 +128,7 @@ def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark:
     assert done.rows == 10
     sent = bodies(brokers, "Origin")
     assert {int(body): count for body, count in sent.items()} == {n: 2 - n % 2 for n in range(20)}
+    assert has_flags(brokers, "Origin")
 
 
 def test_a_query_over_topics_and_the_cluster(spark: Any, brokers: Any) -> None:

@@ -19,13 +19,16 @@ def target() -> Iterator[Any]:
         yield cluster
 
 
-def write(cluster: Any, topic: str, columns: dict[str, list[Any]], origin: Any, rows_per_batch: int = 300, **more: str) -> Any:
+def write(
+    cluster: Any, topic: str | None, columns: dict[str, list[Any]], origin: Any, rows_per_batch: int = 300, **more: str
+) -> Any:
     import pyarrow as pa
 
     from firearrow.spark.cluster import cluster as connected
-    from firearrow.spark.sink import Sink, shape_of
+    from firearrow.spark.shape import shape_of
+    from firearrow.spark.sink import Sink
 
-    options = write_options({"nameServer": cluster.name_server, "topic": topic, **more})
+    options = write_options({"nameServer": cluster.name_server, **({"topic": topic} if topic else {}), **more})
     table = pa.table(columns)
     kinds = {"large_binary": "binary", "int32": "int", "int64": "bigint"}
     fields = [(field.name, kinds.get(str(field.type), str(field.type).replace(", ", ","))) for field in table.schema]
@@ -35,7 +38,7 @@ def write(cluster: Any, topic: str, columns: dict[str, list[Any]], origin: Any, 
 
 
 def origin(batch_id: int = 0, partition: int = 0, writer: str = "query") -> Any:
-    from firearrow.spark.sink import Origin
+    from firearrow.spark.messages import Origin
 
     return Origin(writer, batch_id, partition)
 
@@ -46,6 +49,12 @@ def bodies(cluster: Any, topic: str) -> Counter[bytes]:
 
 def rows(count: int, first: int = 0) -> dict[str, list[Any]]:
     return {"body": [b"%d" % n for n in range(first, first + count)], "tags": ["t"] * count}
+
+
+def flags(count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.array(range(count), pa.int32())
 
 
 def test_every_row_becomes_a_message(target: Any) -> None:
@@ -136,6 +145,68 @@ def test_named_queues_and_delays(target: Any) -> None:
         write(target, "Named", {**rows(1), "queueId": pa.array([7], pa.int32()), "brokerName": ["broker-a"]}, origin(2))
 
 
+@pytest.mark.parametrize("more", [{}, {"sendBatchBytes": "1k"}, {"idempotent": "true"}])
+def test_attempts_that_are_cut_otherwise_store_nothing_twice(target: Any, more: dict[str, str]) -> None:
+    """Batches of Arrow end elsewhere, more rows are sent at once, some attempts end early: rows and their order are the same."""
+    topic = f"Cut{len(more)}{more.get('idempotent', '')}"
+    target.create_topic(topic, 3)
+    keys = [f"k{n % 11}" if n % 5 else None for n in range(3000)]
+    for count, size, options in ((130, 1, {}), (1999, 67, more), (2000, 777, {"sendBatchBytes": "300"}), (3000, 3000, more)):
+        columns = {**rows(count), "shardingKey": keys[:count], "flag": flags(count)}
+        write(target, topic, columns, origin(), rows_per_batch=size, **options)
+
+    assert bodies(target, topic) == Counter({b"%d" % n: 1 for n in range(3000)})
+    by_queue: dict[Any, list[int]] = {}
+    for message in sorted(target.messages(topic), key=lambda one: one.queue_offset):
+        assert message.flag == int(message.body)
+        by_queue.setdefault(message.queue, []).append(int(message.body))
+    assert len(by_queue) == 6
+    assert all(numbers == sorted(numbers) for numbers in by_queue.values())
+
+
+def test_every_answer_is_lost_once(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was stored is sent again, whole, and the next attempt begins at the first row."""
+    from firearrow.client.errors import RequestTimeout
+    from firearrow.spark.cluster import Cluster as Connected
+
+    target.create_topic("Lost", 2)
+    call = Connected.a_call
+    answers = 0
+
+    async def lost(self: Any, queue: Any, *args: Any) -> Any:
+        nonlocal answers
+        answer = await call(self, queue, *args)
+        answers += 1
+        if answers % 3 == 0:
+            raise RequestTimeout("the answer")
+        return answer if answers % 2 else await call(self, queue, *args)
+
+    monkeypatch.setattr(Connected, "a_call", lost)
+    for _ in range(30):
+        try:
+            write(target, "Lost", rows(2500), origin(), maxInFlight="1")
+            break
+        except RequestTimeout:
+            continue
+    monkeypatch.undo()
+    write(target, "Lost", rows(2500), origin())
+
+    assert bodies(target, "Lost") == Counter({b"%d" % n: 1 for n in range(2500)})
+
+
+def test_topics_by_column_each_in_its_own_queues(target: Any) -> None:
+    for topic in ("ByColumnA", "ByColumnB"):
+        target.create_topic(topic, 2)
+    columns = {**rows(1200), "topic": [f"ByColumn{'AB'[n % 2]}" for n in range(1200)], "shardingKey": [None, "k", "l"] * 400}
+    for _ in range(2):
+        write(target, None, columns, origin())
+
+    assert bodies(target, "ByColumnA") == Counter({b"%d" % n: 1 for n in range(0, 1200, 2)})
+    assert bodies(target, "ByColumnB") == Counter({b"%d" % n: 1 for n in range(1, 1200, 2)})
+    with pytest.raises(SparkOptionError, match="row 1 of partition 0 has no topic"):
+        write(target, None, {**rows(2), "topic": ["ByColumnA", None]}, origin(1))
+
+
 @pytest.mark.parametrize("most", ["1", "3", "16"])
 def test_no_more_requests_are_under_way_than_allowed(target: Any, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from firearrow.spark.sink import Sink
@@ -177,10 +248,10 @@ def test_an_answer_is_awaited_for_so_long(target: Any, monkeypatch: pytest.Monke
 
 
 def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
-    from firearrow.spark.sink import _NOT_PASSED_ON
+    from firearrow.spark.messages import NOT_PASSED_ON
 
-    assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= _NOT_PASSED_ON
-    assert not {"TAGS", "KEYS", "amount"} & _NOT_PASSED_ON
+    assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= NOT_PASSED_ON
+    assert not {"TAGS", "KEYS", "amount"} & NOT_PASSED_ON
 
 
 @pytest.mark.parametrize(
@@ -195,7 +266,7 @@ def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
     ],
 )
 def test_frames_that_cannot_be_written(fields: list[tuple[str, str]], topic: str | None, said: str) -> None:
-    from firearrow.spark.sink import shape_of
+    from firearrow.spark.shape import shape_of
 
     with pytest.raises(SparkOptionError) as error:
         shape_of(fields, topic)
@@ -205,9 +276,9 @@ def test_frames_that_cannot_be_written(fields: list[tuple[str, str]], topic: str
 
 def test_what_was_read_can_be_written_as_it_is() -> None:
     from firearrow.spark.columns import TYPES
-    from firearrow.spark.sink import shape_of
+    from firearrow.spark.shape import shape_of
 
-    assert set(shape_of(list(TYPES.items()), "Copy").places) == {"body", "keys", "tags", "properties"}
+    assert set(shape_of(list(TYPES.items()), "Copy").places) == {"body", "keys", "tags", "properties", "flag"}
 
 
 def test_a_row_without_a_body_is_named(target: Any) -> None:

@@ -1,9 +1,4 @@
-"""Rows become messages: which columns are taken, which queue a row goes to, and how it is sent once.
-
-**Columns.** `body` (binary or string) is needed; `topic`, `keys`, `tags`, `properties`, `shardingKey`, `queueId` with
-`brokerName`, `delayLevel`, `deliverTimeMs` and `idempotencyKey` are taken if they are there. Columns of the source that say where
-a message was are let pass, so that a topic can be written as it was read; a frame with `queueOffset` is such a one, and its
-`queueId` and `brokerName` are where its rows come from, not where they go to. Any other column is an error.
+"""Rows are sent: which queue a row goes to, and how it is stored once. `shape.py` has the columns, `messages.py` the messages.
 
 **Queue.** The one named; else by the hash of `shardingKey`, as Java's clients choose; else runs of rows in turn.
 
@@ -19,117 +14,43 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
 
-from firearrow.client import unique_keys
+import numpy as np
+
 from firearrow.client.errors import BrokerError
 from firearrow.client.queue_choice import by_sharding_key
-from firearrow.client.validate import RESERVED, check_sendable_topic
 from firearrow.spark.cluster import Cluster
 from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.messages import Maker, Messages, Origin
 from firearrow.spark.offsets import Queue
 from firearrow.spark.options import Options
+from firearrow.spark.records import Ints
+from firearrow.spark.shape import Shape, check_topic_name
 from firearrow.wire import batch
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.properties import MAX_BYTES
 
-SPARK_ID: Final = "__SPARK_ID"
 RUN: Final = 200  # rows of a queue under way: fewer than the numbers a broker remembers
 GROUP: Final = "SPARK_WRITER"
 _BUSY: Final = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
 _STORED: Final = frozenset((
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
 ))  # fmt: skip
-_MAX_ROWS: Final = 1 << 32  # of a partition in a micro-batch
-
-TAKEN: Final = {
-    "body": ("binary", "string"), "topic": ("string",), "keys": ("string",), "tags": ("string",),
-    "properties": ("map<string,string>",), "queueId": ("int",), "brokerName": ("string",), "shardingKey": ("string",),
-    "delayLevel": ("int",), "deliverTimeMs": ("bigint",), "idempotencyKey": ("string",),
-}  # fmt: skip
-_OF_THE_SOURCE: Final = frozenset((
-    "queueOffset", "msgId", "offsetMsgId", "flag", "sysFlag", "bornTimestamp", "bornHost", "storeTimestamp", "storeHost",
-    "reconsumeTimes", "preparedTransactionOffset", "commitLogOffset", "storeSize", "bodyCRC",
-))  # fmt: skip
+_MADE_ROWS, _MADE_BYTES = 20 * RUN, 4 << 20  # made into messages at once: what stays in the processor's caches
+_WORTH_A_SORT: Final = 50  # neighbours that go to one queue, on average; below that, messages are put in the order of the queues
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Which column of the frame is which. Plain data: it travels to executors."""
+@dataclass(slots=True)
+class _Run:
+    """Messages of one queue that wait to be sent together."""
 
-    places: dict[str, int]
-    topic: str | None
-
-    def column(self, columns: Sequence[Any], name: str) -> list[Any] | None:
-        place = self.places.get(name)
-        return None if place is None else columns[place].to_pylist()
-
-
-def shape_of(fields: Sequence[tuple[str, str]], topic: str | None) -> Shape:
-    """SparkOptionError for a column that nobody knows, one of a wrong type, or none that is needed."""
-    known = {name.lower(): name for name in (*TAKEN, *_OF_THE_SOURCE)}
-    places: dict[str, int] = {}
-    for place, (given, kind) in enumerate(fields):
-        name = known.get(given.lower())
-        if name is None:
-            near = get_close_matches(given.lower(), known, 1)
-            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(TAKEN)}"
-            raise SparkOptionError(f"unknown column {given!r}; {help_}")
-        if name in TAKEN and kind not in TAKEN[name]:
-            raise SparkOptionError(f"the column {name} has type {kind}, expected {' or '.join(TAKEN[name])}")
-        places[name] = place
-    if "body" not in places:
-        raise SparkOptionError("there is no column body: what is to be sent?")
-    from_source = "queueOffset" in places
-    for name in _OF_THE_SOURCE | ({"queueId", "brokerName"} if from_source else set()):
-        places.pop(name, None)
-    if topic is not None:
-        check_topic_name(topic)
-        places.pop("topic", None)
-    elif "topic" not in places:
-        raise SparkOptionError("where to? give the option topic, or a column topic")
-    if ("queueId" in places) != ("brokerName" in places):
-        raise SparkOptionError("queueId and brokerName name a queue together: one of the columns is missing")
-    return Shape(places, topic)
-
-
-def check_topic_name(topic: str) -> None:
-    try:
-        check_sendable_topic(topic)
-    except ValueError as error:
-        raise SparkOptionError(f"option topic is {topic!r}: {error}") from None
-
-
-class Origin(NamedTuple):
-    """Who writes, in the sense of the broker: a query (or job), one of its partitions, and the number of its micro-batch."""
-
-    writer: str
-    batch_id: int
-    partition: int
-
-    @property
-    def producer_id(self) -> str:
-        return f"{self.writer}/{self.partition}"
-
-    def number(self, row: int) -> int:
-        return self.batch_id * _MAX_ROWS + row
-
-    def spark_id(self, row: int | str) -> str:
-        return f"{self.writer}/{self.batch_id}/{self.partition}/{row}"
-
-
-def new_writer() -> str:
-    return uuid.uuid4().hex
-
-
-class Row(NamedTuple):
-    body: bytes
-    properties: bytes
-    delayed: bool
+    pieces: list[memoryview] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    delayed: bool = False
 
 
 class Sink:
@@ -139,27 +60,23 @@ class Sink:
         self._servers = servers
         self._shape = shape
         self._origin = origin
-        self._numbered = options["idempotent"] != "false"
-        self._mark = origin.spark_id("")
-        self._number_head = f"__PRODUCER_ID\x01{origin.producer_id}\x02__PRODUCER_SEQ\x01"
-        self._first_number = origin.number(0)
+        self._maker = Maker(shape, origin, numbered=options["idempotent"] != "false")
         self._run_bytes = options["sendBatchBytes"]
         self._retries = options["retries"]
         self._timeout_ms = options["sendTimeoutMs"]
         self._most_runs = options["maxInFlight"]
-        self._next_id = unique_keys.maker(unique_keys.own_ip())
-        self._queues: dict[str, list[Queue]] = {}
-        self._waiting: dict[Queue, list[Row]] = {}
-        self._waiting_bytes: dict[Queue, int] = {}
+        self._queues: list[Queue] = []
+        self._of_topic: dict[str, range] = {}  # its places in the list of queues
+        self._waiting: dict[Queue, _Run] = {}
         self._sending: dict[Queue, Any] = {}  # the run under way of each queue
         self.rows = 0
         self.bytes = 0
 
     def write(self, batches: Iterable[Any]) -> None:
         try:
-            for columns in batches:
-                for queue, row in self._rows(columns.columns, columns.num_rows):
-                    self._add(queue, row)
+            for rows in batches:
+                for part in _parts(rows):
+                    self._add_all(part)
             for queue in list(self._waiting):
                 self._flush(queue)
             for sending in self._sending.values():
@@ -169,98 +86,114 @@ class Sink:
                 sending.cancel()
             raise
 
-    # ---- rows
+    # ---- queues
 
-    def _rows(self, columns: Sequence[Any], count: int) -> Iterator[tuple[Queue, Row]]:
-        found = {name: self._shape.column(columns, name) or [None] * count for name in TAKEN}
-        now_ms = int(time.time() * 1000)
-        for at in range(count):
-            values = {name: column[at] for name, column in found.items()}
-            topic = self._shape.topic or values["topic"]
-            if not topic:
-                raise SparkOptionError(f"row {self.rows} of partition {self._origin.partition} has no topic")
-            body = values["body"]
-            if not body:
-                raise SparkOptionError(f"row {self.rows} of partition {self._origin.partition} has no body, which brokers refuse")
-            queue = self._queue(topic, values)
-            properties = self._properties(values, now_ms)
-            row = Row(body.encode() if isinstance(body, str) else body, properties, _is_delayed(values))
-            self.rows += 1
-            self.bytes += len(row.body)
-            yield queue, row
+    def _places(self, rows: Any) -> Ints:
+        """For each row the place of its queue in the list."""
+        if self._shape.topic is not None:
+            return self._places_in(self._shape.topic, rows, np.arange(rows.num_rows))
+        topics, codes = _encoded(self._shape.column(rows, "topic"))
+        places = np.empty(rows.num_rows, np.int64)
+        for code, topic in (*enumerate(topics), (-1, None)):
+            mine = np.flatnonzero(codes == code)
+            if len(mine) and not topic:
+                raise SparkOptionError(f"row {self.rows + int(mine[0])} of partition {self._origin.partition} has no topic")
+            if topic:
+                places[mine] = self._places_in(topic, rows, mine)
+        return places
 
-    def _queue(self, topic: str, values: Mapping[str, Any]) -> Queue:
-        queues = self._queues.get(topic)
-        if queues is None:
+    def _places_in(self, topic: str, rows: Any, mine: Ints) -> Ints:
+        """The same of some rows, which go to one topic."""
+        of_topic = self._known(topic)
+        places = (self._origin.partition + (self.rows + mine) // RUN) % len(of_topic)
+        keys = self._shape.column(rows, "shardingKey")
+        if keys is not None:
+            found, codes = _encoded(keys)
+            by_key = np.array([*(by_sharding_key(len(of_topic), key) if key else -1 for key in found), -1])[codes[mine]]
+            places = np.where(by_key < 0, places, by_key)
+        places += of_topic.start
+        if "queueId" in self._shape.places:
+            self._take_named(topic, rows, mine, places)
+        return places
+
+    def _take_named(self, topic: str, rows: Any, mine: Ints, places: Ints) -> None:
+        """Puts in the queues that rows name themselves."""
+        known = {self._queues[place]: place for place in self._known(topic)}
+        brokers, numbers = (self._shape.column(rows, name).take(mine).to_pylist() for name in ("brokerName", "queueId"))
+        for at, (broker, number) in enumerate(zip(brokers, numbers, strict=True)):
+            if broker is not None and number is not None:
+                place = known.get(Queue(topic, broker, number))
+                if place is None:
+                    raise SparkOptionError(f"{topic} has no queue {number} on {broker} that can be written")
+                places[at] = place
+
+    def _known(self, topic: str) -> range:
+        found = self._of_topic.get(topic)
+        if found is None:
             check_topic_name(topic)
-            queues = self._queues[topic] = self._servers.write_queues(topic)
-        if values["queueId"] is not None and values["brokerName"] is not None:
-            queue = Queue(topic, values["brokerName"], values["queueId"])
-            if queue not in queues:
-                raise SparkOptionError(f"{topic} has no queue {queue.queue_id} on {queue.broker_name} that can be written")
-            return queue
-        if values["shardingKey"]:
-            return queues[by_sharding_key(len(queues), values["shardingKey"])]
-        return queues[(self._origin.partition + self.rows // RUN) % len(queues)]
-
-    def _properties(self, values: Mapping[str, Any], now_ms: int) -> bytes:
-        own = {name: value for name, value in values["properties"] or () if value and name not in _NOT_PASSED_ON}
-        for name, column in _FROM_COLUMNS:
-            value = values[column]
-            if value:
-                own[name] = value
-        row = self.rows
-        given = "".join([f"{name}\x01{value}\x02" for name, value in own.items()])
-        spark_id = values["idempotencyKey"] or f"{self._mark}{row}"
-        number = f"{self._number_head}{self._first_number + row}\x02" if self._numbered else ""
-        made = f"UNIQ_KEY\x01{self._next_id(now_ms)}\x02WAIT\x01true\x02{given}{SPARK_ID}\x01{spark_id}\x02{number}"
-        text = made.encode()
-        count = len(own) + (5 if number else 3)
-        if len(text) > MAX_BYTES or text.count(b"\x01") != count or text.count(b"\x02") != count:
-            raise SparkOptionError(
-                f"the properties of row {row} of partition {self._origin.partition} take {len(text)} bytes (at most "
-                f"{MAX_BYTES}), or have a name or value with U+0001 or U+0002 in it"
-            )
-        return text
+            queues = self._servers.write_queues(topic)
+            found = self._of_topic[topic] = range(len(self._queues), len(self._queues) + len(queues))
+            self._queues += queues
+        return found
 
     # ---- runs
 
-    def _add(self, queue: Queue, row: Row) -> None:
-        size = len(row.body) + len(row.properties) + batch.FIXED_BYTES
-        waiting = self._waiting.setdefault(queue, [])
-        if waiting and self._waiting_bytes[queue] + size > self._run_bytes:
-            self._flush(queue)
-            waiting = self._waiting.setdefault(queue, [])
-        waiting.append(row)
-        self._waiting_bytes[queue] = self._waiting_bytes.get(queue, 0) + size
-        if len(waiting) >= RUN:
-            self._flush(queue)
+    def _add_all(self, rows: Any) -> None:
+        places = self._places(rows)
+        messages = self._maker.messages(rows, self.rows)
+        changes = np.flatnonzero(np.diff(places)) + 1
+        if len(changes) * _WORTH_A_SORT > len(places):
+            order = np.argsort(places, kind="stable")  # rows of a queue stay in their order
+            places, messages = places[order], messages.ordered(order)
+            changes = np.flatnonzero(np.diff(places)) + 1
+        self.rows += len(places)
+        self.bytes += messages.body_bytes
+        for first, end in pairwise((0, *changes.tolist(), len(places))):
+            self._add(self._queues[places[first]], messages, first, end)
+
+    def _add(self, queue: Queue, messages: Messages, first: int, end: int) -> None:
+        """Messages that go to one queue; each time enough of them wait, they are sent."""
+        data, bounds = messages.data, messages.bounds
+        while first < end:
+            run = self._waiting.setdefault(queue, _Run())
+            fitting = int(np.searchsorted(bounds, bounds[first] + self._run_bytes - run.size, "right")) - 1 - first
+            if fitting <= 0 and run.rows:
+                self._flush(queue)
+                continue
+            last = min(end, first + RUN - run.rows, first + max(1, fitting))
+            piece = data[bounds[first] : bounds[last]]
+            run.pieces.append(piece)
+            run.rows += last - first
+            run.size += len(piece)
+            run.delayed |= messages.delayed is not None and bool(messages.delayed[first:last].any())
+            first = last
+            if run.rows == RUN:
+                self._flush(queue)
 
     def _flush(self, queue: Queue) -> None:
         """Sends what waits for a queue, after what is under way there has been answered."""
-        rows = self._waiting.pop(queue, [])
-        self._waiting_bytes.pop(queue, None)
-        if not rows:
-            return
+        run = self._waiting.pop(queue)
         before = self._sending.pop(queue, None)
         if before is not None:
             before.result()
         while len(self._sending) >= self._most_runs:
             oldest = next(iter(self._sending))
             self._sending.pop(oldest).result()
-        self._sending[queue] = self._servers.submit(lambda: self._send_run(queue, rows))
+        self._sending[queue] = self._servers.submit(lambda: self._send_run(queue, run))
 
-    async def _send_run(self, queue: Queue, rows: list[Row]) -> None:
-        if len(rows) == 1 or any(row.delayed for row in rows):  # brokers take no delayed messages in batches
-            await asyncio.gather(*(self._send(queue, row.body, row.properties.decode(), single=True) for row in rows))
-        else:
-            body = batch.join((0, row.body, row.properties) for row in rows)
-            await self._send(queue, body, "WAIT\x01true\x02", single=False)
+    async def _send_run(self, queue: Queue, run: _Run) -> None:
+        body = b"".join(run.pieces)
+        if run.rows > 1 and not run.delayed:
+            await self._send(queue, body, "WAIT\x01true\x02", 0, single=False)
+            return
+        await asyncio.gather(  # brokers take no delayed messages in batches
+            *(self._send(queue, text, raw.decode(), flag, single=True) for flag, text, raw in batch.split(body))
+        )
 
-    async def _send(self, queue: Queue, body: bytes, properties: str, *, single: bool) -> None:
+    async def _send(self, queue: Queue, body: bytes, properties: str, flag: int, *, single: bool) -> None:
         ext = {
             "a": GROUP, "b": queue.topic, "c": "TBW102", "d": 4, "e": queue.queue_id, "f": 0, "g": int(time.time() * 1000),
-            "h": 0, "i": properties, "j": 0, "k": "false", "m": "false" if single else "true", "n": queue.broker_name,
+            "h": flag, "i": properties, "j": 0, "k": "false", "m": "false" if single else "true", "n": queue.broker_name,
         }  # fmt: skip
         code = RequestCode.SEND_MESSAGE_V2 if single else RequestCode.SEND_BATCH_MESSAGE
         for attempt in range(self._retries + 1):
@@ -277,12 +210,13 @@ def is_stored_before(code: int, remark: str | None) -> bool:
     return code == ResponseCode.MESSAGE_ILLEGAL and "__PRODUCER_SEQ" in (remark or "") and "is older than" in (remark or "")
 
 
-def _is_delayed(values: Mapping[str, Any]) -> bool:
-    return bool(values["delayLevel"] or values["deliverTimeMs"])
+def _parts(rows: Any) -> Iterator[Any]:
+    """The rows in portions."""
+    step = max(1, min(_MADE_ROWS, _MADE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    return (rows.slice(at, step) for at in range(0, rows.num_rows, step))
 
 
-_FROM_COLUMNS: Final = (
-    ("KEYS", "keys"), ("TAGS", "tags"), ("__SHARDINGKEY", "shardingKey"), ("DELAY", "delayLevel"),
-    ("TIMER_DELIVER_MS", "deliverTimeMs"),
-)  # fmt: skip
-_NOT_PASSED_ON: Final = (RESERVED | {SPARK_ID}) - {"TAGS", "KEYS"}
+def _encoded(column: Any) -> tuple[list[str], Ints]:
+    """The texts that occur, and which one each row has; -1 for a null."""
+    encoded = column.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)

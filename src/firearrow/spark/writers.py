@@ -13,8 +13,10 @@ from pyspark.sql.types import StructType
 
 from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.messages import Origin, new_writer
 from firearrow.spark.options import Options
-from firearrow.spark.sink import RUN, Origin, Shape, Sink, new_writer, shape_of
+from firearrow.spark.shape import Shape, shape_of
+from firearrow.spark.sink import RUN, Sink
 
 log = logging.getLogger("firearrow.spark")
 

@@ -126,13 +126,16 @@ def _read_file(file: ArchivedFile, options: Options, columns: Columns) -> Iterat
         opened = pq.ParquetFile(stream)
         wanted = [name for name in columns.names if name != "topic"]
         missing = [name for name in wanted if name not in opened.schema_arrow.names]
-        if missing:
+        if missing == ["flag"]:  # few messages have one: an archive of chosen columns can do without
+            wanted.remove("flag")
+        elif missing:
             raise SparkOptionError(f"the archive {file.location!r} was written without the column {missing[0]}")
         for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted):
             batch = _between_times(batch, options)
             if batch.num_rows:
                 arrays = {name: batch.column(name) for name in wanted}
                 arrays["topic"] = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)
+                arrays.setdefault("flag", pa.nulls(batch.num_rows, pa.int32()))
                 yield pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], names=list(columns.names))
 
 

@@ -1,4 +1,4 @@
-"""How a task sends what it reads: the same body, keys, tags and properties, to another topic.
+"""How a task sends what it reads: the same body, keys, tags, properties and flag, to another topic.
 
 **Order.** `key`: messages with one sharding key, or else with the same keys, go to one queue and stay in their order. `queue`:
 all of a source queue go to one queue. `none`: wherever there is room. A source queue is read by one task, from its beginning.
@@ -23,16 +23,18 @@ import pyarrow.compute as pc
 from firearrow.spark.cluster import Cluster, cluster
 from firearrow.spark.columns import chosen
 from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.messages import SPARK_ID, Origin
 from firearrow.spark.offsets import Queue
 from firearrow.spark.options import Options
 from firearrow.spark.pipelines.selection import Selection, place_of
 from firearrow.spark.pipelines.sources import Part
-from firearrow.spark.sink import SPARK_ID, Origin, Sink, shape_of
+from firearrow.spark.shape import shape_of
+from firearrow.spark.sink import Sink
 from firearrow.wire.properties import PROPERTY_RETRY_TOPIC
 
 ORDERS: Final = ("key", "queue", "none")
 ORIGIN: Final = "origin"  # as a target: the topic that a dead letter was sent to at first
-_READ: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "body", "properties")
+_READ: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "body", "properties", "flag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
 
 def _sink(servers: Cluster, task: CopyTask, number: int) -> Sink:
     fields = [("body", "binary"), ("keys", "string"), ("tags", "string"), ("properties", "map<string,string>")]
-    fields.append(("idempotencyKey", "string"))
+    fields += [("flag", "int"), ("idempotencyKey", "string")]
     if task.order == "queue":
         fields += [("queueId", "int"), ("brokerName", "string")]
     else:
@@ -83,7 +85,7 @@ def _sink(servers: Cluster, task: CopyTask, number: int) -> Sink:
 
 def _shaped(batch: Any, task: CopyTask, targets: list[Queue]) -> Any:
     properties = batch.column("properties")
-    columns = {name: batch.column(name) for name in ("body", "keys", "tags", "properties")}
+    columns = {name: batch.column(name) for name in ("body", "keys", "tags", "properties", "flag")}
     columns["idempotencyKey"] = pc.coalesce(_property(properties, SPARK_ID), place_of(batch))
     if task.order == "queue":
         places = [_target_of(queue, targets) for queue in _queues(batch)]

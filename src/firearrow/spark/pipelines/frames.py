@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.messages import SPARK_ID
 from firearrow.spark.pipelines.archive import read_archive
 from firearrow.spark.pipelines.selection import COLUMNS, PLACE_SQL
-from firearrow.spark.sink import SPARK_ID
 
 KEYS: Final = {
     "origin": (("properties",), f"coalesce(properties['{SPARK_ID}'], {PLACE_SQL})"),
