@@ -181,6 +181,19 @@ def test_a_broker_that_registered_again_elsewhere_is_not_taken_down_by_its_old_c
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
 
 
+def test_what_a_broker_said_before_its_network_was_cut_and_is_heard_afterwards_takes_nothing_away() -> None:
+    """The broker has come back on another connection before the old one delivers what was on its way, and then ends."""
+    table = RouteTable()
+    table.register(broker(version=V1), "before", 0)
+    table.register(broker(version=V2), "after", 30_000)
+    assert table.register(broker(version=V1), "before", 31_000) == Registered()
+    table.unregister("C", "a", "10.0.0.1:10911", "before")
+    assert table.channel_closed("before") == []
+    assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
+    table.unregister("C", "a", "10.0.0.1:10911", "after")
+    assert addresses(table, "T") == {}
+
+
 def test_a_silent_broker_expires_after_its_own_time() -> None:
     table = RouteTable()
     table.register(broker("a"), "chan-a", 0)

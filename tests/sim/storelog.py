@@ -90,11 +90,11 @@ class SimulatedStore(StoreLog):
     def write(self, note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
         """Writes what was appended; where that begins, and the bytes. `note` hears of every record that is there, even if it
         fails."""
-        start = self.store.max_offset
+        start, end = self.store.max_offset, self.store.appended_offset
         try:
             self.store.write_out()
         finally:
-            data = self.raw_range(start, start + 4 * SEGMENT)
+            data = self.raw_range(start, end)
             at = 0
             while at + 4 <= len(data) and 0 < (size := _SIZE.unpack_from(data, at)[0]) <= len(data) - at:
                 note(start + at, data[at : at + size])

@@ -10,7 +10,8 @@ and says, in this order:
 
 A deleted topic is not said: what a registration leaves out, name servers keep; operators delete there too.
 
-When a name server is lost, the task tries again after a second, then less and less often, at least once per period.
+When a name server is lost, the task tries again after a second, then less and less often, at least every five: a network that was
+cut may be whole again, and clients ask for routes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ MAX_PERIOD_MS = 60_000
 START_WAIT_MS = 1_000  # how long the start of the broker waits for name servers that do not answer
 STOP_WAIT_MS = 500
 FIRST_RETRY_MS = 1_000
+LAST_RETRY_MS = 5_000
 MANY_CHANGES = 32
 PERM_READ_WRITE = 6
 _CRC_MASK = 0x7FFFFFFF
@@ -193,7 +195,7 @@ class _Seat:
                 wait_ms = self._owner.period_ms
             except (OSError, ProtocolError) as error:
                 self._failed(error)
-                wait_ms, retry_ms = retry_ms, min(retry_ms * 2, self._owner.period_ms)
+                wait_ms, retry_ms = retry_ms, min(retry_ms * 2, LAST_RETRY_MS)
             self.tried.set()
             await self._wait(wait_ms)
 

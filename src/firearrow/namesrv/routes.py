@@ -77,6 +77,7 @@ class _Live:
     data_version: DataVersion
     channel: Any
     ha_address: str
+    left: list[Any] = field(default_factory=list)  # connections that it used before and that are not known to have ended
 
 
 class RouteTable:
@@ -97,6 +98,9 @@ class RouteTable:
         """Takes a broker in, or renews it. None: refused, it has to register with all its topics first."""
         self._forget_other_cluster(said)
         broker = self._brokers.get(said.broker_name)
+        live = self._live.get((said.cluster, said.address))
+        if broker is not None and live is not None and _has_left(live, channel):
+            return self._master_of(broker, said)
         known_ids = broker.broker_addrs if broker is not None else {}
         if self._is_outdated(said, known_ids):
             return Registered()
@@ -122,6 +126,7 @@ class RouteTable:
             said.data_version,
             channel,
             said.ha_address,
+            [] if live is None else [*live.left, *([] if live.channel is channel else [live.channel])],
         )
         if said.filter_servers:
             self._filter_servers[key] = said.filter_servers
@@ -131,9 +136,9 @@ class RouteTable:
             self._announce_lowest(broker, offline=None, ha_address=said.ha_address)
         return self._master_of(broker, said)
 
-    def unregister(self, cluster: str, broker_name: str, address: str) -> None:
+    def unregister(self, cluster: str, broker_name: str, address: str, channel: Any = None) -> None:
         live = self._live.get((cluster, address))
-        if live is not None and live.broker_name == broker_name:
+        if live is not None and live.broker_name == broker_name and not _has_left(live, channel):
             self._remove(cluster, broker_name, address)
 
     def channel_closed(self, channel: Any) -> list[str]:
@@ -141,6 +146,9 @@ class RouteTable:
         gone = [key for key, live in self._live.items() if live.channel is channel]
         for cluster, address in gone:
             self._remove(cluster, self._live[cluster, address].broker_name, address)
+        for live in self._live.values():
+            if live.left:
+                live.left = [other for other in live.left if other is not channel]
         return [address for _, address in gone]
 
     def expire(self, now_ms: int) -> list[tuple[str, Any]]:
@@ -354,6 +362,12 @@ class RouteTable:
                 self.notices.append(
                     MinBrokerIdNotice(live.channel, lowest, broker.broker_addrs[lowest], offline, ha_address, broker.broker_name)
                 )
+
+
+def _has_left(live: _Live, channel: Any) -> bool:
+    """What comes on such a connection was said long ago, when a network had been cut: its end will follow, and must not take away
+    a broker that has come back on another."""
+    return any(other is channel for other in live.left)
 
 
 def _copy(broker: BrokerData) -> BrokerData:

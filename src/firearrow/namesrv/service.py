@@ -154,7 +154,7 @@ class NamesrvService:
 
     def unregister_broker(self, conn: Connection, request: Command) -> bytes:
         header = headers.UnRegisterBrokerRequestHeader.decode(request.ext)
-        self.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        self.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, conn)
         log.info("broker %s (%s) unregistered", header.broker_addr, header.broker_name)
         return encode_response(request, ResponseCode.SUCCESS)
 
