@@ -52,6 +52,12 @@ def test_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         assert stream.getvalue() == text
 
 
+def test_names_that_are_apaches_are_shown_as_they_are() -> None:
+    stream = io.StringIO()
+    Output("table", stream).record({"msg_id": "x", "putTps": "0.0", "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"})
+    assert [line.split("  ")[0] for line in stream.getvalue().splitlines()] == ["msg id", "putTps", "PROP_CONSUME_TYPE"]
+
+
 def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")

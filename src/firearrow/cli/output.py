@@ -49,7 +49,8 @@ class Output:
         else:
             width = max((len(key) for key in record), default=0)
             for key, value in record.items():
-                self._write(f"{self.painted(_title(key).lower().ljust(width), BOLD)}  {shown(key, value)}")
+                name = _title(key).lower() if key.islower() else key  # Apache's names stay as they are
+                self._write(f"{self.painted(name.ljust(width), BOLD)}  {shown(key, value)}")
 
     def done(self, sentence: str, **facts: Any) -> None:
         """What was done: a sentence for people, the facts for programs."""
