@@ -20,6 +20,8 @@ Invariants
   as it ended then: after a crash a message may be delivered again, never left out, however long the broker was down.
 - Messages are delivered when everything is entered that was in the queue as a tick began: a recall that was acknowledged in time
   holds even if both are taken from the queue late.
+- A slot is opened when all that was rolled on to it is entered: a message and its recall meet there, whichever of them rolled,
+  however late the broker is and however long the disk takes.
 """
 
 from __future__ import annotations
@@ -51,7 +53,6 @@ from firearrow.wire.record import decode
 MAX_A_TICK = 500  # small messages delivered in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _RETRY_MS = 1_000  # after the disk refused
-_LATE_MS = 1_000  # what is rolled on so near to its own moment, or after it, is late
 _EXPIRE_MS = 30_000
 _HOUR_MS = 3_600_000
 _STAMPS_BYTES = 128  # kept free in the properties for what is added at the delivery
@@ -82,6 +83,8 @@ class TimerService:
         self.metrics = TimerMetrics(store.disk, store.settings.store_path_root_dir, now_ms)
         self._slot: OpenSlot | None = None
         self._barrier = 0  # nothing is delivered until the queue is entered up to here
+        self._rolled: tuple[int, int] | None = None  # what is rolled on and not entered: queue offset behind it, its first slot
+        self._late: tuple[int, int] | None = None  # see `_enter_one`: position in the timer log, queue offset
         self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
         self._changed = False  # since the last note
         self._note: tuple[int, TimerCheckpoint] | None = None  # log offset that must be durable first, what is said then
@@ -102,10 +105,13 @@ class TimerService:
         self._opened = True
         files.open(clean=clean, now_ms=now_ms, queue_offset_of=self._queue_offset_of)
         self._report()
+        self._forget_what_comes()
         queue = store.find_queue(TIMER_TOPIC, 0)
         progress = files.progress
+        progress.replay_to = min(progress.replay_to, 0 if queue is None else queue.next_offset)
         if queue is not None:
             progress.queue_offset = max(min(progress.queue_offset, queue.max_offset), queue.min_offset)
+            self._barrier = queue.next_offset  # a recall may be among what cannot be read yet: it was acknowledged elsewhere
         if not self.metrics.load() or not files.as_left:
             self.metrics.recount(files.count_waiting(), self._real_topic_of)
         if files.begun:
@@ -132,14 +138,18 @@ class TimerService:
         files = self._files
         if self._opened or self._copied is None:
             self._slot = self._note = None
-            self._markers_coming.clear()
-            self._barrier = 0
+            self._forget_what_comes()
             self._opened = False
             files.forget()
         if self._copied is None or not self._copied.says_the_same(checkpoint):
             self._copied = checkpoint
             self._store.submit(lambda: files.save_copied(checkpoint))
         files.progress.queue_offset = checkpoint.queue_offset
+
+    def _forget_what_comes(self) -> None:
+        self._markers_coming.clear()
+        self._barrier = 0
+        self._rolled = self._late = None
 
     # Coming in.
 
@@ -314,21 +324,19 @@ class TimerService:
             records = read_waiting(self._store, [(offset, size) for offset, size, _ in entries])
             for (offset, size, _), record in zip(entries, records, strict=True):
                 out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
-                if record is not None and out_ms is not None and not self._enter_one(record, out_ms, offset, size, now_ms):
-                    self._barrier = progress.queue_offset  # the wheel must turn first
-                    left = 0
-                    break
+                if record is not None and out_ms is not None:
+                    self._enter_one(record, out_ms, offset, size, now_ms)
                 progress.queue_offset += 1
                 left -= effort(size)
         self._changed = True
         files.log.write_out()
 
-    def _enter_one(self, record: WaitingRecord, out_ms: int, offset: int, size: int, now_ms: int) -> bool:
-        """Enters a message into timer log and wheel; False when its slot still belongs to the round of the wheel before."""
+    def _enter_one(self, record: WaitingRecord, out_ms: int, offset: int, size: int, now_ms: int) -> None:
+        """Enters a message into timer log and wheel."""
         files, progress, slot = self._files, self._files.progress, self._slot
         assert slot is not None
-        if progress.queue_offset < progress.replay_to and out_ms < progress.replay_from_ms:
-            return True
+        if progress.replaying and out_ms < progress.replay_from_ms:
+            return
         log, wheel = files.log, files.wheel
         written_ms = wheel.floor(now_ms)
         magic = MAGIC
@@ -339,8 +347,9 @@ class TimerService:
             far = time_ms - written_ms - window_ms >= window_ms // 3
             time_ms = wheel.floor(written_ms + (window_ms if far else window_ms // 2))
         time_ms = max(time_ms, slot.time_ms)
-        if time_ms - slot.time_ms >= wheel.span_ms:
-            return False
+        if time_ms - slot.time_ms >= wheel.span_ms:  # after weeks away: that slot is still the one of a round before
+            magic |= ROLL
+            time_ms = wheel.floor(slot.time_ms + wheel.span_ms // 2)
         recalls = record.recalls
         if recalls is not None:
             magic |= DELETE
@@ -352,12 +361,15 @@ class TimerService:
         delayed_ms = _delayed_ms(time_ms, written_ms)
         position = log.append(previous, magic, time_ms - delayed_ms, delayed_ms, offset, size, topic_hash)
         wheel.add(time_ms, position, count=1 if recalls is None else -1)
+        if self._late is None and out_ms < slot.time_ms:
+            # It looks delivered to whoever has the checkpoint without this timer log, a replica that becomes the master: no
+            # checkpoint says that it was entered until it is delivered indeed.
+            self._late = (position, progress.queue_offset)
         self.metrics.entered(topic, topic_hash, magic)
         if time_ms == slot.time_ms:
             if recalls is not None and not magic & ROLL:
                 slot.recall(recalls)
             slot.add(position)
-        return True
 
     def _roll_window_ms(self) -> int:
         """How far ahead a message is entered at most: its record must still be there when its slot comes."""
@@ -382,21 +394,36 @@ class TimerService:
                 break
             budget = slot.prepare(budget)
             if slot.empty:
-                if now_ms < slot.time_ms + self._files.wheel.precision_ms or self._files.progress.queue_offset < self._barrier:
+                self._late = None
+                until_ms = self._may_open_until(now_ms)
+                if slot.time_ms >= until_ms:
                     return False
-                self._advance(slot, now_ms)
+                self._advance(slot, until_ms)
                 budget -= 1
             elif budget == before:
+                if slot.all_read and slot.time_ms <= now_ms:
+                    self._late = None
                 return False  # what is left is due later
         return True
 
-    def _advance(self, slot: OpenSlot, now_ms: int) -> None:
+    def _may_open_until(self, now_ms: int) -> int:
+        """The last slot that may be opened now."""
+        this_ms = self._files.wheel.floor(now_ms)
+        if self._rolled is None:
+            return this_ms
+        end, first_ms = self._rolled
+        if self._files.progress.queue_offset >= end:
+            self._rolled = None
+            return this_ms
+        return min(this_ms, first_ms - self._files.wheel.precision_ms)
+
+    def _advance(self, slot: OpenSlot, this_ms: int) -> None:
         """The open slot is done: the next one that has messages is opened, or the one of this moment."""
         if slot.lost:
             self._store.problems.append(f"timers: {slot.lost} messages due at {slot.time_ms} are gone from the commit log")
         self._changed |= slot.used
         wheel, progress = self._files.wheel, self._files.progress
-        this_ms, next_ms = wheel.floor(now_ms), slot.time_ms + wheel.precision_ms
+        next_ms = slot.time_ms + wheel.precision_ms
         used_ms = wheel.next_used(next_ms, this_ms) if next_ms < this_ms else None
         progress.read_time_ms = this_ms if used_ms is None else used_ms
         self._open_slot()
@@ -431,10 +458,9 @@ class TimerService:
         except ValueError as error:
             self._store.problems.append(f"timers: the message at {record.physical_offset} cannot be delivered: {error}")
             return
-        if entry.magic & ROLL and (record.number(b"TIMER_OUT_MS") or 0) <= now_ms + _LATE_MS:
-            # It is rolled on late, after the broker was away, and its own moment may be here already. A message and what recalls
-            # it meet in that slot: both have to be in the wheel before it is opened.
-            self._barrier = stored.queue_offset + 1
+        if entry.magic & ROLL:
+            first_ms = self._files.wheel.floor(record.number(b"TIMER_OUT_MS") or 0)
+            self._rolled = (stored.queue_offset + 1, first_ms if self._rolled is None else min(first_ms, self._rolled[1]))
 
     # What operators and replicas ask for.
 
@@ -472,7 +498,7 @@ class TimerService:
             self._fail(f"timer files cannot be written: {error}; the next start recovers them")
             return
         durable = self._store.flushed_offset >= self._store.appended_offset and not self._sync_failed
-        save = files.saver(check, clean=True) if durable else None
+        save = files.saver(check, clean=True) if durable and not files.progress.replaying else None
         save_metrics = self.metrics.saver(always=True)
 
         def finish() -> None:
@@ -515,10 +541,10 @@ class TimerService:
 
     def _save(self, now_ms: int) -> None:
         """The checkpoint may only say what is durable: otherwise a power cut could lose what it calls delivered."""
-        ready = self._note is None and not self._saving and not self._sync_failed
+        ready = self._note is None and not self._saving and not self._sync_failed and not self._files.progress.replaying
         if self._changed and ready and now_ms >= self._next_note_ms:
             self._next_note_ms = now_ms + self._settings.timer_flush_interval_ms
-            self._note = (self._store.appended_offset, self._files.snapshot(now_ms))
+            self._note = (self._store.appended_offset, self._files.snapshot(now_ms, before=self._late))
             self._changed = False
         if self._note is not None and self._store.flushed_offset >= self._note[0]:
             (_, check), self._note = self._note, None

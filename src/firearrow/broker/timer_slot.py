@@ -57,7 +57,12 @@ class OpenSlot:
     @property
     def empty(self) -> bool:
         """Whether nothing of it is left to deliver."""
-        return not self._due and self._read == len(self._positions) and self._next == NONE and not self._markers
+        return not self._due and self.all_read
+
+    @property
+    def all_read(self) -> bool:
+        """Whether what is left of it is only waited for."""
+        return self._read == len(self._positions) and self._next == NONE and not self._markers
 
     @property
     def next_due_ms(self) -> int | None:

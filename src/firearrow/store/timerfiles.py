@@ -3,7 +3,8 @@
 What is believed: first the commit log, that is the queue of rmq_sys_wheel_timer; then the timer log, as far as the checkpoint
 calls it durable; last the wheel. After a clean stop all of them are taken as they are. After a crash the timer log is cut at the
 checkpoint's position and the wheel made again from it; the messages after that are taken from the queue once more. When files
-are missing, all messages of the queue are: `replay_from_ms` says which of them had been delivered.
+are missing, all messages of the queue are: `replay_from_ms` says which of them had been delivered, and the checkpoint stays as
+it is until that is done.
 
 A store that never had a timer message has none of these files: `begin` makes them.
 """
@@ -50,6 +51,10 @@ class TimerProgress:
     queue_offset: int  # the messages below are in the timer log
     replay_to: int = 0  # messages below this offset were in a timer log that is lost:
     replay_from_ms: int = 0  # those due before this moment were delivered already
+
+    @property
+    def replaying(self) -> bool:
+        return self.queue_offset < self.replay_to
 
 
 class TopicCount(NamedTuple):
@@ -103,7 +108,10 @@ class TimerFiles:
         else:
             self.as_left = check.is_ours
         self._choose_precision(wanted_ms, now_ms)
-        self._save(self.snapshot(now_ms), clean=False)
+        if self.progress.replaying:
+            self.saved = check
+        else:
+            self._save(self.snapshot(now_ms), clean=False)
 
     def begin(self, now_ms: int) -> None:
         """Makes the checkpoint, before the first timer message is dealt with."""
@@ -153,7 +161,7 @@ class TimerFiles:
             self.problems.append(
                 f"the timer log ends at {self.log.end} instead of {check.log_position}; it is made again from the timer queue"
             )
-            self.log.reset()
+            self.log.reset(behind=check.log_position)
             self.wheel.reset()
             self._counted = {}
             progress.replay_to, progress.replay_from_ms = progress.queue_offset, progress.read_time_ms
@@ -244,15 +252,19 @@ class TimerFiles:
 
     # Going on
 
-    def snapshot(self, now_ms: int) -> TimerCheckpoint:
-        """What the checkpoint has to say now. The wheel's changes are written; `save` makes them durable."""
+    def snapshot(self, now_ms: int, *, before: tuple[int, int] | None = None) -> TimerCheckpoint:
+        """What the checkpoint has to say now. The wheel's changes are written; `save` makes them durable.
+
+        `before`: position and queue offset of an entry; it and those behind it are not spoken of.
+        """
         self.wheel.flush()
         progress, check = self.progress, self._check
+        position, queue_offset = before or (self.log.end, progress.queue_offset)
         self._check = TimerCheckpoint(
             progress.read_time_ms,
-            self.log.end,
-            progress.queue_offset,
-            progress.queue_offset,
+            position,
+            queue_offset,
+            queue_offset,
             check.state_version,
             now_ms,
             check.counter + 1,

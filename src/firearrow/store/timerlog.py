@@ -58,6 +58,9 @@ class TimerEntry(NamedTuple):
         return self.written_ms + self.delayed_ms
 
 
+_FAR = 1 << 60  # no timer log gets there
+
+
 class TimerLog:
     def __init__(self, disk: Disk, directory: str, segment_size: int) -> None:
         assert segment_size >= UNIT + _BLANK.size
@@ -123,14 +126,18 @@ class TimerLog:
         self.end = end
         self._block = b""
 
-    def reset(self) -> None:
-        """Deletes every file, whole or not."""
+    def reset(self, behind: int = 0) -> None:
+        """Deletes every file, whole or not; a new one begins behind this position, which `begin` does not find any more.
+
+        The newest goes first: what a power cut leaves does not look like the whole.
+        """
         self.close()
         self._segments = {}
-        for name in self._disk.listdir(self._directory):
+        for name in sorted(self._disk.listdir(self._directory), reverse=True):
             if parse_segment_name(name) is not None:
                 self._disk.unlink(os.path.join(self._directory, name))
         self.truncate(0)
+        self.end = -(-behind // self.segment_size) * self.segment_size if 0 < behind < _FAR else 0
 
     # Appending
 
