@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.ha.sync import MetadataCopy
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -109,6 +110,56 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
             assert parts.topics.all() == one.parts.topics.all()
             await sender.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"})
             await until(lambda: parts.topics.find("Made") is None and parts.store.find_queue("Made", 0) is None)
+
+    run(story())
+
+
+def test_a_new_topic_is_known_as_soon_as_its_messages_are(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names, slave_sync_interval=3_600_000) as other,
+            client(one) as sender,
+        ):
+            await ha_of_slave(other).copied.wait()
+            await sender.send("Made", b"x")
+            await until(lambda: other.parts.topics.find("Made") is not None)
+            assert other.parts.topics.find("Made") == one.parts.topics.find("Made")
+
+    run(story())
+
+
+def test_a_topic_that_its_dead_master_could_not_tell_of_is_found_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: MetadataCopy, channel: Channel) -> None:
+        raise OSError("the master is too busy to be asked")
+
+    async def story() -> None:
+        async with name_server() as names:
+            async with master(tmp_path / "m", names) as one:
+                other_cm = slave(tmp_path / "s", names)
+                other = await other_cm.__aenter__()
+                await ha_of_slave(other).copied.wait()
+                monkeypatch.setattr(MetadataCopy, "copy", never)
+                async with client(one) as sender:
+                    await sender.send("Made", b"x")
+                await in_step(one, other)
+                assert other.parts.topics.find("Made") is None
+                made = one.parts.topics.find("Made")
+                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+            try:
+                await until(lambda: other.parts.topics.find("Made") is not None)
+                async with client(other) as reader:
+                    assert bodies(await reader.pull("Made", 0)) == [b"x"]
+                monkeypatch.undo()
+                async with master(tmp_path / "m", names, **ports):
+                    version = other.parts.topics.data_version
+                    await until(lambda: other.parts.topics.data_version != version)
+                    assert other.parts.topics.find("Made") == made
+            finally:
+                await other_cm.__aexit__(None, None, None)
 
     run(story())
 

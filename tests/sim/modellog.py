@@ -48,18 +48,6 @@ def sound(data: bytes, offset: int, limit: int | None = None) -> int:
     return at
 
 
-def payloads(data: bytes) -> list[bytes]:
-    """Of whole records."""
-    found, at = [], 0
-    while at < len(data):
-        size = HEAD.unpack_from(data, at)[0]
-        if size < HEAD.size:
-            break  # damaged: whoever reads it will say so
-        found.append(data[at + HEAD.size : at + size])
-        at += size
-    return found
-
-
 class ModelLog:
     def __init__(self, disk: SimulatedDisk, directory: str, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._disk = disk
@@ -161,8 +149,16 @@ class ModelLog:
         if raft.role is not Role.LEADER or not raft.confirmed_start:
             self._learned = 0
         elif self._learned != raft.term:
+            self._broker.learn(self._payloads())
             self._learned = raft.term
-            self._broker.learn(payloads(self.raw_range(self.min_offset, self._end)))
+
+    def _payloads(self) -> list[bytes]:
+        found, offset = [], self.min_offset
+        while offset < self._end:
+            record = self.read(offset, 1)
+            found.append(record[HEAD.size :])
+            offset += len(record)
+        return found
 
     def may_flip(self, path: str, at: int) -> bool:
         return True

@@ -348,6 +348,10 @@ class World:
             shown = log.newly_visible()
         except (OSError, StoreError):
             return  # its disk fails: later
+        except ProtocolError as error:
+            if machine.harmed:
+                return  # a consumer sees that, too
+            raise BrokenPromiseError(f"{machine.name} shows what is no message: {error}") from error
         if not machine.harmed:
             for body, stored_ms in shown:
                 self.book.seen(body, stored_ms, machine.name)

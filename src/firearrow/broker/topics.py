@@ -95,9 +95,8 @@ class TopicTable:
     def load(self, table: Mapping[str, Any]) -> None:
         """Takes over what topics.json held. Called once, before `add_system_topics`.
 
-        A topic that has messages but is not in the file was either made after the file was last saved, when the broker was
-        killed, or deleted before. Its newest message tells: one that is newer than the file belongs to a topic that must not
-        be lost. It is made again, with as many queues as are known of.
+        A topic that has messages but is not in the file may have been made after the file was last saved, when the broker was
+        killed: see `add_stored`.
         """
         version = table.get("dataVersion")
         if isinstance(version, dict):
@@ -105,12 +104,20 @@ class TopicTable:
         configs = table.get("topicConfigTable")
         for name, value in (configs if isinstance(configs, dict) else {}).items():
             self._keep(replace(TopicConfig.from_json(value), topic_name=name))
+        self.add_stored()
+
+    def add_stored(self, now_ms: int = 0) -> None:
+        """Makes the topics again that have messages and are not in the table, with as many queues as are known of.
+
+        Such a topic was either made after the table was last saved or copied, or deleted before. Its newest message tells: one
+        that is newer than the table belongs to a topic that must not be lost.
+        """
         saved_ms = self.data_version.timestamp
         for topic in self.stored():
             if topic.name in self._table or is_system_topic(topic.name) or topic.last_store_ms < saved_ms:
                 continue
             usual = 1 if topic.name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else DEFAULT_QUEUES_OF_A_CLIENT
-            self.ensure(topic.name, max(topic.queues, usual), PERM_READ_WRITE, topic.last_store_ms)
+            self.ensure(topic.name, max(topic.queues, usual), PERM_READ_WRITE, max(topic.last_store_ms, now_ms))
 
     def to_json(self) -> dict[str, Any]:
         return {

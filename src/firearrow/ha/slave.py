@@ -3,7 +3,7 @@
     where is the master?    haMasterAddress, or what a name server answers to the slave's registration
     is it ours?             the newest message here is compared with the master's, if its ordinary address is known
     follow                  bytes in, written at the same offsets, confirmed when they are as durable as flushDiskType says
-    lost                    again after a moment; nothing is forgotten
+    lost                    again after a moment; nothing is forgotten, and topics that only the log tells of are made here
 
 What cannot be followed (another log, a damaged one, other segment sizes) ends it: the slave says why and what to do, follows no
 more and goes on serving what it has.
@@ -32,6 +32,7 @@ CONNECT_TIMEOUT_S = 3.0
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 5.0
 ASK_AGAIN_S = 1.0
+AT_ONCE_S = 0.1
 _DOUBTS = 5  # times that the master may not know our newest message before we believe it
 _FLUSH_WAIT_S = 0.01
 # Confirming needs bytes in the log, not a look at the records in them: those become readable a moment later, many at once.
@@ -63,6 +64,8 @@ class HaSlave:
         self._durable_offset = 0
         self._look_timer: asyncio.TimerHandle | None = None
         self.copied = asyncio.Event()  # tables have been copied since the start
+        self._known = 0  # queues in the store when it was last looked for new topics
+        self._copy_wanted = asyncio.Event()  # before its time: there are topics in the log that nobody has told of
 
     @property
     def master_alive(self) -> bool:
@@ -243,6 +246,17 @@ class HaSlave:
             if self._link is not None:
                 self._link.end("refused")
         self._rounds.follow(self._durable_offset)
+        self._look_for_topics()
+
+    def _look_for_topics(self) -> None:
+        """The log tells of a new topic at once, the tables a while later; the master may die in between."""
+        if self._store.queue_count == self._known:
+            return
+        self._known = self._store.queue_count
+        if any(self._broker.parts.topics.find(topic) is None for topic in self._store.topics()):
+            self._copy_wanted.set()
+            if self._link is None:
+                self._broker.parts.topics.add_stored(self.now_ms())
 
     def refused(self, link: MasterLink, error: HaError) -> None:
         self._refuse(str(error))
@@ -251,6 +265,8 @@ class HaSlave:
         if link is self._link:
             self._link = None
             log.warning("the master at %s is gone: %s", self._ha_master, reason)
+            self._look()
+            self._broker.parts.topics.add_stored(self.now_ms())
 
     def _refuse(self, reason: str) -> None:
         if self.broken is None:
@@ -286,7 +302,11 @@ class HaSlave:
                     await self.copy_tables()
                 except OSError as error:
                     self._complain(f"topics, groups and offsets cannot be copied from {self._master}: {error}; trying again")
-            await asyncio.sleep(interval_ms / 1000)
+            self._copy_wanted.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_ms / 1000):
+                    await self._copy_wanted.wait()
+                await asyncio.sleep(AT_ONCE_S)  # others may follow: one copy is for all of them
 
 
 class MasterLink(asyncio.Protocol):

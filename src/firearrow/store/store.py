@@ -428,6 +428,10 @@ class MessageStore:
     def queues(self) -> Iterator[ConsumeQueue]:
         return iter(list(self._queues.values()))
 
+    @property
+    def queue_count(self) -> int:
+        return len(self._queues)
+
     def topics(self) -> set[str]:
         """Topics that have or had messages here."""
         return {topic for topic, _ in self._queues}
