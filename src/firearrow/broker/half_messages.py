@@ -37,8 +37,10 @@ def is_half(arrival: Arrival) -> bool:
     if arrival.inner:
         return False
     raw = arrival.properties
-    at = raw.find(b"\x02TRAN_MSG\x01true\x02")
-    if at < 0 or raw.find(b"TRAN_MSG\x01", at + 2) >= 0:
+    at = raw.find(b"TRAN_MSG\x01")
+    if at < 0:
+        return False
+    if not raw.startswith(b"\x02TRAN_MSG\x01true\x02", at - 1) or raw.find(b"TRAN_MSG\x01", at + 9) >= 0:
         wanted = properties.find(raw, b"TRAN_MSG")
         if wanted is None or wanted.lower() != b"true":
             return False

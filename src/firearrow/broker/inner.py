@@ -106,12 +106,7 @@ class InnerMessages:
             reconsume_times=reconsume_times,
             prepared_offset=physical_offset,
         )
-        put = self._stats.topic_put(topic)
-        put.nums += 1
-        size = queue.base_size + len(body) + len(raw)
-        put.size += size
-        if size > SMALL:
-            put.larger(size)
+        self._count(topic, queue.base_size + len(body) + len(raw))
         self._open_round()
 
     def _append(self, message: InnerMessage, code: int, now_ms: int) -> Stored:
@@ -130,6 +125,13 @@ class InnerMessages:
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_offset,
         )
-        self._stats.topic_put(message.topic).add(1, queue.base_size + len(message.body) + len(message.properties))
+        self._count(message.topic, queue.base_size + len(message.body) + len(message.properties))
         self._open_round()
         return Stored(queue_offset, offset)
+
+    def _count(self, topic: str, size: int) -> None:
+        put = self._stats.topic_put(topic)
+        put.nums += 1
+        put.size += size
+        if size > SMALL:
+            put.larger(size)
