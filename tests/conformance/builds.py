@@ -6,6 +6,7 @@ built again. Packages come from the ordinary registries through the ordinary cli
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -134,11 +135,13 @@ def _once(name: str, sources: list[Path], build: Callable[[], None]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     stamp = OUT / f"{name}.stamp"
     wanted = _digest(sources)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    stamp.unlink(missing_ok=True)
-    build()
-    stamp.write_text(wanted)
+    with (OUT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same test run may want it too; one builds, the others wait
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        stamp.unlink(missing_ok=True)
+        build()
+        stamp.write_text(wanted)
 
 
 def _digest(sources: list[Path]) -> str:
