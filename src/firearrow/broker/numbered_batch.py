@@ -15,7 +15,7 @@ from firearrow.wire import batch
 
 _PRODUCER: Final = b"\x02__PRODUCER_ID\x01"
 _NUMBER: Final = b"\x02__PRODUCER_SEQ\x01"
-_NUMBER_BYTES: Final = len(str(MAX_SEQUENCE)) + 1  # with its end
+_MOST_DIGITS: Final = len(str(MAX_SEQUENCE))
 _head_at = struct.Struct(">i12xi").unpack_from  # total, body length
 
 
@@ -37,9 +37,10 @@ def rising_numbers(body: bytes) -> tuple[str, list[int], list[bytes]] | None:
             raw = body[pos + batch.FIXED_BYTES + text_length : pos + total]
             mark = mark or _producer_mark(raw)
             block, _, number = raw.partition(mark)
-            if number[-1:] != b"\x02" or not number[:-1].isdigit() or len(number) > _NUMBER_BYTES or SUSPICIOUS in block:
+            digits = number[:-1]
+            if not digits.isdigit() or len(digits) > _MOST_DIGITS or number[-1] != 2 or SUSPICIOUS in block:
                 return None
-            numbers.append(int(number[:-1]))
+            numbers.append(int(digits))
             blocks.append(block)
             pos += total
     except (struct.error, ValueError):  # too short; no mark
