@@ -3,8 +3,8 @@
 FIREARROW_CHAOS_JAVA_KILLS says how often (2 in an ordinary run, 60 for a full one). What must hold: every acknowledged message is
 where its acknowledgement says, in the order in which it was sent; and sends are acknowledged again soon after each kill.
 
-The client asks for routes every 30 s, and between two kills it has that time: one that asked in the moment without a leader knows
-one address only until it asks again. FIREARROW_CHAOS_JAVA_PAUSE_S=0 does not wait; then the worst case is not judged.
+The client asks for routes every 30 s; the kills follow each other more quickly, so that it lives with old routes most of the
+time. FIREARROW_CHAOS_JAVA_PAUSE_S lets it rest between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.conformance.servers import TARGET
 from tests.crash.rawclient import Link, make_topic, pull_all
 
 KILLS = int(os.environ.get("FIREARROW_CHAOS_JAVA_KILLS", "2"))
-PAUSE_S = float(os.environ.get("FIREARROW_CHAOS_JAVA_PAUSE_S", "31"))
+PAUSE_S = float(os.environ.get("FIREARROW_CHAOS_JAVA_PAUSE_S", "0"))
 MEDIAN_S, WORST_S = 3.0, 6.0
 TOPIC, QUEUES = "Failover", 4
 LANES = 4
@@ -125,7 +125,7 @@ def test_the_leader_is_killed_under_a_java_producer(tmp_path: Path, java: Agent)
                 f" {len(book.refused)} refused; acknowledged again after {median:.2f} s, at worst {worst:.2f} s"
             )
             assert median < MEDIAN_S, recoveries
-            assert worst < WORST_S or not PAUSE_S, recoveries
+            assert worst < WORST_S, recoveries
 
     asyncio.run(story())
 

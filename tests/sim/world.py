@@ -326,6 +326,8 @@ class World:
         if isinstance(log, SimulatedStore):
             self._check_visible(machine, log)
         if raft.role is Role.OUT:
+            if self.leaders.get(raft.term) == machine.name and raft.commit > len(self.history):
+                self._extend_history(machine)  # its last words may have told others
             if "nothing was cut off" in raft.reason or "both lead" in raft.reason:
                 raise BrokenPromiseError(raft.reason)
             self._restart_later(machine)
