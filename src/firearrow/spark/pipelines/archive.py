@@ -11,8 +11,8 @@ failed leaves nothing, and one that is repeated after a kill begins with an empt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
 
 from firearrow.spark.columns import Columns, chosen
 from firearrow.spark.errors import SparkOptionError
@@ -20,7 +20,7 @@ from firearrow.spark.pipelines.engine import Engine
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.parquet_files import WriteTask, write_part
 from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import MOST, Report, Rounds, Totals, silent
+from firearrow.spark.pipelines.rounds import Course, Rounds, Totals
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Json, Part, Source, source_of
 
@@ -35,20 +35,14 @@ def archive(
     *,
     compression: str = "zstd",
     lossy: bool = False,
-    max_offsets: int = MOST,
-    follow_s: float | None = None,
-    report: Report = silent,
-    stopped: Callable[[], bool] = lambda: False,
+    **course: Unpack[Course],
 ) -> Totals:
     """Brings an archive up to date. `options` are those of the data source (`subscribe`, `path`, `columns`, ...).
 
     Run again with the same words it goes on where it was; with `follow_s` it looks for more so often until `stopped`.
     `lossy`: go on where messages were deleted before they were read, instead of failing with their range.
     """
-    return write_archive(
-        engine, source_of(options, lossy=lossy), out, compression=compression, max_offsets=max_offsets, follow_s=follow_s,
-        report=report, stopped=stopped,
-    )  # fmt: skip
+    return write_archive(engine, source_of(options, lossy=lossy), out, compression=compression, **course)
 
 
 def write_archive(
@@ -60,11 +54,7 @@ def write_archive(
     more: Json | None = None,
     compression: str = "zstd",
     selection: Selection | None = None,
-    until: Json | None = None,
-    max_offsets: int = MOST,
-    follow_s: float | None = None,
-    report: Report = silent,
-    stopped: Callable[[], bool] = lambda: False,
+    **course: Unpack[Course],
 ) -> Totals:
     if compression not in COMPRESSIONS:
         raise SparkOptionError(f"compression is {compression!r}, expected one of {', '.join(COMPRESSIONS)}")
@@ -101,10 +91,7 @@ def write_archive(
     with Journal(place, JOURNAL) as journal:
         named = {"columns": list(columns.names), "propertiesAs": source.options["propertiesAs"]}
         journal.begin({"job": job, **named, **source.identity(), **(more or {})})
-        rounds = Rounds(
-            journal, source, job, work, after, most=max_offsets, follow_s=follow_s, until=until, report=report, stopped=stopped
-        )
-        return rounds.run()
+        return Rounds(journal, source, job, work, after, **course).run()
 
 
 def archived_files(out: str) -> dict[int, list[Json]]:

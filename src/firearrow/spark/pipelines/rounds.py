@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.sources import Json, Source
@@ -45,6 +45,17 @@ class Totals:
         self.files += len(done.get("files", ()))
 
 
+class Course(TypedDict, total=False):
+    """How the rounds of a job go, for every job the same words."""
+
+    max_offsets: int  # messages of a round
+    rate: float | None  # messages a second, over all tasks
+    follow_s: float | None  # look again so often, until stopped
+    until: Json | None  # a fixed end
+    report: Report
+    stopped: Callable[[], bool]
+
+
 @dataclass
 class Rounds:
     """`work(number, plan)` does a round and returns what is written down of it; `after(done)` is what follows."""
@@ -54,11 +65,11 @@ class Rounds:
     job: str
     work: Callable[[int, Json], Json]
     after: Callable[[Json], None] = lambda done: None
-    most: int = MOST
-    rate: float | None = None  # messages a second
-    follow_s: float | None = None  # look again so often, for ever
-    until: Json | None = None  # a fixed end
     keep: bool = True  # whether the records of all rounds are wanted
+    max_offsets: int = MOST  # this and what follows: see Course
+    rate: float | None = None
+    follow_s: float | None = None
+    until: Json | None = None
     report: Report = silent
     stopped: Callable[[], bool] = lambda: False
 
@@ -120,7 +131,7 @@ class Rounds:
         return done
 
     def _most(self) -> int:
-        return self.most if self.rate is None else max(1, min(self.most, int(self.rate)))
+        return self.max_offsets if self.rate is None else max(1, min(self.max_offsets, int(self.rate)))
 
     def _wait(self, until: float) -> None:
         """Time has to pass here: nothing is waited for but the clock, and the wish to stop."""

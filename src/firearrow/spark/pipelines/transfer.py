@@ -7,8 +7,8 @@ consume. Both are rounds of copies (`copying.py`); the journal is the checkpoint
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
 
 from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
@@ -18,7 +18,7 @@ from firearrow.spark.pipelines.copying import ORDERS, ORIGIN, CopyTask, copy_par
 from firearrow.spark.pipelines.engine import Engine
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import Report, Rounds, Totals, silent
+from firearrow.spark.pipelines.rounds import Course, Rounds, Totals
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Source, TopicSource, source_of, spread
 from firearrow.wire.names import dlq_topic
@@ -34,15 +34,11 @@ def transfer(
     *,
     to_name_server: str | None = None,
     order: str = "key",
-    rate: float | None = None,
-    max_offsets: int = MOST,
-    follow_s: float | None = None,
-    report: Report = silent,
-    stopped: Callable[[], bool] = lambda: False,
+    **course: Unpack[Course],
 ) -> Totals:
     """Copies topics to another one. `options` are those of the data source; the target must exist.
 
-    `rate` is in messages a second over all tasks. Run again with the same checkpoint it goes on where it was.
+    Run again with the same checkpoint it goes on where it was.
     """
     source = source_of(options)
     given = write_given(options, to_name_server)
@@ -50,10 +46,7 @@ def transfer(
         for topic in source.options["subscribe"] or ():
             if topic == to_topic:
                 raise SparkOptionError(f"{topic!r} would be copied to itself: name another topic to write to")
-    return copy(
-        engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, rate=rate,
-        max_offsets=max_offsets, follow_s=follow_s, report=report, stopped=stopped,
-    )  # fmt: skip
+    return copy(engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, **course)
 
 
 def replay(
@@ -67,10 +60,7 @@ def replay(
     options: Mapping[str, str] | None = None,
     selection: Selection | None = None,
     order: str = "key",
-    rate: float | None = None,
-    max_offsets: int = MOST,
-    report: Report = silent,
-    stopped: Callable[[], bool] = lambda: False,
+    **course: Unpack[Course],
 ) -> Totals:
     """Sends an archive, or the dead letters of a group, to `to_topic`; for dead letters `origin` is where each came from."""
     source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
@@ -78,7 +68,7 @@ def replay(
         raise SparkOptionError("only dead letters say which topic they came from: name the topic to replay to")
     return copy(
         engine, source, to_topic, checkpoint, job="replay", writing=write_options(_client(options, name_server)), order=order,
-        rate=rate, max_offsets=max_offsets, selection=selection, report=report, stopped=stopped,
+        selection=selection, **course,
     )  # fmt: skip
 
 
@@ -107,16 +97,12 @@ def copy(
     writing: Options,
     more: Json | None = None,
     order: str = "key",
-    rate: float | None = None,
     selection: Selection | None = None,
-    until: Json | None = None,
-    max_offsets: int = MOST,
-    follow_s: float | None = None,
-    report: Report = silent,
-    stopped: Callable[[], bool] = lambda: False,
+    **course: Unpack[Course],
 ) -> Totals:
     if order not in ORDERS:
         raise SparkOptionError(f"order is {order!r}, expected one of {', '.join(ORDERS)}")
+    rate = course.get("rate")
     if rate is not None and rate <= 0:
         raise SparkOptionError(f"rate is {rate}, expected messages a second, more than 0")
     if order == "queue" and target == ORIGIN:
@@ -138,11 +124,8 @@ def copy(
             results = engine.run(tasks, copy_parts)
             return {name: sum(result[name] for result in results) for name in ("rows", "bytes")}
 
-        rounds = Rounds(
-            journal, source, job, work, most=max_offsets, rate=rate, follow_s=follow_s, until=until, keep=False, report=report,
-            stopped=stopped,
-        )  # fmt: skip
-        return rounds.run()
+        paced: Course = {"max_offsets": MOST, **course}
+        return Rounds(journal, source, job, work, keep=False, **paced).run()
 
 
 def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
