@@ -1,0 +1,34 @@
+"""What the benchmark of metrics makes of its pairs, and the processor time that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from bench import metrics
+from bench.load import LoadResult
+from bench.process import BenchError
+
+
+def loaded(msgs_per_s: float) -> LoadResult:
+    return LoadResult(**{field.name: 0 for field in fields(LoadResult)} | {"msgs_per_s": msgs_per_s, "cpu_us_per_msg": 10.0})
+
+
+def test_a_rate_that_drifts_does_not_hide_what_the_pairs_say() -> None:
+    rates = [14_000 + 1_300 * number for number in range(16)]
+    same = metrics.judged("x", [(loaded(rate), loaded(rate * (0.995 if rate % 200 else 1.004))) for rate in rates])
+    worse = metrics.judged("x", [(loaded(rate), loaded(rate * 0.95)) for rate in rates])
+    assert [check.missed for check in same] == [False] * len(same)
+    assert [check.what for check in worse if check.missed] == ["x: the second by the first, median of 16 pairs"]
+    ratio, low, high = (check.value for check in same[2:5])
+    assert low <= ratio <= high
+
+
+def test_the_processor_time_is_the_brokers_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = iter(f'process_cpu_seconds_total{{node_id="a"}} {1.5 + number * 0.002}\n' for number in range(11))
+    monkeypatch.setattr(metrics, "_read", lambda page: next(pages))
+    assert metrics.page_cpu_ms("", 10) == pytest.approx(2.0)
+    monkeypatch.setattr(metrics, "_read", lambda page: "nothing\n")
+    with pytest.raises(BenchError, match="process_cpu_seconds_total"):
+        metrics.page_cpu_ms("", 1)
