@@ -14,6 +14,7 @@ import pytest
 from firearrow.broker.metrics import Sources, pieces, version_text
 from firearrow.broker.metrics_endpoint import in_slices, parse_labels
 from firearrow.broker.metrics_page import escaped
+from firearrow.broker.metrics_store import TIMER_BOUNDS_S
 from firearrow.broker.process_figures import LoopLag
 from firearrow.broker.server import Broker
 from firearrow.net.http_page import MAX_CONNECTIONS
@@ -177,6 +178,46 @@ def test_requests_and_transactions_of_a_running_broker(tmp_path: Path) -> None:
     assert value(figures, name, request_code="send_message_v2", response_code="invalid_parameter") == 1
     assert value(figures, name, request_code="unknown", response_code="request_code_not_supported") == 2
     assert value(figures, "rocketmq_message_size_count", topic="Orders") == 1
+
+
+def test_topics_and_groups_that_operators_make_are_timed(tmp_path: Path) -> None:
+    async def story() -> Figures:
+        settings: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        async with broker(tmp_path, **settings) as running, client(running) as c:
+            topic = {
+                "topic": "Made", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+            }  # fmt: skip
+            assert (await c.call(17, topic)).code == 0
+            assert (await c.call(17, topic | {"topic": "a/b"})).code != 0
+            assert (await c.call(200, {}, b'{"groupName":"G"}')).code == 0
+            _, body = await http(running, GET)
+            return parse(body.decode())
+
+    figures = run(story())
+    name, its = "rocketmq_topic_create_execution_time_milliseconds", {"is_system": "false"}
+    assert value(figures, f"{name}_count", invocation_status="success", **its) == 1
+    assert value(figures, f"{name}_count", invocation_status="failure", **its) == 1
+    assert value(figures, f"{name}_bucket", invocation_status="success", le="5000.0") == 1
+    name = "rocketmq_consumer_group_create_execution_time_milliseconds"
+    assert value(figures, f"{name}_count", invocation_status="success", **its) == 1
+
+
+def test_timer_messages_are_counted_by_how_far_ahead_they_are(tmp_path: Path) -> None:
+    async def story() -> Figures:
+        settings: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+        async with broker(tmp_path, **settings) as running, client(running) as c:
+            for delay_s in (30, 40, 250, 7_200, 80_000, 100_000):
+                await c.send("Orders", b"x", TIMER_DELAY_SEC=str(delay_s))
+            timers = running.parts.timers
+            while timers is None or timers.metrics.waiting < 6:
+                running.work()
+            _, body = await http(running, GET)
+            return parse(body.decode())
+
+    figures = run(story())
+    counts = [value(figures, "rocketmq_timer_message_snapshot", timer_bound_s=str(bound)) for bound in TIMER_BOUNDS_S]
+    assert counts == [0, 2, 1, 0, 0, 1, 1]
 
 
 async def transactions(c: Client) -> None:

@@ -109,3 +109,18 @@ def test_other_precisions_have_other_steps(tmp_path: Path) -> None:
     assert wheel.get(T0 + 200) is None
     assert wheel.floor(T0 + 199) == T0 + 100
     assert wheel.next_used(T0, T0 + SECOND) == T0 + 100
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_what_waits_between_two_moments_is_told_slot_by_slot(tmp_path: Path, wheel: TimerWheel, flushed: bool) -> None:
+    """Also across the end of the file, and whether the slots are on the disk or not."""
+    end_ms = (T0 // (SLOTS * SECOND) + 1) * SLOTS * SECOND
+    moments = [end_ms - 2 * DAY, end_ms - 1_000 * SECOND, end_ms - SECOND, end_ms, end_ms + 999 * SECOND, end_ms + DAY]
+    for count, moment_ms in enumerate(moments, 1):
+        wheel.put(moment_ms, 0, 52, count)
+    if flushed:
+        wheel.flush()
+        wheel = TimerWheel(RealDisk(), wheel.path, SECOND)
+    assert [*wheel.waiting(end_ms - 3 * DAY, end_ms + 3 * DAY)] == [*zip(moments, range(1, 7), strict=True)]
+    assert [*wheel.waiting(moments[1], moments[4])] == [*zip(moments[1:4], range(2, 5), strict=True)]
+    assert [*wheel.waiting(end_ms + 14 * DAY, end_ms + 20 * DAY)] == []  # the same places, another round

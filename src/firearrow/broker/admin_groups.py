@@ -30,6 +30,7 @@ from firearrow.wire.headers_admin import (
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
+from firearrow.wire.names import is_system_group
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
@@ -39,11 +40,15 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     groups, clients = broker.groups, broker.clients
 
     def update_and_create_group(conn: Connection, request: Command, now_ms: int) -> bytes:
-        groups.update(read_body(request, SubscriptionGroupConfig.from_json), now_ms)
+        wanted = read_body(request, SubscriptionGroupConfig.from_json)
+        with broker.stats.groups_created.timed(system=is_system_group(wanted.group_name)):
+            groups.update(wanted, now_ms)
         return done(request)
 
     def update_and_create_group_list(conn: Connection, request: Command, now_ms: int) -> bytes:
-        groups.update_all(read_body(request, SubscriptionGroupList.from_json).group_config_list, now_ms)
+        wanted = read_body(request, SubscriptionGroupList.from_json).group_config_list
+        with broker.stats.groups_created.timed(system=any(is_system_group(one.group_name) for one in wanted)):
+            groups.update_all(wanted, now_ms)
         return done(request)
 
     def get_all_groups(conn: Connection, request: Command, now_ms: int) -> bytes:

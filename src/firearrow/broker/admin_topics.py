@@ -60,11 +60,14 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
         )
-        topics.update(wanted, now_ms, alter=parse_wish(header.attributes))
+        with broker.stats.topics_created.timed(system=is_system_topic(header.topic)):
+            topics.update(wanted, now_ms, alter=parse_wish(header.attributes))
         return done(request)
 
     def update_and_create_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:
-        topics.update_all(read_body(request, CreateTopicListRequestBody.from_json).topic_config_list, now_ms)
+        wanted = read_body(request, CreateTopicListRequestBody.from_json).topic_config_list
+        with broker.stats.topics_created.timed(system=any(is_system_topic(one.topic_name) for one in wanted)):
+            topics.update_all(wanted, now_ms)
         return done(request)
 
     def delete_topic(conn: Connection, request: Command, now_ms: int) -> bytes:

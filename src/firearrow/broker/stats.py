@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from firearrow.broker.creation_stats import Creations
 from firearrow.broker.histograms import Histogram
 
 _SECOND_MS = 1_000
@@ -127,6 +128,7 @@ class BrokerStats:
         self.committed: dict[str, int] = {}
         self.rolled_back: dict[str, int] = {}
         self.finished: dict[str, Histogram] = {}
+        self.topics_created, self.groups_created = Creations(), Creations()
         self._topic_put: dict[str, TopicPutStats] = {}
         self._group_get: dict[str, GroupGetStats] = {}
         self._sent_back: dict[str, int] = {}

@@ -27,6 +27,7 @@ Invariants
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from functools import lru_cache
 
 from firearrow.broker.inner import InnerMessages
@@ -482,6 +483,12 @@ class TimerService:
             "timerEnqueueTps": entering,
             "timerDequeueTps": leaving,
         }
+
+    def waiting(self, now_ms: int, ahead_ms: int) -> Iterator[tuple[int, int]]:
+        """(moment, messages) of the wheel's slots from now on, as far ahead as that."""
+        if self._slot is not None:
+            this_ms = self._files.wheel.floor(now_ms)
+            yield from self._files.wheel.waiting(this_ms, this_ms + ahead_ms)
 
     # On the disk.
 

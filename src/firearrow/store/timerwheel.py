@@ -17,6 +17,7 @@ there are too many of them. The wheel can be made again from the timer log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -105,6 +106,27 @@ class TimerWheel:
                     return step * self.precision_ms
                 step += 1
         return None
+
+    def waiting(self, start_ms: int, stop_ms: int) -> Iterator[tuple[int, int]]:
+        """(moment, messages waiting) of the slots in [start, stop) that have a chain."""
+        step = start_ms // self.precision_ms
+        stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
+        data_at = -1  # where the file has data next, as far as that is known
+        while step < stop:
+            number, first = divmod(step % SLOTS, _PAGE_SLOTS)
+            count = min(_PAGE_SLOTS - first, stop - step)
+            if data_at < number * _PAGE:
+                found = self._open().next_data(number * _PAGE) if self._exists() else None
+                data_at = FILE_SIZE if found is None else found
+            if number in self._pages or data_at < (number + 1) * _PAGE:
+                page = self._page(number)
+                for at in range(count):
+                    owner, _, _, messages, _ = _SLOT.unpack_from(page, (first + at) * SLOT_BYTES)
+                    if owner == step + at:
+                        yield owner * self.precision_ms, messages
+            step += count
+            if step % SLOTS == 0:
+                data_at = -1
 
     # The file
 
