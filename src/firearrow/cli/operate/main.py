@@ -44,7 +44,7 @@ def carry_out(options: argparse.Namespace) -> int:
     import logging
 
     from firearrow.cli.asking import NotConfirmedError
-    from firearrow.client.errors import BrokerError, FirearrowError
+    from firearrow.client.errors import BrokerError, FirearrowError, InvalidMessageError
     from firearrow.net.loop import run as run_loop
     from firearrow.wire.codes import ResponseCode
 
@@ -62,8 +62,9 @@ def carry_out(options: argparse.Namespace) -> int:
         return 2
     except (FirearrowError, OSError, ValueError) as error:
         print(f"{options.parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
-        invalid = isinstance(error, BrokerError) and error.code == ResponseCode.INVALID_PARAMETER
-        return 2 if invalid or isinstance(error, ValueError) else 1
+        if isinstance(error, BrokerError):
+            return 2 if error.code == ResponseCode.INVALID_PARAMETER else 1
+        return 2 if type(error) in (ValueError, InvalidMessageError) else 1  # ValueErrors with a name of their own are failures
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 1
 
