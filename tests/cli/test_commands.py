@@ -47,6 +47,11 @@ def test_what_was_set_is_in_force_and_shown(start: Start) -> None:
     assert "ASYNC_FLUSH (a power cut may lose the messages acknowledged in the last 200 ms" in up.line()
 
 
+def test_it_listens_on_a_host_that_is_named(start: Start) -> None:
+    up = start("up", "--data", "data", "--host", "localhost", *ANY_PORTS)
+    assert "broker-a 127.0.0.1:" in up.line()
+
+
 def test_a_second_process_on_the_same_data_is_refused(start: Start, tmp_path: Path) -> None:
     first = start("up", "--data", "data", *ANY_PORTS)
     first.line()

@@ -24,7 +24,11 @@ def test_what_comes_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_advertised_address_is_always_one_that_can_be_dialled() -> None:
     assert broker_settings(None, [("bindAddress", "127.0.0.1")], None)[0].broker_ip1 == "127.0.0.1"
     assert broker_settings(None, [("bindAddress", "0.0.0.0")], None)[0].broker_ip1 not in (None, "0.0.0.0")
-    assert broker_settings(None, [("brokerIP1", "broker.example")], None)[0].broker_ip1 == "broker.example"
+    assert broker_settings(None, [("brokerIP1", "192.0.2.7")], None)[0].broker_ip1 == "192.0.2.7"
+    assert broker_settings(None, [("brokerIP1", "localhost")], None)[0].broker_ip1 == "127.0.0.1"
+    assert broker_settings(None, [("bindAddress", "localhost")], None)[0].broker_ip1 == "127.0.0.1"
+    with pytest.raises(SettingError, match="expected an IP address, or a host name that resolves"):
+        broker_settings(None, [("brokerIP1", "no_name.invalid")], None)
 
 
 def test_up_puts_every_part_in_its_place(tmp_path: Path) -> None:

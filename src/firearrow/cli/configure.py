@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from firearrow.broker.settings import BrokerSettings
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net.address import advertised_ip
+from firearrow.net.address import advertised_ip, ip_of
 from firearrow.settings import SettingError, apply, read_properties
 from firearrow.store.settings import StoreSettings
 
@@ -56,7 +56,7 @@ def broker_settings(
     elif not values.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         values["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
     _apply([broker, store], values)
-    broker.broker_ip1 = broker.broker_ip1 or advertised_ip(broker.bind_address)
+    broker.broker_ip1 = _dialled(broker)
     return broker, store
 
 
@@ -71,9 +71,21 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     namesrv.kv_config_path = str(data / "namesrv" / "kvConfig.json")
     store.store_path_root_dir = str(data)
     broker.broker_name = "broker-a"
-    broker.broker_ip1 = broker.broker_ip1 or advertised_ip(host)
+    broker.broker_ip1 = _dialled(broker)
     broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # or the broker could not register
     return UpSettings(namesrv, broker, store)
+
+
+def _dialled(broker: BrokerSettings) -> str:
+    """The address that clients are told; of a host name, since records hold addresses, the one it has now."""
+    said = broker.broker_ip1
+    told = said or advertised_ip(broker.bind_address)
+    try:
+        return ip_of(told)
+    except ValueError:
+        if said:
+            raise SettingError("brokerIP1", said, "an IP address, or a host name that resolves") from None
+        return told  # it cannot be listened on either, and that is said more clearly there
 
 
 def refuse_owned(values: Mapping[str, str]) -> None:

@@ -60,6 +60,16 @@ def advertised_ip(bind_address: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def ip_of(host: str) -> str:
+    """The address of a host, an IPv4 one if it has any; records hold addresses, not names. ValueError if it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise ValueError(f"{host!r} is not an IP address, nor a host name that resolves") from error
+    first = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return unmapped(str(first[4][0]))
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A bound, not yet listening TCP socket; port 0 lets the system choose. OSError names the address."""
     try:
