@@ -87,6 +87,27 @@ def test_a_batch_gets_consecutive_offsets_and_one_answer(tmp_path: Path) -> None
     run(story())
 
 
+def test_a_receipt_of_pop_consumption_that_a_client_sends_is_dropped(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            await c.send("Orders", b"x", POP_CK="0 1 2 3 0 b 0 0", TAGS="a")
+            (record,) = records(await c.pull("Orders", 0))
+            kept = properties.parse(record.properties)
+            assert (kept.get("TAGS"), kept.get("POP_CK")) == ("a", None)
+
+    run(story())
+
+
+def test_a_message_that_no_file_of_the_log_can_hold_is_illegal(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, store={"max_message_size": 16 * 1024 * 1024}) as running, client(running) as c:
+            large = await c.send("Orders", bytes(8 * 1024 * 1024))
+            assert (large.code, "mappedFileSizeCommitLog" in (large.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+            assert (await c.send("Orders", b"x")).ext["queueOffset"] == "0"
+
+    run(story())
+
+
 @pytest.mark.parametrize("window_ms", [0, 60_000])  # what looks for repeats takes another way
 def test_a_batch_that_is_empty_delayed_or_half_of_a_transaction_is_refused(tmp_path: Path, window_ms: int) -> None:
     async def story() -> None:

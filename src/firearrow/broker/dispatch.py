@@ -23,7 +23,7 @@ from firearrow.broker.replication import PassOn
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import PERM_WRITE, Sends, quick_reply
 from firearrow.net.server import Connection
-from firearrow.store.errors import StoreError
+from firearrow.store.errors import StoreError, TooLargeError
 from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.errors import HeaderError, ProtocolError
@@ -36,6 +36,7 @@ _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 _FAULTS = (
     (HeaderError, ResponseCode.INVALID_PARAMETER),
     (ProtocolError, ResponseCode.MESSAGE_ILLEGAL),
+    (TooLargeError, ResponseCode.MESSAGE_ILLEGAL),
     (StoreError, ResponseCode.SERVICE_NOT_AVAILABLE),
 )
 

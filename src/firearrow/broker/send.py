@@ -184,7 +184,7 @@ class Sends:
         if len(body) > self._store_settings.max_message_size:
             raise self._too_large(len(body))
         raw = header.properties.encode()
-        if raw.find(b"MSG_REGION\x01") >= 0:  # `in` is slower
+        if raw.find(b"MSG_REGION\x01") >= 0 or raw.find(b"POP_CK\x01") >= 0:  # `in` is slower
             raw = self._without_stamps(raw)
         sent = raw  # what the client said: shorter to search than with what we add
         if raw and raw[-1] != 2:

@@ -31,7 +31,7 @@ from zlib import crc32
 
 from firearrow.store.consumequeue import ENTRY, UNIT, ConsumeQueue
 from firearrow.store.disk import Bytes, Disk
-from firearrow.store.errors import NotWritableError, StoreError
+from firearrow.store.errors import NotWritableError, StoreError, TooLargeError
 from firearrow.store.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch
@@ -441,7 +441,7 @@ class CommitLog:
         if self.failure is not None:
             raise self.refusal()
         if size + BLANK_SIZE > self.segment_size:
-            raise ValueError(
+            raise TooLargeError(
                 f"a message of {size} bytes does not fit into a commit-log file of {self.segment_size} bytes; "
                 "raise mappedFileSizeCommitLog or send smaller messages"
             )

@@ -13,3 +13,7 @@ class StoreLockedError(StoreError):
 
 class NotWritableError(StoreError):
     """The store refuses writes: the disk is too full, or an I/O error happened earlier. The text is fit for a response remark."""
+
+
+class TooLargeError(ValueError):
+    """A message that no commit-log file can hold."""
