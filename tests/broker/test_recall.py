@@ -12,7 +12,8 @@ import pytest
 
 from firearrow.broker import recall
 from firearrow.broker.recall import RecallHandle
-from firearrow.broker.timer import TimerService, recall_handle
+from firearrow.broker.timer import TimerService
+from firearrow.broker.timer_placing import recall_handle
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command

@@ -37,7 +37,7 @@ from firearrow.broker.producer_windows import Producers, ProducerWindow
 from firearrow.broker.property_rules import producer_sequence
 from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.timer import recall_handle
+from firearrow.broker.timer_placing import recall_handle
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties

@@ -26,45 +26,34 @@ Invariants
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from functools import lru_cache
 
 from firearrow.broker.inner import InnerMessages
-from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
-from firearrow.broker.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer_metrics import TimerMetrics
+from firearrow.broker.timer_placing import TimerPlacing
+from firearrow.broker.timer_saving import TimerSaving
 from firearrow.broker.timer_slot import OpenSlot
-from firearrow.broker.waiting_records import WaitingRecord, effort, parse_long, portion, read_waiting, recalled
+from firearrow.broker.waiting_records import WaitingRecord, effort, portion, read_waiting, with_names
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.store import MessageStore
 from firearrow.store.timercheck import TimerCheckpoint
 from firearrow.store.timerfiles import TimerFiles
-from firearrow.store.timerlog import DELETE, MAGIC, NONE, ROLL, TimerEntry
+from firearrow.store.timerlog import DELETE, MAGIC, NONE, ROLL, TimerEntry, delay_field
 from firearrow.wire import properties
-from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.javahash import hash_code, tags_code_of
-from firearrow.wire.names import RETRY_PREFIX, TIMER_TOPIC
+from firearrow.wire.javahash import hash_code
+from firearrow.wire.names import TIMER_TOPIC
 from firearrow.wire.properties import find
-from firearrow.wire.record import decode
+from firearrow.wire.record import Record, decode
 
 MAX_A_TICK = 500  # small messages delivered in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _RETRY_MS = 1_000  # after the disk refused
 _EXPIRE_MS = 30_000
 _HOUR_MS = 3_600_000
-_STAMPS_BYTES = 128  # kept free in the properties for what is added at the delivery
-_INT32 = 1 << 31
-# Name, unit in ms, since when; None: since it is sent.
-_ASKING: tuple[tuple[bytes, int, int | None], ...] = (
-    (b"TIMER_DELAY_SEC", 1000, None),
-    (b"TIMER_DELAY_MS", 1, None),
-    (b"TIMER_DELIVER_MS", 1, 0),
-)
-
 _topic_hash = lru_cache(maxsize=1024)(hash_code)
 
 
@@ -87,11 +76,10 @@ class TimerService:
         self._rolled: tuple[int, int] | None = None  # what is rolled on and not entered: queue offset behind it, its first slot
         self._late: tuple[int, int] | None = None  # see `_enter_one`: position in the timer log, queue offset
         self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
-        self._changed = False  # since the last note
-        self._note: tuple[int, TimerCheckpoint] | None = None  # log offset that must be durable first, what is said then
-        self._saving = False
-        self._sync_failed = False
-        self._next_note_ms = self._next_expire_ms = self._retry_at_ms = 0
+        self._saving = TimerSaving(store, self._files, self.metrics, settings)
+        coming = TimerPlacing(settings, self._files.wheel, self._recall_at_once)
+        self.place, self.check = coming.place, coming.check
+        self._next_expire_ms = self._retry_at_ms = 0
         self._problem = ""
         self._opened = False
         self._copied: TimerCheckpoint | None = None  # of a replica: how far its master is
@@ -125,7 +113,7 @@ class TimerService:
         if not self._settings.timer_wheel_enable:
             return
         if self._opened:
-            if self._saving:
+            if self._saving.busy:
                 self._store.drain()
             if self._files.begun:
                 self.follow(self._files.saved)
@@ -134,11 +122,12 @@ class TimerService:
     def follow(self, checkpoint: TimerCheckpoint) -> None:
         """The master is so far. Once this broker is one itself it goes on from there, with what waits in its own copy of the
         timer queue; timer files of its own from an earlier time do not count any more."""
-        if not self._settings.timer_wheel_enable or self._saving:
+        if not self._settings.timer_wheel_enable or self._saving.busy:
             return  # what is being saved comes first: the next copy is as good
         files = self._files
         if self._opened or self._copied is None:
-            self._slot = self._note = None
+            self._slot = None
+            self._saving.forget()
             self._forget_what_comes()
             self._opened = False
             files.forget()
@@ -154,89 +143,11 @@ class TimerService:
 
     # Coming in.
 
-    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
-        """Where a timer message waits; None if it is none, is half of a transaction, or its time has come already."""
-        raw = arrival.properties
-        if b"TIMER_DEL" not in raw or arrival.sys_flag & TRANSACTION_BITS == PREPARED:
-            return None
-        if b"TIMER_OUT_MS\x01" in raw and find(raw, b"TIMER_OUT_MS") is not None:
-            return None  # it has been delivered by a timer once and is sent on as it was consumed
-        key = find(raw, b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in raw else None
-        try:
-            deliver_ms = self._deliver_ms(raw, now_ms)
-        except Refused:
-            if arrival.inner and key is None:
-                return None
-            raise
-        if deliver_ms is None:
-            return None
-        if deliver_ms <= now_ms:
-            if key is None:
-                return None
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message to be recalled is due at {deliver_ms}, now it is {now_ms}: too late to recall it",
-            )
-        out_ms = self._files.wheel.floor(deliver_ms - 1)
-        if not arrival.inner:
-            self._check_congestion(out_ms)
-        stored = _with(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
-        if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
-            if arrival.inner and key is None:
-                return None
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its properties take {len(stored)} bytes, the limit for a timer message is "
-                f"{properties.MAX_BYTES - _STAMPS_BYTES}; send fewer or shorter ones",
-            )
-        if key is not None:
-            self._recall_at_once(recalled(arrival.topic, key.decode("utf-8", "replace")), out_ms)
-        return Placement(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
-
-    def check(self, arrival: Arrival, now_ms: int) -> bool:
-        """Whether the message asks for a moment; Refused when that is none, or too far ahead."""
-        raw = arrival.properties
-        asks = b"TIMER_DEL" in raw and find(raw, b"TIMER_OUT_MS") is None
-        return asks and self._deliver_ms(raw, now_ms) is not None
-
-    def _deliver_ms(self, raw: bytes, now_ms: int) -> int | None:
-        """When the message asks to be delivered; None if it does not ask."""
-        deliver_ms = _asked_ms(raw, now_ms)
-        if deliver_ms is None:
-            return None
-        if not self._settings.timer_wheel_enable:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false; set it to true"
-            )
-        longest_ms = self._settings.timer_max_delay_sec * 1000
-        if deliver_ms - now_ms > longest_ms:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"timer message illegal, it is to be delivered at {deliver_ms}, in {deliver_ms - now_ms} ms, later than the max "
-                f"delay {longest_ms} ms; send it for an earlier time, or raise timerMaxDelaySec",
-            )
-        return deliver_ms
-
     def _recall_at_once(self, identity: str, out_ms: int) -> None:
         """The message may be due before its marker is durable and entered: it counts from now on."""
         self._markers_coming[identity] = out_ms
         if self._slot is not None and out_ms <= self._slot.time_ms:
             self._slot.recall(identity)
-
-    def _reply(self, arrival: Arrival, out_ms: int) -> dict[str, str]:
-        if arrival.topic.startswith(RETRY_PREFIX) or not arrival.unique_key:
-            return {}
-        return {"recallHandle": recall_handle(arrival.topic, self._settings.broker_name, out_ms + 1, arrival.unique_key)}
-
-    def _check_congestion(self, out_ms: int) -> None:
-        limit = self._settings.timer_congest_num_each_slot
-        slot = self._files.wheel.get(out_ms) if limit < _INT32 - 1 else None
-        if slot is not None and slot.waiting >= limit:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"timer message is under flow control: {slot.waiting} messages wait for the same moment, "
-                f"timerCongestNumEachSlot is {limit}; send it for another time",
-            )
 
     # Time.
 
@@ -298,7 +209,7 @@ class TimerService:
         more = False
         if progress.queue_offset >= self._barrier and self._store.writable:
             more = self._deliver_due(now_ms)
-        self._save(now_ms)
+        self._saving.tick(now_ms, self._late)
         if now_ms >= self._next_expire_ms:
             self._next_expire_ms = now_ms + _EXPIRE_MS
             self._expire()
@@ -329,7 +240,7 @@ class TimerService:
                     self._enter_one(record, out_ms, offset, size, now_ms)
                 progress.queue_offset += 1
                 left -= effort(size)
-        self._changed = True
+        self._saving.changed = True
         files.log.write_out()
 
     def _enter_one(self, record: WaitingRecord, out_ms: int, offset: int, size: int, now_ms: int) -> None:
@@ -359,7 +270,7 @@ class TimerService:
         topic_hash = _topic_hash(topic)
         before = wheel.get(time_ms)
         previous = NONE if before is None else before.last
-        delayed_ms = _delayed_ms(time_ms, written_ms)
+        delayed_ms = delay_field(time_ms, written_ms)
         position = log.append(previous, magic, time_ms - delayed_ms, delayed_ms, offset, size, topic_hash)
         wheel.add(time_ms, position, count=1 if recalls is None else -1)
         if self._late is None and out_ms < slot.time_ms:
@@ -389,7 +300,7 @@ class TimerService:
             before = budget
             while budget > 0 and (taken := slot.take(now_ms)) is not None:
                 self._deliver(*taken, now_ms)
-                self._changed = True
+                self._saving.changed = True
                 budget -= effort(len(taken[1].raw))
             if budget <= 0:
                 break
@@ -422,7 +333,7 @@ class TimerService:
         """The open slot is done: the next one that has messages is opened, or the one of this moment."""
         if slot.lost:
             self._store.problems.append(f"timers: {slot.lost} messages due at {slot.time_ms} are gone from the commit log")
-        self._changed |= slot.used
+        self._saving.changed |= slot.used
         wheel, progress = self._files.wheel, self._files.progress
         next_ms = slot.time_ms + wheel.precision_ms
         used_ms = wheel.next_used(next_ms, this_ms) if next_ms < this_ms else None
@@ -451,7 +362,7 @@ class TimerService:
         if message is None or (topic == TIMER_TOPIC and not entry.magic & ROLL):
             self._store.problems.append(f"timers: the message at {record.physical_offset} is damaged and is not delivered")
             return
-        stamped = _with(message.properties, stamps)
+        stamped = with_names(message.properties, stamps)
         if len(stamped) <= properties.MAX_BYTES:
             message.properties = stamped
         try:
@@ -493,84 +404,15 @@ class TimerService:
     # On the disk.
 
     def close(self, now_ms: int) -> None:
-        """A clean stop. Everything appended must be durable by now; if it is not, the next start takes it for a crash."""
-        files = self._files
+        """A clean stop. Everything appended must be durable by now."""
         if self._slot is None:
             return
         try:
-            files.log.write_out()
-            self._leave_open_slot(self._slot)
-            check = files.snapshot(now_ms)
+            self._saving.finish(self._slot, now_ms)
         except OSError as error:
             self._fail(f"timer files cannot be written: {error}; the next start recovers them")
             return
-        durable = self._store.flushed_offset >= self._store.appended_offset and not self._sync_failed
-        save = files.saver(check, clean=True) if durable and not files.progress.replaying else None
-        save_metrics = self.metrics.saver(always=True)
-
-        def finish() -> None:
-            if save_metrics is not None:
-                save_metrics()  # before the other, which says that this one can be trusted
-            if save is not None:
-                save()
-            files.close()
-
         self._slot = None
-        self._store.submit(finish)
-
-    def _leave_open_slot(self, slot: OpenSlot) -> None:
-        """What of the open slot is delivered must not be delivered again: the rest becomes a chain of its own."""
-        files, progress = self._files, self._files.progress
-        rest = slot.rest()
-        if not rest:
-            progress.read_time_ms = slot.time_ms + files.wheel.precision_ms
-            return
-        previous, waiting = NONE, 0
-        positions: list[int] = []
-        done = {*slot.markers_done}
-        for entry in rest:
-            delayed_ms = _delayed_ms(slot.time_ms, entry.written_ms)
-            previous = files.log.append(
-                previous,
-                entry.magic,
-                slot.time_ms - delayed_ms,
-                delayed_ms,
-                entry.physical_offset,
-                entry.record_size,
-                entry.topic_hash,
-            )
-            positions.append(previous)
-            waiting += -1 if entry.magic & DELETE else 1
-            if entry.position in done:
-                self.metrics.entered("", entry.topic_hash, entry.magic)
-        files.log.write_out()
-        files.wheel.put(slot.time_ms, positions[0], positions[-1], waiting)
-
-    def _save(self, now_ms: int) -> None:
-        """The checkpoint may only say what is durable: otherwise a power cut could lose what it calls delivered."""
-        ready = self._note is None and not self._saving and not self._sync_failed and not self._files.progress.replaying
-        if self._changed and ready and now_ms >= self._next_note_ms:
-            self._next_note_ms = now_ms + self._settings.timer_flush_interval_ms
-            self._note = (self._store.appended_offset, self._files.snapshot(now_ms, before=self._late))
-            self._changed = False
-        if self._note is not None and self._store.flushed_offset >= self._note[0]:
-            (_, check), self._note = self._note, None
-            save = self._files.saver(check)
-            save_metrics = self.metrics.saver()
-            self._saving = True
-
-            def job() -> None:
-                try:
-                    save()
-                except OSError:
-                    self._sync_failed = True  # what was not synced may be lost although a second try succeeds
-                    raise
-                finally:
-                    self._saving = False
-                if save_metrics is not None:
-                    save_metrics()
-
-            self._store.submit(job)
 
     def _expire(self) -> None:
         job = self._files.expire(self._store.min_offset)
@@ -579,21 +421,20 @@ class TimerService:
         self._report()
 
     def _queue_offset_of(self, physical_offset: int) -> int | None:
-        raw = self._store.read_record(physical_offset)
-        try:
-            record = None if raw is None else decode(raw, check_crc=False)
-        except ProtocolError:
-            return None
+        record = self._record_at(physical_offset)
         return record.queue_offset if record is not None and record.topic == TIMER_TOPIC else None
 
     def _real_topic_of(self, physical_offset: int) -> str | None:
-        raw = self._store.read_record(physical_offset)
-        try:
-            record = None if raw is None else decode(raw, check_crc=False)
-        except ProtocolError:
-            return None
+        record = self._record_at(physical_offset)
         name = None if record is None else find(record.properties, b"REAL_TOPIC")
         return None if name is None else name.decode("utf-8", "replace")
+
+    def _record_at(self, physical_offset: int) -> Record | None:
+        raw = self._store.read_record(physical_offset)
+        try:
+            return None if raw is None else decode(raw, check_crc=False)
+        except ProtocolError:
+            return None
 
     def _fail(self, text: str) -> None:
         if text != self._problem:
@@ -603,38 +444,3 @@ class TimerService:
     def _report(self) -> None:
         self._store.problems += self._files.problems
         self._files.problems.clear()
-
-
-def recall_handle(topic: str, broker_name: str, time_ms: int, unique_key: str) -> str:
-    """What a producer needs to recall the message; recall.py reads it."""
-    return base64.urlsafe_b64encode(f"v1 {topic} {broker_name} {time_ms} {unique_key}".encode()).decode()
-
-
-def _delayed_ms(time_ms: int, written_ms: int) -> int:
-    """The field has 32 bits, 24 days: a broker may have been down, or a clock wrong, for longer."""
-    return max(min(time_ms - written_ms, _INT32 - 1), -_INT32)
-
-
-def _asked_ms(raw: bytes, now_ms: int) -> int | None:
-    """What the message asks for, whether it can be had or not; None if it does not ask."""
-    for name, unit_ms, since_ms in _ASKING if b"TIMER_DELAY_" in raw else _ASKING[2:]:
-        text = find(raw, name)
-        if text is not None:
-            number = parse_long(text)
-            if number is None:
-                value = text.decode("utf-8", "replace")[:64]
-                raise Refused(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"timer message illegal: {name.decode()} is {value!r}, expected a whole number",
-                )
-            return (now_ms if since_ms is None else since_ms) + number * unit_ms
-    return None
-
-
-def _with(raw: bytes, names: dict[str, str]) -> bytes:
-    """The properties with these set."""
-    added = "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()
-    for name in names:
-        if name.encode() in raw:
-            return properties.encode(properties.parse(raw) | names)
-    return raw + added

@@ -21,6 +21,7 @@ from zlib import crc32
 
 from firearrow.broker.inner import HOST_BITS, InnerMessage
 from firearrow.store.store import MessageStore
+from firearrow.wire import properties
 from firearrow.wire.properties import ended, find
 from firearrow.wire.record import AT_BORN_HOST, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
 
@@ -129,6 +130,15 @@ def parse_long(text: bytes | None) -> int | None:
         return None
     number = int(text)
     return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def with_names(raw: bytes, names: dict[str, str]) -> bytes:
+    """The properties with these set."""
+    added = "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()
+    for name in names:
+        if name.encode() in raw:
+            return properties.encode(properties.parse(raw) | names)
+    return raw + added
 
 
 def portion(sizes: Sequence[int]) -> int:

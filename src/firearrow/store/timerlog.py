@@ -58,7 +58,13 @@ class TimerEntry(NamedTuple):
         return self.written_ms + self.delayed_ms
 
 
+_INT32 = 1 << 31
 _FAR = 1 << 60  # no timer log gets there
+
+
+def delay_field(slot_ms: int, written_ms: int) -> int:
+    """The field has 32 bits, 24 days: a broker may have been down, or a clock wrong, for longer."""
+    return max(min(slot_ms - written_ms, _INT32 - 1), -_INT32)
 
 
 class TimerLog:
