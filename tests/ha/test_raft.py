@@ -389,3 +389,22 @@ def test_a_member_without_files_does_not_vote_in_a_group_with_a_history() -> Non
     assert transcript(raft.step("n1", Vote(5, 4, 100), 10)) == ["save term 5 vote None in doubt", "n1 <- no term 5"]
     raft, _ = member(fresh=True)
     assert transcript(raft.step("n1", Vote(1, 0, 0), 10)) == ["save term 1 vote n1", "n1 <- yes term 1"]
+
+
+def test_one_that_is_far_behind_gets_a_slice_at_a_time() -> None:
+    options = Options(batch_bytes=100, window_bytes=1000, slice_bytes=200)
+    raft, _ = elected(5000, table((1, 0)), HardState(1), options=options)
+    assert transcript(raft.step("n1", Ack(2, 0, 0, 1, Verdict.OK), 2010)) == [
+        "n1 <- append term 2 0+100 of 5000 commit 0",
+        "n1 <- append term 2 100+100 of 5000 commit 0",
+    ]
+    assert raft.lagging
+    slices = 1
+    while raft.lagging:
+        assert len(transcript(raft.pump(2011))) == 2
+        slices += 1
+    assert slices == 5  # that is its window
+    assert transcript(raft.pump(2012)) == []
+    raft.step("n1", Ack(2, 300, 1000, 1, Verdict.OK), 2020)
+    assert raft.progress["n1"].next == 1200
+    assert raft.lagging

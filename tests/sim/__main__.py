@@ -28,7 +28,7 @@ def outcome(run: tuple[int, str]) -> tuple[int, str, str, int, int, int]:
         broken = ""
     except Exception as error:
         broken = f"{type(error).__name__}: {error}"
-    return seed, log, broken, world.acknowledged, len(world.leaders), world.events
+    return seed, log, broken, world.acknowledged, len(world.judge.leaders), world.events
 
 
 def show(seed: int, log: str) -> int:

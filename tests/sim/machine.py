@@ -45,7 +45,7 @@ class Machine:
         self.disk = SimulatedDisk()
         self.lives = 0
         self.paused_until = 0
-        self.sync_planned = False
+        self.sync_planned = self.pump_planned = False
         self.harmed = False  # bytes that were durable were changed or taken away, and not all of it is repaired
         self.damaged_for_good = ""
         self._rng = rng
@@ -94,14 +94,14 @@ class Machine:
 
     def stop(self, *, power_cut: bool) -> None:
         self.node = self.log = None
-        self.sync_planned = False
+        self.sync_planned = self.pump_planned = False
         self.paused_until = 0
         self._operations_left = None
         self._use(self.disk.power_cut(self._rng) if power_cut else self.disk.copy())
 
     def wipe(self) -> None:
         self.node = self.log = None
-        self.sync_planned = False
+        self.sync_planned = self.pump_planned = False
         self.paused_until = 0
         self._operations_left = None
         self.damaged_for_good = ""

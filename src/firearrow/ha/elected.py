@@ -36,6 +36,7 @@ from firearrow.wire.bodies_admin import HAConnectionRuntimeInfo, HARuntimeInfo
 TICK_S = 0.05
 # Followers acknowledge bytes, not a look at the records in them: those become readable a moment later, many at once.
 LOOK_AFTER_S = 0.005
+PAUSE_S = 0.001  # between two slices for one that lags: others come first
 HAND_OVER_S = 3.0
 STAND_INS = 2  # one may be elected and die while clients have the route that names it
 ROUTE_AGE_MS = 40_000  # clients ask for routes every 30 s
@@ -66,6 +67,7 @@ class ElectedMember:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
+        self._pump_timer: asyncio.TimerHandle | None = None
         self._leader: str | None = None
         self._next_transfer_ms = 0
         self._changed = asyncio.Event()  # the role, or who leads
@@ -139,7 +141,7 @@ class ElectedMember:
             log.warning("nobody took over from %s; the others elect a leader by themselves", self.peers.me)
 
     async def stop(self, *, abruptly: bool = False) -> None:
-        for timer in (self._timer, self._look_timer):
+        for timer in (self._timer, self._look_timer, self._pump_timer):
             if timer is not None:
                 timer.cancel()
         await self._passing.stop()
@@ -262,8 +264,15 @@ class ElectedMember:
             if self._serving and raft.commit > self._commit:
                 self._commit = raft.commit
                 self._rounds.release(raft.commit)
+            if self._pump_timer is None and raft.lagging:
+                self._pump_timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pump)
         elif raft.commit > self._commit and self._look_timer is None:
             self._look_timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+
+    def _pump(self) -> None:
+        self._pump_timer = None
+        self.node.pump(monotonic_ms())
+        self._after()
 
     def _sync(self) -> None:
         """With threads the flusher was asked already, when the bytes were written."""

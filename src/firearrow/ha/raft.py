@@ -112,6 +112,14 @@ class Raft(RaftState):
             leading.send_bytes(self, peer)
         return self.done()
 
+    def pump(self, now_ms: int) -> Ready:
+        """More for those that are `lagging`. To be called soon, when others had their turn."""
+        self.now_ms = max(self.now_ms, now_ms)
+        if self.role is Role.LEADER:
+            for peer in self.peers:
+                leading.send_bytes(self, peer)
+        return self.done()
+
     def synced(self, offset: int, cuts: int, now_ms: int) -> Ready:
         """A sync that began when the log ended at `offset` and had been cut `cuts` times is complete."""
         if self.role is Role.OUT or cuts != self.cuts or offset <= self.durable:
@@ -141,6 +149,11 @@ class Raft(RaftState):
         return self.done()
 
     # State
+
+    @property
+    def lagging(self) -> bool:
+        """There is more to send to somebody than went out at once."""
+        return self.role is Role.LEADER and any(leading.may_send(self, progress) for progress in self.progress.values())
 
     @property
     def accepting(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firearrow.ha.raft_log import LogDamagedError
 from firearrow.ha.raft_messages import Ack, Append, Probe, TakeOver, Verdict
+from firearrow.ha.raft_progress import Progress
 from firearrow.ha.raft_state import RaftState, Role
 
 
@@ -101,8 +102,7 @@ def send_probe(raft: RaftState, peer: str) -> None:
 
 
 def send_bytes(raft: RaftState, peer: str, *, heartbeat: bool = False) -> None:
-    """What the peer lacks, as far as its window allows and as one slice does: its next word brings more. A heartbeat when there
-    is nothing."""
+    """What the peer lacks, as far as its window and one slice allow. A heartbeat when there is nothing."""
     progress = raft.progress[peer]
     if progress.probing:
         return
@@ -124,6 +124,10 @@ def send_bytes(raft: RaftState, peer: str, *, heartbeat: bool = False) -> None:
     if heartbeat:
         raft.send(peer, Append(raft.term, progress.next, raft.end, raft.commit, progress.doubt))
         progress.last_sent_ms = raft.now_ms
+
+
+def may_send(raft: RaftState, progress: Progress) -> bool:
+    return not progress.probing and progress.next < raft.end and progress.in_flight < raft.options.window_bytes
 
 
 def _read(raft: RaftState, offset: int) -> bytes | None:

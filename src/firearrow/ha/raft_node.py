@@ -1,7 +1,8 @@
 """One member of an elected group with its files: opens them, and carries out what the state machine asks for, in its order.
 
 Still without sockets, threads and clocks: bytes that arrived go in at `received`, bytes to send come out of `outbox`, and whoever
-drives it calls `tick`, and `sync` (or, from a flusher of its own, `synced`) soon after `sync_wanted` is set.
+drives it calls `tick`, `sync` (or, from a flusher of its own, `synced`) soon after `sync_wanted` is set, and `pump` while
+`raft.lagging` is.
 
 Opening. The table loses entries that begin behind the end of the log: their bytes were never durable. A member is in doubt
 (raft_vote.py) when its log lost bytes that had been durable, when it has a log but no vote, or when it was in doubt before. A log
@@ -98,6 +99,9 @@ class RaftNode:
     def appended(self, now_ms: int) -> None:
         """The leader's broker wrote records at the end of the log."""
         self._carry_out(self.raft.appended(self._log.end_offset, now_ms))
+
+    def pump(self, now_ms: int) -> None:
+        self._carry_out(self.raft.pump(now_ms))
 
     def sync(self, now_ms: int) -> None:
         """Makes the log durable here and now."""

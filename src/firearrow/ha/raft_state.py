@@ -31,7 +31,7 @@ class Options:
     resend_ms: int = 1000  # bytes that are not acknowledged within it are sent again
     batch_bytes: int = 256 << 10  # of one Append
     window_bytes: int = 8 << 20  # on their way to one follower
-    slice_bytes: int = 512 << 10  # at once: one that is far behind must not hold up the others
+    slice_bytes: int = 512 << 10  # at once: one that is far behind must not hold up the others (`Raft.lagging`)
     preferred_leader: str | None = None
     preferred_check_ms: int = 5000
     preferred_lag_bytes: int = 1 << 20  # the preferred leader is asked to take over when it lacks no more than this
