@@ -134,7 +134,9 @@ def test_the_life_of_a_message() -> None:
             return events
 
     events = asyncio.run(story())
-    assert sorted(one.kind for one in events) == ["Pub", "SubAfter", "SubBefore"]
+    assert sorted(one.kind for one in events) == ["Pub", "Stored", "SubAfter", "SubBefore"]
+    stored = next(one for one in events if one.kind == "Stored")
+    assert (stored.topic, stored.tags, stored.keys) == ("T", "t", "k")
     sent = next(one for one in events if one.kind == "Pub")
     assert (sent.group, sent.topic, sent.tags, sent.keys, sent.success) == ("p", "T", "t", "k", True)
     after = next(one for one in events if one.kind == "SubAfter")

@@ -1,4 +1,4 @@
-"""The life of a message as its clients told the trace topic: sent, delivered, consumed, with times."""
+"""The life of a message: sent, delivered and consumed, as its clients told the trace topic, and stored, as its record says."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from firearrow.admin.errors import NotFoundError
 from firearrow.admin.messages import messages_by_key
 from firearrow.client.instance import ClientInstance
 from firearrow.client.trace_text import Outcome, contexts
 from firearrow.wire.names import TRACE_TOPIC
 
 MOST_TRACES: Final = 64
+_ORDER: Final = ("Pub", "Stored", "EndTransaction", "Recall", "SubBefore", "SubAfter")  # of what has the same time
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """`kind` is Pub, SubBefore, SubAfter, EndTransaction or Recall. What a kind does not say is None."""
+    """`kind` is Pub, Stored, SubBefore, SubAfter, EndTransaction or Recall. What a kind does not say is None."""
 
     kind: str
     time_ms: int
@@ -45,7 +47,24 @@ async def message_trace(
             event = _event(row, message.born_host, begun)
             if event is not None and msg_id in (event.msg_id, *(event.keys or "").split()):
                 found.append(event)
-    return sorted(found, key=lambda event: event.time_ms)
+    sent = {(event.topic, event.msg_id) for event in found if event.kind == "Pub" and event.topic is not None}
+    for topic, unique_key in sorted(sent):
+        found += await _stored(client, topic, unique_key)
+    return sorted(found, key=lambda event: (event.time_ms, _ORDER.index(event.kind)))
+
+
+async def _stored(client: ClientInstance, topic: str, msg_id: str) -> list[TraceEvent]:
+    """Where and when brokers stored it; nothing if it, or its topic, is gone."""
+    try:
+        messages = await messages_by_key(client, topic, msg_id, unique=True)
+    except NotFoundError:
+        return []
+    return [
+        TraceEvent(
+            "Stored", one.store_ms, "", msg_id, one.born_host, topic, one.tags, " ".join(one.keys) or None, one.store_host
+        )
+        for one in messages
+    ]  # fmt: skip
 
 
 def _event(row: Sequence[str], client: str, begun: Mapping[str, Sequence[str]]) -> TraceEvent | None:

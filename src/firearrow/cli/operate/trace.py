@@ -11,6 +11,7 @@ from firearrow.cli.output import Output
 
 WORDS = {
     "Pub": "sent",
+    "Stored": "stored",
     "SubBefore": "delivered",
     "SubAfter": "consumed",
     "EndTransaction": "transaction decided",
