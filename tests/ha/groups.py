@@ -59,8 +59,9 @@ class Group:
         """All members follow their leader: the group survives the loss of any one from now on."""
         for _ in range(1500):
             leader = await self.leader()
-            status = fastjson.loads((await leader.call(RequestCode.GET_BROKER_HA_STATUS))[2])
-            if status["inSyncSlaveNums"] == len(self.nodes) - 1:
+            code, _, body = await leader.call(RequestCode.GET_BROKER_HA_STATUS)
+            status = fastjson.loads(body) if code == ResponseCode.SUCCESS else {"refused with": code}
+            if status.get("inSyncSlaveNums") == len(self.nodes) - 1:
                 return
             await asyncio.sleep(0.02)
         raise AssertionError(status)
