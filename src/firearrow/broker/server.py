@@ -23,38 +23,33 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry, slave_requests
-from firearrow.broker.answers import json_answer
+from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry
 from firearrow.broker.clients import ClientTable
 from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dedup_file import DedupFile
-from firearrow.broker.delay import DelayService, parse_levels
 from firearrow.broker.dispatch import Dispatch
 from firearrow.broker.flow import Flow
 from firearrow.broker.groups import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.inner import InnerMessages
 from firearrow.broker.locks import QueueLocks
+from firearrow.broker.master_services import TICK_S, MasterServices
 from firearrow.broker.offsets import OffsetTable
 from firearrow.broker.parts import BrokerParts, Handler
 from firearrow.broker.placing import Placing
 from firearrow.broker.pull import Pulls
 from firearrow.broker.registration import Identity, Registration, Topics
-from firearrow.broker.replication import MakeReplication, Replicated, Replication
+from firearrow.broker.replication import MakeReplication, Replication
 from firearrow.broker.request_modes import RequestModes
+from firearrow.broker.roles import RoleDependent, Roles
 from firearrow.broker.rounds import Rounds
 from firearrow.broker.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.send import Sends
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.stand_in import StandIn
 from firearrow.broker.stats import BrokerStats
-from firearrow.broker.table_log import TableLog
-from firearrow.broker.timer import TimerService
 from firearrow.broker.topics import TopicTable
-from firearrow.broker.transaction import Transactions
 from firearrow.broker.wakefulness import Wakefulness
 from firearrow.net.address import advertised_ip
-from firearrow.net.server import Connection, Ports, SocketPair
+from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import server_tls
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.disk import Disk
@@ -62,21 +57,14 @@ from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
 from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
 from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command
 from firearrow.wire.ids import host_bytes
 
 if TYPE_CHECKING:
     from firearrow.broker.event_log import EventLog
     from firearrow.broker.metrics_endpoint import MetricsEndpoint
 
-TICK_S = 0.1
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
-DELAY_SAVE_MS = 10_000
-SENT_AGAIN_MS = 10_000  # after an election
-DELAY_NOTE_MS = 500  # of an elected master, whose place another may take at any time
-STILL_MS = 10
 _NEVER_MS = 1 << 62
 
 log = logging.getLogger("firearrow.broker")
@@ -116,18 +104,11 @@ class Broker:
             raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
         self._make_replication = replication
         self._replication: Replication | None = None
-        self._stand_in: StandIn | None = None
-        self._table_log: TableLog | None = None  # of a member of an elected group
+        self._roles: Roles | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._event_log: EventLog | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due_timer: asyncio.TimerHandle | None = None
-        self._armed_ms = 0  # when it was set
-        self._transaction_timer: asyncio.TimerHandle | None = None
-        # Log offset that must be durable first, text of delayOffset.json, the offsets in it
-        self._delay_note: tuple[int, bytes, list[int]] | None = None
-        self._watched_until_ms = 0
-        self._next_stats_ms = self._next_offsets_ms = self._next_delay_ms = self._next_scan_ms = 0
+        self._next_stats_ms = self._next_offsets_ms = self._next_scan_ms = 0
 
     async def start(self) -> None:
         settings = self.settings
@@ -199,10 +180,9 @@ class Broker:
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
-        if not self.settings.is_slave:
-            self._transactions.stop(self._now_ms())
-        if self._stand_in is not None:
-            await self._stand_in.stop()
+        self._services.stop()
+        if self._roles is not None:
+            await self._roles.stop()
         await self._registration.stop()
         await self._answer_what_waits()
         if self._replication is not None:
@@ -210,17 +190,8 @@ class Broker:
         await self.ports.close()
         with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
             self.parts.store.flush()
-        if self.settings.is_slave:
-            self._dedup_file.follow()
-        else:
-            self._transactions.close(self._now_ms())
-            self._note_delay_offsets(self._now_ms())
+        self._services.close(self._now_ms())
         self._save_offsets_later()
-        self._save_delay_offsets()
-        self._dedup_file.note()
-        self._dedup_file.save()
-        if not self.settings.is_slave:
-            self._timers.close(self._now_ms())
         self.parts.store.close()
         self._stop_event_log()
 
@@ -230,8 +201,8 @@ class Broker:
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
-        if self._stand_in is not None:
-            self._stand_in.abandon()
+        if self._roles is not None:
+            self._roles.abandon()
         self._registration.abandon()
         if self._replication is not None:
             await self._replication.stop(abruptly=True)
@@ -249,8 +220,7 @@ class Broker:
         if self._replication is not None:
             self._replication.tick(now)
         if not self.settings.is_slave:
-            self._deliver_due()
-            self._work_on_transactions()
+            self._services.work()
         parts.store.tick(now)
         while parts.store.problems:
             log.error("store: %s", parts.store.problems.pop(0))
@@ -260,17 +230,7 @@ class Broker:
         if now >= self._next_offsets_ms:
             self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
             self._save_offsets_later()
-        if now >= self._next_delay_ms and not self.settings.is_slave:
-            self._next_delay_ms = now + (DELAY_NOTE_MS if self.settings.enable_d_leger_commit_log else DELAY_SAVE_MS)
-            self._note_delay_offsets(now)
-        self._save_delay_offsets()
-        if self.settings.is_slave:
-            self._dedup_file.follow()
-        else:
-            self._dedup_file.tick(now)
-            if self._watched_until_ms and now >= self._watched_until_ms:
-                self._watched_until_ms = 0
-                self._sends.watch_keys_no_more()
+        self._services.save(now)
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
             clients.expire(parts, now)
@@ -287,8 +247,7 @@ class Broker:
         """When a message will be delivered, or a transaction asked about, until then; None: not before, or not by this broker."""
         if self.settings.is_slave:
             return None
-        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
-        due_ms = min((moment for moment in due if moment is not None), default=None)
+        due_ms = self._services.next_due_ms(until_ms)
         return due_ms if due_ms is not None and due_ms <= until_ms else None
 
     def answer_held_pulls(self) -> None:
@@ -340,23 +299,11 @@ class Broker:
         parts.groups.add_built_in_groups(now)
         parts.offsets.load(config.load("consumerOffset.json"))
         parts.request_modes.load(config.load("messageRequestMode.json"))
-        self._delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
-        self._delay.load(config.load("delayOffset.json"))
-        if settings.enable_d_leger_commit_log:
-            self._delay.confirmed(self._delay.offsets())
-        placing.places.append(self._delay.place)
-        self._timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
-        placing.places.append(self._timers.place)
-        placing.checks += [self._delay.check, self._timers.check]
-        parts.delay, parts.timers = self._delay, self._timers
-        self._transactions = transactions = Transactions(parts, now)
-        parts.open_transactions = lambda: transactions.open_count
-        placing.places.insert(0, self._transactions.place)  # what is half of a transaction is delayed when it is committed
+        self._services = services = MasterServices(parts, inner, config, self._now_ms, clean=clean)
         self._held = HeldPulls()
         self._pulls = Pulls(parts, self._held)
-        self._sends = sends = Sends(parts)
-        self._dedup_file = DedupFile(sends.dedup, store, config)
-        self._dedup_file.load(now)
+        sends = Sends(parts)
+        services.remember(sends)
         rounds = Rounds if self._own_process else RoundsInOneThread
         self._rounds = rounds(
             store,
@@ -369,10 +316,13 @@ class Broker:
         )
         if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
             self._rounds.answered_one = Wakefulness(loop, settings.stay_awake_micros).stay
-        self.handlers = _all_handlers(parts) | self._transactions.handlers()
+        self.handlers = _all_handlers(parts) | services.handlers()
         self._dispatch = Dispatch(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored
-        self._set_up_replication()
+        if self._make_replication is not None:
+            dependent = RoleDependent(parts, self.handlers, self._dispatch, self._pulls, sends, self._rounds, services)
+            self._roles = Roles(dependent, config, self._now_ms, self._make_replication, own_process=self._own_process)
+            self._replication = self._roles.replication
         self._registration = Registration(
             self.namesrv_addrs,
             Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
@@ -384,11 +334,8 @@ class Broker:
             on_master=self._registered,
             use_tls=settings.use_tls,
         )
-        if settings.enable_d_leger_commit_log and settings.stand_in_enable:
-            self._stand_in = StandIn(
-                self._registration.identity, settings.peers().me, self._registration.topics, self._register_stand_in
-            )
-            parts.topics.listeners.append(self._stand_in.topic_changed)
+        if self._roles is not None:
+            self._roles.register_with(self._registration, self._register_stand_in)
         parts.register_all = self._registration.register_all
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
@@ -402,46 +349,6 @@ class Broker:
                 lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
             )
 
-    def _set_up_replication(self) -> None:
-        make, parts = self._make_replication, self.parts
-        if make is None:
-            return
-        replication = make(
-            Replicated(
-                parts,
-                self._rounds,
-                self._config,
-                self._now_ms,
-                self._own_process,
-                lead=self._lead,
-                follow=self._follow,
-                serve=lambda conn, request: self._dispatch.received(conn, [request]),
-                pause=self._pause,
-                stand_in=lambda wanted: self._stand_in.set(wanted) if self._stand_in is not None else None,
-            )
-        )
-        self._replication = replication
-
-        def status(conn: Connection, request: Command, now_ms: int) -> bytes:
-            return json_answer(request, replication.status())
-
-        self.handlers[RequestCode.GET_BROKER_HA_STATUS] = status
-        self._master_alive = lambda: replication.master_alive
-        if self.settings.enable_d_leger_commit_log:
-            self._table_log = TableLog(parts, lambda: not self.settings.is_slave, self._now_ms)
-            self.handlers.update(self._table_log.answering_when_stored(self.handlers))
-        self._master_handlers = dict(self.handlers)
-        if self.settings.is_slave:
-            self._be_slave(slave_requests.NO_SENDS)
-
-    def _be_slave(self, why_no_sends: str) -> None:
-        pass_on = self._replication.pass_on if self._replication is not None else None
-        self.handlers.update(slave_requests.handlers() if pass_on is None else slave_requests.passed_on(pass_on))
-        self._dispatch.stop_sends(why_no_sends, pass_on)
-        self._pulls.master_alive = self._master_alive
-
-    # Of a member of an elected group.
-
     def _register_stand_in(self, identity: Identity, topics: Topics) -> Registration:
         settings = self.settings
         return Registration(
@@ -452,64 +359,6 @@ class Broker:
             timeout_ms=settings.register_broker_timeout_mills,
             use_tls=settings.use_tls,
         )
-
-    def _lead(self, term: int) -> None:
-        """This broker is the master of its group from now on."""
-        settings = self.settings
-        self.handlers.update(self._master_handlers)
-        self._pulls.master_alive = None
-        self._sends.forget_all()
-        assert self._table_log is not None
-        self._table_log.apply()
-        self._take_up_services(self._now_ms())
-        self.parts.topics.begin_term(term, self._now_ms())
-        self.parts.groups.begin_term(term, self._now_ms())
-        settings.broker_role, settings.broker_id = "SYNC_MASTER", 0
-        self._dispatch.take_sends()
-        self._registration.become(0)
-
-    def _pause(self, paused: bool) -> None:
-        """Another member is about to take over, or did not in the end."""
-        if paused and self._replication is not None:
-            self._dispatch.stop_sends("another member of the group takes over", self._replication.pass_on)
-        else:
-            self._dispatch.take_sends()
-
-    def _follow(self, why: str) -> None:
-        """It is no longer."""
-        settings = self.settings
-        settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
-        self._rounds.give_up(why)
-        self._be_slave(why)
-        self._registration.become(settings.broker_id)
-        self._lay_down_services()
-
-    def _take_up_services(self, now: int) -> None:
-        """What waits is delivered by this broker from now on: it begins where the master before it was, as after a restart."""
-        self._dedup_file.follow()
-        # Who had no answer from the master before sends again, and what it sends may have been stored.
-        if self._sends.watch_keys(SENT_AGAIN_MS):
-            self._dedup_file.learn_newest()
-        self._watched_until_ms = now + SENT_AGAIN_MS
-        self._timers.take_up(now)
-        before, places = self._transactions, self.parts.placing.places
-        self._transactions = transactions = Transactions(self.parts, now)
-        places[places.index(before.place)] = transactions.place
-        self.parts.open_transactions = lambda: transactions.open_count
-        self._master_handlers |= transactions.handlers()
-        self.handlers.update(transactions.handlers())
-
-    def _lay_down_services(self) -> None:
-        for timer in (self._due_timer, self._transaction_timer):
-            if timer is not None:
-                timer.cancel()
-        self._due_timer = self._transaction_timer = self._delay_note = None
-        self._delay.take_back()
-        self._sends.watch_keys_no_more()
-        self._watched_until_ms = 0
-        self._sends.remember_anew()
-        self._dedup_file = DedupFile(self._sends.dedup, self.parts.store, self._config)
-        self._dedup_file.load(self._now_ms())
 
     # Events.
 
@@ -545,47 +394,9 @@ class Broker:
         self.work()
 
     def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._due_timer, self._transaction_timer):
-            if timer is not None:
-                timer.cancel()
-
-    def _deliver_due(self, *, timed: bool = False) -> None:
-        """Delayed and timer messages go out. What is due before the next tick gets a timer (`timed`: that went off)."""
-        loop, now = asyncio.get_running_loop(), self._now_ms()
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-            self._due_timer = None
-        if self._delay.tick(now) | self._timers.tick(now):
-            self._due_timer = loop.call_later(0, self._deliver_due)
-            return
-        waiting = [due_ms for due_ms in (self._delay.next_due_ms(), self._timers.next_due_ms()) if due_ms is not None]
-        due_ms = min(waiting, default=None)
-        if due_ms is not None and due_ms - now < TICK_S * 1000:
-            # The same moment as before, although time has passed: the clock stands still, and nobody is in a hurry.
-            least_ms = STILL_MS if timed and now == self._armed_ms else 1
-            self._armed_ms = now
-            self._due_timer = loop.call_later(max(due_ms - now, least_ms) / 1000, lambda: self._deliver_due(timed=True))
-
-    def _work_on_transactions(self) -> None:
-        if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:
-            self._transaction_timer = asyncio.get_running_loop().call_later(0, self._more_transactions)
-
-    def _more_transactions(self) -> None:
-        self._transaction_timer = None
-        self._work_on_transactions()
-
-    def _note_delay_offsets(self, now: int) -> None:
-        if self._delay.changed() and (self._delay_note is None or not self.settings.enable_d_leger_commit_log):
-            offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
-            self._delay_note = (self.parts.store.appended_offset, text, offsets)
-
-    def _save_delay_offsets(self) -> None:
-        """The file may only say what is durable: otherwise a power cut could lose what it calls delivered."""
-        if self._delay_note is not None and self.parts.store.flushed_offset >= self._delay_note[0]:
-            (_, text, offsets), self._delay_note = self._delay_note, None
-            if self.settings.enable_d_leger_commit_log:
-                self._delay.confirmed(offsets)
-            self.parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._services.cancel()
 
     def _save_offsets_later(self) -> None:
         """The table is copied here and written by the housekeeper: the loop does not wait for a disk."""
