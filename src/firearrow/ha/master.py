@@ -28,7 +28,7 @@ from firearrow.wire.codes import ResponseCode
 PORTION_BYTES = 256 * 1024  # in one turn of the loop
 PAUSE_S = 0.001  # between two portions for one that lags: clients come first
 LATE_S = 0.02  # a pause that lasted so much longer: clients wait, and one that lags can wait better than they
-LONG_PAUSE_S = 0.05
+LONG_PAUSE_S = 0.02
 _BUFFER_BYTES = 1024 * 1024  # that wait for a slave's connection to take them
 _RATE_MS = 5_000
 
@@ -286,11 +286,12 @@ class SlaveLink(asyncio.Protocol):
 
     def _pause(self, seconds: float) -> None:
         self._scheduled = True
-        asyncio.get_running_loop().call_later(seconds, self._go_on, time.monotonic() + seconds)
+        asyncio.get_running_loop().call_later(seconds, self._go_on, seconds, time.monotonic())
 
-    def _go_on(self, planned: float) -> None:
-        if time.monotonic() - planned > LATE_S and self._master.can_wait(self):
-            self._pause(LONG_PAUSE_S)
+    def _go_on(self, pause_s: float, since: float) -> None:
+        late = time.monotonic() - since > pause_s + LATE_S
+        if late and pause_s < LONG_PAUSE_S and self._master.can_wait(self):
+            self._pause(LONG_PAUSE_S)  # once: however busy this broker is, the slave gets on
             return
         self._scheduled = False
         self.pump()

@@ -1,0 +1,49 @@
+"""A slave that lags while its master is busy: it waits for the clients, and gets on all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from firearrow.ha.master import LATE_S, LONG_PAUSE_S, PORTION_BYTES, SlaveLink
+from tests.broker.running import client, run
+from tests.ha.pairs import in_step, log_bytes, master, name_server, slave
+
+BODY = bytes(100_000)
+
+
+@pytest.mark.parametrize(("role", "waits"), [("ASYNC_MASTER", True), ("SYNC_MASTER", False)])
+def test_a_slave_that_nobody_waits_for_gets_its_portions_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, waits: bool
+) -> None:
+    pauses: list[float] = []
+    pause = SlaveLink._pause
+
+    def noted(self: SlaveLink, seconds: float) -> None:
+        pauses.append(seconds)
+        pause(self, seconds)
+
+    async def keep_busy() -> None:
+        while True:
+            time.sleep(2 * LATE_S)  # as rounds do that serve many clients
+            await asyncio.sleep(0)
+
+    async def story() -> None:
+        async with name_server() as names, master(tmp_path / "m", names, broker_role=role) as one, client(one) as sender:
+            for _ in range(10 * PORTION_BYTES // len(BODY)):
+                await sender.send("T", BODY)
+            async with slave(tmp_path / "s", names) as other:
+                busy = asyncio.ensure_future(keep_busy())
+                try:
+                    await in_step(one, other)
+                finally:
+                    busy.cancel()
+                assert log_bytes(one) == log_bytes(other)
+
+    monkeypatch.setattr(SlaveLink, "_pause", noted)
+    run(story())
+    assert pauses
+    assert (LONG_PAUSE_S in pauses) is waits
