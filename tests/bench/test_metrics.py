@@ -25,6 +25,12 @@ def test_a_rate_that_drifts_does_not_hide_what_the_pairs_say() -> None:
     assert low <= ratio <= high
 
 
+def test_pairs_that_differ_too_much_are_not_judged() -> None:
+    noisy = metrics.judged("x", [(loaded(10_000), loaded(10_000 * (0.6 + number % 5 * 0.1))) for number in range(16)])
+    assert [check.missed for check in noisy] == [False] * len(noisy)
+    assert "differ too much" in noisy[2].what
+
+
 def test_the_processor_time_is_the_brokers_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = iter(f'process_cpu_seconds_total{{node_id="a"}} {1.5 + number * 0.002}\n' for number in range(11))
     monkeypatch.setattr(metrics, "_read", lambda page: next(pages))
