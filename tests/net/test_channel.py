@@ -174,14 +174,15 @@ def test_a_silent_server_is_cut_off_if_wanted() -> None:
     async def story() -> None:
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}", cut_when_silent=True)
-        busy = asyncio.ensure_future(channel.call(11, timeout_ms=100))
+        busy = asyncio.ensure_future(channel.call(11, timeout_ms=500))
         while not busy.done():  # it answers others: the connection is fine
             await channel.call(34)
         assert isinstance(busy.exception(), RequestTimeoutError)
         assert not channel.closed
-        with pytest.raises(RequestTimeoutError):
-            await channel.call(11, timeout_ms=30)
-        assert channel.closed
+        async with asyncio.timeout(30):
+            while not channel.closed:  # the last answer may have been heard after the busy one was given up: then it takes two
+                with pytest.raises(RequestTimeoutError):
+                    await channel.call(11, timeout_ms=30)
         await channel.close()
         await listener.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Awaitable, Callable
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.cluster import BrokerAddress
@@ -30,27 +31,16 @@ async def update_topic(admin: Admin, options: argparse.Namespace) -> None:
             there = broker.name in await admin.topic_configs(options.topic)
         except NotFoundError:
             there = False
-        if there:
-            await admin.alter_topic(
-                options.topic,
-                read_queues=read,
-                write_queues=write,
-                perm=perm,
-                order=order,
-                attributes=attributes,
-                broker=broker.address,
-            )
-        else:
-            plain = {name: value for name, value in attributes.items() if value is not None}
-            await admin.create_topic(
-                options.topic,
-                read_queues=read,
-                write_queues=write,
-                perm=perm,
-                order=order,
-                attributes=plain,
-                broker=broker.address,
-            )
+        put: Callable[..., Awaitable[object]] = admin.alter_topic if there else admin.create_topic
+        await put(
+            options.topic,
+            read_queues=read,
+            write_queues=write,
+            perm=perm,
+            order=order,
+            attributes=attributes if there else {name: value for name, value in attributes.items() if value is not None},
+            broker=broker.address,
+        )
         print(f"create topic to {broker.address} success.")
     print(
         f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={perm_text(perm)}, "
