@@ -289,6 +289,27 @@ def test_everything_is_known_again_after_a_kill_from_the_file_and_the_log(tmp_pa
     story.kit.close()
 
 
+def test_without_a_file_more_than_the_newest_segment_is_read(tmp_path: Path) -> None:
+    """The log begins a new file, and in the next moment the broker is killed."""
+    story = Story(tmp_path)
+    first = [story.send(number, b"x" * 100_000) for number in range(11)]
+    assert story.store.max_offset % story.store.settings.mapped_file_size_commit_log < 200_000, "the last begins a file"
+    again = story.reopened("again", keep_file=False)
+    assert [again.send(number) for number in range(11)] == first
+    again.kit.close()
+    story.kit.close()
+
+
+def test_the_first_producer_is_written_down_at_once(story: Story) -> None:
+    story.file.tick(T0)
+    story.send(1)
+    story.file.tick(T0 + 100)
+    assert story.config.load(FILE)["logOffset"] == story.store.flushed_offset
+    story.send(2)
+    story.file.tick(T0 + 200)
+    assert story.config.load(FILE)["logOffset"] < story.store.flushed_offset
+
+
 def test_a_damaged_file_is_made_good_from_the_log(story: Story) -> None:
     first = story.send(1, b"x")
     story.save()

@@ -1,7 +1,7 @@
 """What dedup.py remembers, over restarts: a file that says what was known at some place in the log, and the log from there on.
 
-`config/idempotentProducers.json` is written every ten seconds if a producer used it, and whenever the log has grown by 64 MiB
-without: so the part of the log that has to be read at the start stays small.
+`config/idempotentProducers.json` is written when the first producer comes, every ten seconds if one used it, and whenever the log
+has grown by 64 MiB without: so the part of the log that has to be read at the start stays small.
 
     logOffset    the log from here on is not in the file
     producers    a list of
@@ -9,7 +9,8 @@ without: so the part of the log that has to be read at the start stays small.
       entries    base64 of the remembered numbers, oldest first, 24 bytes each: number, queue offset, physical offset (big-endian)
 
 The file never says more than what is durable: it is written when the log is flushed up to where it ended when the file's text was
-made. Without a usable file (a directory of another broker, a damaged file) the newest segment of the log is read instead.
+made. Without a usable file (a directory of another broker, a damaged file, a producer of the last moment before a crash) the newest
+64 MiB of the log are read instead, from the beginning of a file on.
 
 The unique keys are not in the file. They are made again from the log of the last `deduplicateUniqKeyWindowMs`.
 """
@@ -92,7 +93,8 @@ class DedupFile:
 
     def tick(self, now_ms: int) -> None:
         """Called several times a second."""
-        if now_ms >= self._next_ms:
+        first = self._saved_offset < 0 and self._dedup.producers.changes > 0
+        if first or now_ms >= self._next_ms:
             self._next_ms = now_ms + SAVE_MS
             self.note()
         self.save()
@@ -125,9 +127,10 @@ class DedupFile:
                 self._saved_offset = offset
                 return max(offset, self._store.min_offset)
         except (StoreError, ValueError, TypeError, KeyError, binascii.Error) as error:
-            log.warning("%s is of no use (%s): idempotent producers are read from the newest log file", FILE, error)
-        newest = self._store.max_offset - self._store.max_offset % self._store.settings.mapped_file_size_commit_log
-        return max(newest, self._store.min_offset)
+            log.warning("%s is of no use (%s): idempotent producers are read from the newest part of the log", FILE, error)
+        # A record begins where a file of the log does.
+        some = max(self._store.max_offset - SAVE_BYTES, 0)
+        return max(some - some % self._store.settings.mapped_file_size_commit_log, self._store.min_offset)
 
     def _take(self, entry: dict[str, Any]) -> None:
         window = self._dedup.producers.window(str(entry["producer"]), str(entry["topic"]), int(entry["queueId"]))
