@@ -9,7 +9,7 @@ has grown by 64 MiB without: so the part of the log that has to be read at the s
       entries    base64 of the remembered numbers, oldest first, 24 bytes each: number, queue offset, physical offset (big-endian)
 
 The file never says more than what is durable: it is written when the log is flushed up to where it ended when the file's text was
-made. Without a usable file (a directory of another broker, a damaged file, a producer of the last moment before a crash) the newest
+made. Without a usable file (a directory of another broker, a damaged file, a producer of the last moment) the newest
 64 MiB of the log are read instead, from the beginning of a file on.
 
 The unique keys are not in the file. They are made again from the log of the last `deduplicateUniqKeyWindowMs`.
