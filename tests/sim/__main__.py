@@ -9,6 +9,7 @@ failed_seeds.txt, which the ordinary tests run for ever after.
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import secrets
 import sys
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and print everything that happens")
     parser.add_argument("--log", choices=LOGS, help="over this log only (both; with --seed: model)")
     options = parser.parse_args()
+    logging.getLogger("firearrow.broker").setLevel(logging.ERROR)
     if options.seed is not None:
         return show(options.seed, options.log or "model")
     first = options.first if options.first is not None else secrets.randbelow(10**9)

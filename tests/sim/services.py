@@ -4,7 +4,6 @@ down as `broker/server.py` does it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -41,8 +40,6 @@ GROUP = "P"
 SAVE_MS = 1_000
 DELAY_NOTE_MS = 500
 COMMIT, ROLLBACK = 8, 12
-
-logging.getLogger("firearrow.broker").setLevel(logging.ERROR)
 
 
 class Services:
