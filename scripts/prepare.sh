@@ -12,6 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$root/.venv
+side_by_side=(-n auto --maxprocesses 4 --dist loadfile) # pytest's options for a whole suite: files on all cores, at most four
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
