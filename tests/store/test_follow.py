@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from firearrow.store.follow import FollowError
 from firearrow.store.store import MessageStore
 from tests.store.archives import STORE_HOST, manifest, open_store, settings_of, unpack
+from tests.store.history import small_settings
+from tests.store.simdisk import SimulatedDisk
 
 BORN = b"\x7f\x00\x00\x01\x00\x00\x00\x01"
 NOW = 1_800_000_000_000
@@ -172,3 +175,25 @@ def test_bytes_of_another_place_are_refused(tmp_path: Path) -> None:
         other.append_raw(b"x" * 100, one.max_offset + 8)
     for store in (one, other):
         store.close()
+
+
+def test_keys_that_the_disk_did_not_take_are_added_when_it_does(tmp_path: Path) -> None:
+    """Few and many records by turns: whatever came first is added first, each once."""
+    one, rng = empty(tmp_path / "one"), random.Random(4)
+    add(one, "T", 200)
+    disk = SimulatedDisk()
+    settings = replace(small_settings(), mapped_file_size_commit_log=one.settings.mapped_file_size_commit_log)
+    other = MessageStore(settings, disk=disk, store_host=STORE_HOST, now_ms=lambda: NOW)
+    other.open()
+    data, at = log_of(one), 0
+    for _ in range(3):
+        disk.fail("pwrite", "/index/")
+        for size in (rng.randint(1, 9_000), rng.randint(40_000, 60_000)):
+            other.append_raw(data[at : at + size], at)
+            at = min(at + size, len(data))
+            other.confirm(other.max_offset)
+        disk.heal()
+        other.tick(NOW + 1000)
+    follow(other, data[at:], at, rng)
+    for number in range(200):
+        assert len(other.query("T", f"k{number}", 10, 0, 1 << 62).records) == 1, number
