@@ -153,9 +153,9 @@ def test_a_topic_that_its_dead_master_could_not_tell_of_is_found_in_the_log(
                 await until(lambda: other.parts.topics.find("Made") is not None)
                 async with client(other) as reader:
                     assert bodies(await reader.pull("Made", 0)) == [b"x"]
+                version = other.parts.topics.data_version
                 monkeypatch.undo()
                 async with master(tmp_path / "m", names, **ports):
-                    version = other.parts.topics.data_version
                     await until(lambda: other.parts.topics.data_version != version)
                     assert other.parts.topics.find("Made") == made
             finally:

@@ -11,6 +11,8 @@ A message's way:
                              becomes visible in its queue, and only now may anybody be told that it is stored
     tick                     its queue entry reaches the queue's file, its keys the index
 
+A replica's log is another broker's (`log_copy.py`): write_raw and look_at_raw instead of the first two steps.
+
 On an I/O error of the log the store takes no more writes (`refusal` says why) and never confirms what it could not write or sync.
 """
 
@@ -21,19 +23,19 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from firearrow.store.ahead import SegmentAhead
+from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import AppendGroup, CommitLog
 from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
-from firearrow.store.cutting import forget_groups, pieces, take_back
 from firearrow.store.disk import Disk, Lock, RealDisk
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.errors import StoreError
 from firearrow.store.flush import Flusher, Housekeeper
-from firearrow.store.follow import Follower, FollowError
+from firearrow.store.follow import FollowError
 from firearrow.store.index import KeyIndex
-from firearrow.store.logtail import cut_log
+from firearrow.store.life import AbortFile, CheckpointFile
+from firearrow.store.log_copy import LogCopy, StoreParts
 from firearrow.store.mark import Mark, MarkFile
-from firearrow.store.queuetable import QueueTable, save_queue_table
 from firearrow.store.reader import GetResult, GetStatus, StoreReader
 from firearrow.store.recovery import RecoveryReport, recover
 from firearrow.store.retention import MovedMin, Retention
@@ -43,7 +45,6 @@ __all__ = ["AppendGroup", "GetResult", "GetStatus", "MessageStore", "MovedMin", 
 
 _CHECKPOINT_INTERVAL_MS = 1000
 _STOP_LIMIT_MS = 1200  # for writing queue entries at a clean stop; see Dispatcher.finish
-_HOUSEKEEPING_BYTES = 1024 * 1024  # of log between two looks at whether a segment should be prepared
 
 
 class QueryResult:
@@ -72,7 +73,6 @@ class MessageStore:
         and the log can be cut where it is not."""
         self.settings = settings
         self._elected = elected
-        self._mark_file: MarkFile | None = None
         self.lost = False  # of a member, found at the opening: bytes that had been durable are gone or damaged
         self.on_min_moved: Callable[[list[MovedMin]], None] = _ignore_moved
         self.problems: list[str] = []  # what the threads or `tick` met and could live with; the owner logs and clears it
@@ -106,13 +106,30 @@ class MessageStore:
         self.flushes = self._flusher.figures
         self._lock: Lock | None = None
         self._unconfirmed: deque[AppendGroup] = deque()
-        self._follower: Follower | None = None  # of a replica
-        self._checkpoint = Checkpoint()
-        self._checkpoint_path = os.path.join(root, "checkpoint")
-        self._checkpoint_saving = False
+        self._abort = AbortFile(self._disk, root)
+        self._checkpoint = CheckpointFile(self._disk, root, self._housekeeper)
         self._confirmed_ms = 0
-        self._next_housekeeping = 0
-        self._preparing: int | None = None
+        self._ahead = SegmentAhead(self._log, self._housekeeper)
+        parts = StoreParts(
+            settings=settings,
+            disk=self._disk,
+            root=root,
+            log=self._log,
+            reader=self._reader,
+            flusher=self._flusher,
+            housekeeper=self._housekeeper,
+            dispatcher=self._dispatcher,
+            index=self._index,
+            ahead=self._ahead,
+            checkpoint=self._checkpoint,
+            unconfirmed=self._unconfirmed,
+            problems=self.problems,
+            queue=self.queue,
+            drop_topic=self.drop_topic,
+            topics=self.topics,
+            now_ms=now_ms,
+        )
+        self._copy = LogCopy(parts)
         self._next_checkpoint_ms = 0
         self._next_flush_ms = 0
         self._derived_failure: str | None = None
@@ -128,6 +145,13 @@ class MessageStore:
         self.store_time = self._reader.store_time
         self.earliest_store_time = self._reader.earliest_store_time
         self.offset_by_time = self._reader.offset_by_time
+        self.append_raw = self._copy.append_raw
+        self.write_raw = self._copy.write_raw
+        self.look_at_raw = self._copy.look_at_raw
+        self.follow_no_more = self._copy.follow_no_more
+        self.cut = self._copy.cut
+        self.begin_anew = self._copy.begin_anew
+        self.found_damaged = self._copy.found_damaged
 
     # Life
 
@@ -136,17 +160,16 @@ class MessageStore:
         disk, root = self._disk, self._root
         disk.mkdirs(root)
         self._lock = disk.lock(os.path.join(root, "lock"))
-        abort = os.path.join(root, "abort")
-        clean = not disk.exists(abort)
+        clean = not self._abort.exists
         try:
-            self._checkpoint = load_checkpoint(disk, self._checkpoint_path)
+            checkpoint = self._checkpoint.load()
             mark = Mark()
             if self._elected:
-                self._mark_file = MarkFile(disk, root)
-                mark = self._mark_file.mark
-                mark.durable = max(mark.durable, self._checkpoint.flushed_offset)
-            same_boot = self._checkpoint.boot_id == disk.boot_id()
-            self._write_abort(abort)
+                self._copy.mark_file = MarkFile(disk, root)
+                mark = self._copy.mark_file.mark
+                mark.durable = max(mark.durable, checkpoint.flushed_offset)
+            same_boot = checkpoint.boot_id == disk.boot_id()
+            self._abort.write()
             report = recover(
                 self.settings,
                 disk,
@@ -154,7 +177,7 @@ class MessageStore:
                 self._files,
                 self._index,
                 self.queue,
-                self._checkpoint,
+                checkpoint,
                 clean=clean,
                 now_ms=self._now_ms(),
                 mark=mark if self._elected else None,
@@ -166,30 +189,30 @@ class MessageStore:
                 self.lost = end < mark.durable or bool(report.damaged) or torn
                 self._remember_loss(mark)
             self._flusher.flushed_offset = self._log.durable_offset = self._durable_after_recovery(end)
-            self._checkpoint.flushed_offset = self._flusher.flushed_offset
-            self._checkpoint.boot_id = disk.boot_id()
-            self._checkpoint.segment_size = self._log.segment_size
-            self._checkpoint.queue_file_size = self._files.file_size
-            self._checkpoint.confirm_phy_offset = report.last_record_offset or self._checkpoint.confirm_phy_offset
-            save_checkpoint(disk, self._checkpoint_path, self._checkpoint)
+            checkpoint.flushed_offset = self._flusher.flushed_offset
+            checkpoint.boot_id = disk.boot_id()
+            checkpoint.segment_size = self._log.segment_size
+            checkpoint.queue_file_size = self._files.file_size
+            checkpoint.confirm_phy_offset = report.last_record_offset or checkpoint.confirm_phy_offset
+            self._checkpoint.save()
         except BaseException as error:
-            if clean and isinstance(error, StoreError) and disk.exists(abort):
-                disk.unlink(abort)  # refused before anything was touched, for a setting that does not fit: still clean
+            if clean and isinstance(error, StoreError):
+                self._abort.remove()  # refused before anything was touched, for a setting that does not fit: still clean
             self._release()
             raise
         confirmed = self._reader.confirm_offset = report.confirmed
-        self._confirmed_ms = report.last_store_ms or self._checkpoint.physic_msg_ms
+        self._confirmed_ms = report.last_store_ms or checkpoint.physic_msg_ms
         self._dispatcher.begin(confirmed, self._confirmed_ms, report.table, clean=report.clean, now_ms=self._now_ms())
         self._retention.begin(self._now_ms())
         if confirmed < end:
-            self._follow_from(confirmed)
+            self._copy.follow_from(confirmed)
         self._opened = True
         return report
 
     def _remember_loss(self, mark: Mark) -> None:
         """Until the mark is written again: by then whoever needs to know has noted it."""
-        if self.lost and self._mark_file is not None:
-            self._mark_file.save(Mark(max(mark.durable, self._log.next_offset + 1), mark.confirmed))
+        if self.lost and self._copy.mark_file is not None:
+            self._copy.mark_file.save(Mark(max(mark.durable, self._log.next_offset + 1), mark.confirmed))
 
     def start(self, on_flushed: Callable[[int], None], on_error: Callable[[StoreError], None]) -> None:
         """Starts the store's threads; both callbacks are called from them.
@@ -201,7 +224,7 @@ class MessageStore:
         self._on_error = on_error
         self._flusher.start()
         self._housekeeper.start()
-        self._look_ahead()
+        self._ahead.look()
 
     def close(self) -> None:
         """Writes and syncs everything and leaves the directory as after a clean stop, unless an I/O error has happened."""
@@ -215,8 +238,8 @@ class MessageStore:
             self._housekeeper.stop()
             self._files.close()
             self._log.close()
-            if self._mark_file is not None:
-                self._mark_file.close()
+            if self._copy.mark_file is not None:
+                self._copy.mark_file.close()
             self._release()
 
     @property
@@ -241,7 +264,7 @@ class MessageStore:
         try:
             group = self._log.write_out()
         except StoreError:
-            self._take_back()
+            self._copy.take_back()
             raise
         if group is None:
             return None
@@ -249,8 +272,8 @@ class MessageStore:
         end = group.end_offset
         if self.settings.sync_flush:
             self._flusher.request(end)
-        if end >= self._next_housekeeping:
-            self._look_ahead()
+        if end >= self._ahead.due:
+            self._ahead.look()
         return group
 
     def confirm(self, offset: int) -> list[tuple[ConsumeQueue, int, int]]:
@@ -272,116 +295,11 @@ class MessageStore:
                 self._derived_failed(error)
         return visible
 
-    def append_raw(self, data: bytes, offset: int) -> AppendGroup | None:
-        """Takes bytes of another broker's log, which begin at `offset`, as they are; this store is its replica from then on.
-
-        Returns the group of records that became whole; `confirm` makes it readable. An empty log begins wherever the first
-        bytes do. FollowError when the bytes cannot follow what is here.
-        """
-        self.write_raw(data, offset)
-        return self.look_at_raw()
-
-    def write_raw(self, data: bytes, offset: int) -> int:
-        """The first half of `append_raw`: nobody has looked at the records yet. Returns how many bytes nobody has looked at."""
-        log = self._log
-        if self._follower is None or log.next_offset == log.min_offset != offset:
-            self._begin_following(offset)
-        assert self._follower is not None
-        if offset != log.next_offset:
-            raise FollowError(f"bytes of log offset {offset} cannot follow a log that ends at {log.next_offset}")
-        log.write_raw(data)
-        if self.settings.sync_flush:
-            self._flusher.request(log.written_offset)
-        if log.written_offset >= self._next_housekeeping:
-            self._look_ahead()
-        self._follower.add(data)
-        return self._follower.unseen_bytes
-
-    def look_at_raw(self) -> AppendGroup | None:
-        """The second half: for many pieces at once it costs much less."""
-        group = self._follower.look() if self._follower is not None else None
-        if group is not None:
-            self._unconfirmed.append(group)
-        return group
-
-    # Of a member of an elected group
-
-    def cut(self, offset: int) -> None:
-        """Takes back everything behind `offset`, where a record ends, above what is confirmed. Durable on return.
-
-        The bytes that were there are kept in `commitlog_cut`.
-        """
-        log = self._log
-        if not self._reader.confirm_offset <= offset <= log.written_offset:
-            raise StoreError(
-                f"the log cannot be cut at {offset}: it is confirmed up to {self._reader.confirm_offset} and ends at "
-                f"{log.written_offset}"
-            )
-        self._take_back()
-        self._rewind(offset)
-        cut_log(self._disk, log, offset, os.path.join(self._root, "commitlog_cut"), self._now_ms())
-        log.begin(offset)
-        forget_groups(self._unconfirmed, offset)
-        self._follow_from(self._unconfirmed[-1].end_offset if self._unconfirmed else self._reader.confirm_offset)
-
-    def begin_anew(self, offset: int) -> None:
-        """Gives up everything that is here: the log begins at `offset`, where the others' logs begin. Durable on return."""
-        log, disk = self._log, self._disk
-        self._take_back()
-        self._unconfirmed.clear()
-        for topic in self.topics():
-            self.drop_topic(topic)
-        self._rewind(0)
-        if self._index is not None:
-            self._index.truncate_to(0)
-        save_queue_table(disk, os.path.join(self._root, "queueTable"), QueueTable())
-        for number in sorted(log.segments, reverse=True):
-            segment = log.segments.pop(number)
-            segment.close()
-            disk.unlink(segment.path)
-        disk.fsync_dir(log.directory)
-        log.next_offset = log.written_offset = log.min_offset
-        self._begin_following(offset)
-        self._set_mark()
-
-    def follow_no_more(self) -> None:
-        """What is appended from now on is this broker's own."""
-        self._follower = None
-
-    def found_damaged(self) -> None:
-        """A record cannot be read: the next opening looks for the place, and ends the log there."""
-        if self._mark_file is not None:
-            self._mark_file.damage()
-
-    def _rewind(self, offset: int) -> None:
-        """Nothing that is written down, or is about to be, may speak of the log behind `offset` any more."""
-        self._housekeeper.drain()
-        self._flusher.rewind(offset)
-        self._log.durable_offset = min(self._log.durable_offset, offset)
-        self._set_mark()
-        self._checkpoint.flushed_offset = min(self._checkpoint.flushed_offset, offset)
-        save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint)
-
-    def _follow_from(self, offset: int) -> None:
-        """Records from `offset` on are in the log already: they wait to be confirmed."""
-        log = self._log
-        follower = self._follower = Follower(self.settings, self.queue, self.drop_topic, self.problems.append, offset)
-        for data in pieces(log, offset, log.written_offset):
-            group = follower.take(data)
-            if group is not None:
-                self._unconfirmed.append(group)
-
-    def _set_mark(self) -> None:
-        """Nothing is being flushed: the mark says what is so, also when that is less than before. Durable on return."""
-        if self._mark_file is not None:
-            known = self._mark_file.mark
-            self._mark_file.save(Mark(self._flusher.flushed_offset, self._reader.confirm_offset, known.damaged))
-
     def _sync(self, start: int, end: int) -> None:
         """Makes the log in [start, end) durable, and of a group's member that it was. Any thread. OSError."""
         self._log.sync(start, end)
-        if self._mark_file is not None and self.settings.sync_flush:
-            self._mark_file.synced(end)
+        if self._copy.mark_file is not None and self.settings.sync_flush:
+            self._copy.mark_file.synced(end)
 
     def flush(self) -> int:
         """Makes everything written durable, here and now; returns up to where. For stores without threads."""
@@ -515,8 +433,8 @@ class MessageStore:
             return
         try:
             self._dispatcher.work(now_ms)
-            if self._mark_file is not None:
-                self._mark_file.note(self._flusher.flushed_offset, self._reader.confirm_offset)
+            if self._copy.mark_file is not None:
+                self._copy.mark_file.note(self._flusher.flushed_offset, self._reader.confirm_offset)
             self._derived_failure = None
         except OSError as error:
             self._derived_failed(error)
@@ -526,7 +444,7 @@ class MessageStore:
                 self._flusher.request(self._log.written_offset)
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + _CHECKPOINT_INTERVAL_MS
-            self._save_checkpoint_later()
+            self._checkpoint.save_later(self._refresh, self._sync_mark)
         moved = self._retention.check(now_ms, self._flusher.flushed_offset, self._housekeeper)
         if moved:
             self._dispatcher.files_deleted()
@@ -545,18 +463,19 @@ class MessageStore:
         self._housekeeper.stop()
         with contextlib.suppress(FollowError):  # what cannot be followed is found again by the recovery
             self.look_at_raw()
-        if self._follower is not None and not self._follower.broken and not self._elected:
-            self._log.take_back_raw(self._follower.position)  # the beginning of a record: it comes again
+        follower = self._copy.follower
+        if follower is not None and not follower.broken and not self._elected:
+            self._log.take_back_raw(follower.position)  # the beginning of a record: it comes again
             self._flusher.flushed_offset = min(self._flusher.flushed_offset, self._log.written_offset)
         end = self.flush()
         if not self._elected:
             self.confirm(end)
         complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
-        save_checkpoint(self._disk, self._checkpoint_path, self._checkpoint_now())
-        self._set_mark()
-        abort = os.path.join(self._root, "abort")
-        if complete and self._disk.exists(abort):
-            self._disk.unlink(abort)
+        self._refresh(self._checkpoint.now)
+        self._checkpoint.save()
+        self._copy.set_mark()
+        if complete:
+            self._abort.remove()
         self._disk.fsync_dir(self._root)
 
     def _release(self) -> None:
@@ -567,60 +486,15 @@ class MessageStore:
 
     def _durable_after_recovery(self, end: int) -> int:
         """What recovery read may have been in the system's cache only: under SYNC_FLUSH it is synced before anybody sees it."""
-        known = max(self._log.min_offset, min(self._checkpoint.flushed_offset, end))
+        known = max(self._log.min_offset, min(self._checkpoint.now.flushed_offset, end))
         if known < end and self.settings.sync_flush:
             self._log.sync(known, end)
             return end
         return known
 
-    def _write_abort(self, path: str) -> None:
-        file = self._disk.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite(str(os.getpid()).encode(), 0)
-            file.fdatasync()
-        finally:
-            file.close()
-        self._disk.fsync_dir(self._root)
-
-    def _begin_following(self, offset: int) -> None:
-        log = self._log
-        if log.next_offset == log.min_offset != offset:
-            if offset % log.segment_size:
-                raise FollowError(
-                    f"the master's log begins at {offset}, where no segment of {log.segment_size} bytes does; set "
-                    "mappedFileSizeCommitLog as there"
-                )
-            log.begin_anew(offset)
-            self._flusher.flushed_offset = log.durable_offset = self._reader.confirm_offset = offset
-            self._checkpoint.flushed_offset = offset
-            self._dispatcher.begin(offset, 0, None, clean=True, now_ms=self._now_ms())
-        self._follower = Follower(self.settings, self.queue, self.drop_topic, self.problems.append, log.next_offset)
-
     def forget_pending(self) -> None:
         """What was appended and not written is not stored."""
-        self._take_back()
-
-    def _take_back(self) -> None:
-        """The pending group is lost: its queues continue where the last written group left them."""
-        take_back(self._log.forget_pending(), self._unconfirmed)
-
-    def _look_ahead(self) -> None:
-        """Asks the housekeeper for the next segment in time."""
-        log = self._log
-        self._next_housekeeping = log.next_offset + _HOUSEKEEPING_BYTES
-        number = log.wants_next_segment()
-        if number is not None and self._preparing != number:
-            self._preparing = number
-            self._housekeeper.submit(lambda: self._prepare(number))
-
-    def _prepare(self, number: int) -> None:
-        """Housekeeper."""
-        try:
-            self._log.prepare(number)
-        except OSError:
-            self._preparing = None
-            raise
+        self._copy.take_back()
 
     def _sync_for_derived(self) -> None:
         """Housekeeper, or `close`: everything that derived files may speak of becomes durable before they do."""
@@ -653,8 +527,7 @@ class MessageStore:
             self.problems.append(text)
         self._derived_failure = text
 
-    def _checkpoint_now(self) -> Checkpoint:
-        checkpoint = self._checkpoint
+    def _refresh(self, checkpoint: Checkpoint) -> None:
         flushed = self._flusher.flushed_offset
         if flushed >= self._reader.confirm_offset:
             checkpoint.physic_msg_ms = max(checkpoint.physic_msg_ms, self._confirmed_ms)
@@ -663,25 +536,11 @@ class MessageStore:
         checkpoint.logics_physical_offset = self._dispatcher.durable_offset
         if self._index is not None:
             checkpoint.index_msg_ms = self._index.full_ms
-        return checkpoint
 
-    def _save_checkpoint_later(self) -> None:
-        before = self._checkpoint.encode()
-        data = self._checkpoint_now()
-        if data.encode() == before or self._checkpoint_saving:
-            return
-        snapshot = Checkpoint.decode(data.encode())
-        self._checkpoint_saving = True
-
-        def save() -> None:
-            try:
-                save_checkpoint(self._disk, self._checkpoint_path, snapshot)
-                if self._mark_file is not None:
-                    self._mark_file.sync()
-            finally:
-                self._checkpoint_saving = False
-
-        self._housekeeper.submit(save)
+    def _sync_mark(self) -> None:
+        """Housekeeper."""
+        if self._copy.mark_file is not None:
+            self._copy.mark_file.sync()
 
 
 def _check_path_name(topic: str, queue_id: int) -> None:
