@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import struct
 import threading
 from collections.abc import Sequence
@@ -547,3 +548,19 @@ def test_adding_and_asking_go_on_while_another_thread_flushes(tmp_path: Path) ->
 def test_limits_that_make_no_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="maxIndexNum=1"):
         KeyIndex(RealDisk(), str(tmp_path), entry_limit=1)
+
+
+def test_entries_are_handed_on_to_the_disk_in_large_parts(tmp_path: Path) -> None:
+    asked: list[tuple[int, int]] = []
+    index = new_index(tmp_path, 97, 100_000)
+    with mock.patch.object(RealFile, "write_behind", lambda self, offset, size: asked.append((offset, size))):
+        for start in range(0, 30_000, 1_000):
+            add(index, keyed(1_000, start=start))
+            if index.waits_to_be_written:
+                index.write_behind()
+        index.write_behind()  # too little since
+    [file] = index._files
+    assert [size for _, size in asked] == [5_000 * 3 * 20] * 6
+    assert asked[0][0] == file._position(1)
+    assert all(before + size == after for (before, size), (after, _) in itertools.pairwise(asked))
+    index.close()

@@ -36,6 +36,7 @@ UNIT = 20
 assert ENTRY.size == UNIT
 ABSENT_SIZE = 0x7FFFFFFF
 ABSENT_ENTRY = ENTRY.pack(0, ABSENT_SIZE, 0)
+_WRITE_BEHIND = 32 * 1024  # bytes; less, in thousands of queues, would be written page by page over and over
 
 _NOWHERE = 1 << 62  # no entry is affected
 _BLOCK = 4096  # holes of a sparse file begin at such boundaries
@@ -283,7 +284,10 @@ class QueueFiles:
             try:
                 if new and write.first_file < 0 and offset > base:
                     file.pwrite(ABSENT_ENTRY * (offset - base), 0)
-                file.pwrite(write.entries[(offset - write.start) * UNIT : (stop - write.start) * UNIT], (offset - base) * UNIT)
+                entries = write.entries[(offset - write.start) * UNIT : (stop - write.start) * UNIT]
+                file.pwrite(entries, (offset - base) * UNIT)
+                if len(entries) >= _WRITE_BEHIND:
+                    file.write_behind((offset - base) * UNIT, len(entries))
             finally:
                 file.close()
             if new:

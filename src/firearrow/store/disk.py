@@ -9,8 +9,10 @@ created, renamed or deleted name only after `fsync_dir` of its directory.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -19,6 +21,20 @@ from firearrow.store.errors import StoreLockedError
 Bytes = bytes | bytearray | memoryview
 
 _fdatasync = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux has it; Python does not."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
+
+
+_sync_file_range = _find_sync_file_range()
+_BEGIN_WRITING = 2  # SYNC_FILE_RANGE_WRITE: does not wait for the end of it
 
 
 class File(Protocol):
@@ -36,6 +52,13 @@ class File(Protocol):
         ...
 
     def fdatasync(self) -> None: ...
+
+    def write_behind(self, offset: int, size: int) -> None:
+        """Has the system begin to write this part, if it can, and promises nothing.
+
+        What is left to the system is written in one go after half a minute, and whoever waits for an fdatasync then waits long.
+        """
+        ...
 
     def size(self) -> int: ...
 
@@ -136,6 +159,10 @@ class RealFile:
 
     def fdatasync(self) -> None:
         _fdatasync(self._fd)
+
+    def write_behind(self, offset: int, size: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(self._fd, offset, size, _BEGIN_WRITING)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -171,6 +171,8 @@ class Dispatcher:
         offsets, times_ms, topics, properties = zip(*run, strict=True)
         self._index.add_run(offsets, times_ms, topics, properties, now_ms)
         del self._backlog[: len(run)]
+        if self._index.waits_to_be_written:
+            self._housekeeper.submit(self._index.write_behind)
 
     def _begin_batch(self, due_ms: int) -> None:
         """Has queues written that are dirty since `due_ms` or earlier, or that a sync cycle waits for."""

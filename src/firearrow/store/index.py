@@ -173,6 +173,19 @@ class KeyIndex:
         with self._sync_lock:
             self._flush()
 
+    @property
+    def waits_to_be_written(self) -> bool:
+        """`write_behind` is worth a call."""
+        return bool(self._files) and self._files[-1].waits_to_be_written
+
+    def write_behind(self) -> None:
+        """Has the system begin to write what was added lately, so that a later flush, of the log too, finds the disk free."""
+        with self._sync_lock:
+            with self._lock:
+                newest = self._files[-1] if self._files else None
+            if newest is not None and newest.slots is not None and newest.waits_to_be_written:
+                newest.write_behind()
+
     def _flush(self) -> None:
         with self._lock:
             full, self._unsynced = self._unsynced, []

@@ -51,6 +51,7 @@ _SLOTS_A_READ = 1 << 15
 # is no longer worth following: reading all older entries in bulk finds the same ones at some nanoseconds each.
 _LONGEST_WALK = 512
 _ENTRIES_A_READ = 1 << 17
+_WRITE_BEHIND = 256 * 1024  # bytes of entries that the system is asked to write at once
 
 EntryArray = npt.NDArray[Any]
 SlotArray = npt.NDArray[np.int32]
@@ -63,6 +64,7 @@ class IndexFile:
         "_dirty_pages",
         "_disk",
         "_file",
+        "_handed_on",
         "begin_ms",
         "begin_offset",
         "count",
@@ -85,6 +87,7 @@ class IndexFile:
         self.begin_offset = self.end_offset = 0
         self.slots_in_use = 0
         self.count = 1  # number of the next entry
+        self._handed_on = 1  # number of the first entry that the system was not asked to write
         self.slots: SlotArray | None = None  # None: on disk only
         self._dirty_pages: npt.NDArray[np.bool_] | None = None
 
@@ -120,7 +123,7 @@ class IndexFile:
         if len(header) < HEADER_SIZE:
             return False
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, count = _HEADER.unpack(header)
-        self.count = max(count, 1)
+        self.count = self._handed_on = max(count, 1)
         return self.count <= self.entry_limit and 0 <= self.begin_offset <= self.end_offset
 
     def close(self) -> None:
@@ -136,6 +139,17 @@ class IndexFile:
 
     def sync(self) -> None:
         self._opened().fdatasync()
+
+    @property
+    def waits_to_be_written(self) -> bool:
+        """Enough entries are with the system only."""
+        return (self.count - self._handed_on) * ENTRY_SIZE >= _WRITE_BEHIND
+
+    def write_behind(self) -> None:
+        """Has the system begin to write the entries that are new."""
+        first, end = min(self._handed_on, self.count), self.count
+        self._opened().write_behind(self._position(first), ENTRY_SIZE * (end - first))
+        self._handed_on = end
 
     def write_slots(self) -> None:
         """Writes the pages of slots that changed since they were read or last written."""

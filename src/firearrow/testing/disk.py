@@ -151,6 +151,9 @@ class MemoryFile:
         self._content.mtime_ms = self._now_ms()
         self._content.write(data, offset)
 
+    def write_behind(self, offset: int, size: int) -> None:
+        """There is nothing slower than memory here."""
+
     def size(self) -> int:
         return self._content.size
 
