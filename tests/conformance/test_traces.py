@@ -21,12 +21,12 @@ def test_the_life_of_a_message_is_found_by_its_id(java: Agent, cluster: Cluster,
     (sent,) = java.call("producer.send", name=producer, topic=topic, messages=[{"body": "x", "tags": "T", "keys": "k-1"}])
     assert len(java.consumed(group, 1)) == 1
 
-    wait_until(lambda: len(events(cluster, sent["msgId"])) >= 3, "the traces", PATIENCE_MS / 1000)
+    wait_until(lambda: len(events(cluster, sent["msgId"])) >= 4, "the traces", PATIENCE_MS / 1000)
     found = {one["kind"]: one for one in events(cluster, sent["msgId"])}
-    assert sorted(found) == ["Pub", "SubAfter", "SubBefore"]
+    assert sorted(found) == ["Pub", "Stored", "SubAfter", "SubBefore"]
     assert (found["Pub"]["group"], found["SubAfter"]["group"]) == (producer, group)
     assert (found["Pub"]["success"], found["SubAfter"]["success"]) == (True, True)
-    assert found["Pub"]["time_ms"] <= found["SubBefore"]["time_ms"]
+    assert found["Pub"]["time_ms"] <= found["Stored"]["time_ms"] <= found["SubBefore"]["time_ms"]
 
     words = ["queryMsgTraceById", "-n", cluster.namesrv, "-i", sent["msgId"], "-t", TRACE_TOPIC]
     theirs = str(java.call("mqadmin", commands=[{"args": words}])[0])
