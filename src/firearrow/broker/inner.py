@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from firearrow.broker.placing import Arrival, Placed, Placing, may_be_placed
-from firearrow.broker.stats import SMALL, BrokerStats
+from firearrow.broker.stats import BrokerStats
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.javahash import tags_code_of
@@ -106,7 +106,7 @@ class InnerMessages:
             reconsume_times=reconsume_times,
             prepared_offset=physical_offset,
         )
-        self._count(topic, queue.base_size + len(body) + len(raw))
+        self._stats.topic_put(topic).add(1, queue.base_size + len(body) + len(raw))
         self._open_round()
 
     def _append(self, message: InnerMessage, code: int, now_ms: int) -> Stored:
@@ -125,13 +125,6 @@ class InnerMessages:
             reconsume_times=message.reconsume_times,
             prepared_offset=message.prepared_offset,
         )
-        self._count(message.topic, queue.base_size + len(message.body) + len(message.properties))
+        self._stats.topic_put(message.topic).add(1, queue.base_size + len(message.body) + len(message.properties))
         self._open_round()
         return Stored(queue_offset, offset)
-
-    def _count(self, topic: str, size: int) -> None:
-        put = self._stats.topic_put(topic)
-        put.nums += 1
-        put.size += size
-        if size > SMALL:
-            put.larger(size)
