@@ -1,20 +1,23 @@
-"""The comparison: every load on Apache's broker and on ours, in several rounds that alternate who comes first.
+"""The comparison: every load on Apache's broker and on ours, in turns.
 
-In each round each broker is started on an empty store, warmed up, and given all loads of one flush mode one after the other. What
-an earlier load left to be written to the disk is written before the next begins.
+In each round both brokers are started on empty stores, one after the other, and warmed up. Then every load goes to both, right
+after one another, twice: the one that was first is second the next time. The speed of a machine that others use changes within a
+minute by more than the brokers differ, so what is compared is the two runs of a turn; a row's ratio is the median over the turns.
+The one whose turn it is not has nothing to do. What a load left to be written to the disk is written before the next begins.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import groupby
 
 from bench.load import LoadResult, run_load
 from bench.loads import KINDS, QUEUES, Load, all_loads, select
 from bench.process import BenchError
-from bench.report import Comparison, compare, comparison_table
+from bench.report import Comparison, comparison_table
 from bench.session import Session
 from bench.targets import Running, Target
 
@@ -22,7 +25,9 @@ BACKLOG_MESSAGES = {128: 400_000, 1024: 100_000}
 WARM_UP_S = 12.0  # a JVM compiles its hot paths meanwhile
 WARM_UP_QUICK_S = 4.0
 
-Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result for each round
+TURNS = 2  # of every load in a round; they share its seconds
+
+Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result for each turn
 
 
 def run(session: Session) -> bool:
@@ -34,21 +39,18 @@ def run(session: Session) -> bool:
     results: Results = defaultdict(list)
     for number in range(session.rounds):
         for flush, group in groupby(loads, key=lambda load: load.flush):
-            chosen = list(group)
-            # The reference comes first in the first round, which finds the open-loop rate; then they take turns.
-            for target in session.targets if number % 2 == 0 else reversed(session.targets):
-                session.say(f"round {number + 1} of {session.rounds}: {target.name}, {flush}")
-                _run_loads(session, target, flush, chosen, results)
+            session.say(f"round {number + 1} of {session.rounds}: {flush}")
+            _run_loads(session, flush, list(group), results)
     comparisons = [_compare(session, load, results) for load in loads]
     print(comparison_table(comparisons, session.ours.name, session.reference.name if session.reference else "not measured"))
-    rows = [{"target": name, "load": load, "rounds": [asdict(r) for r in rounds]} for (name, load), rounds in results.items()]
+    rows = [{"target": name, "load": load, "turns": [asdict(r) for r in turns]} for (name, load), turns in results.items()]
     session.save("compare", rows)
     return not any(comparison.missed() for comparison in comparisons)
 
 
 def _compare(session: Session, load: Load, results: Results) -> Comparison:
     reference = results[(_key(session, session.reference), load.name)] if session.reference else []
-    return compare(load, results[(_key(session, session.ours), load.name)], reference)
+    return Comparison(load, results[(_key(session, session.ours), load.name)], reference)
 
 
 def _key(session: Session, target: Target) -> str:
@@ -56,45 +58,55 @@ def _key(session: Session, target: Target) -> str:
     return ("ours: " if target is session.ours else "reference: ") + target.name
 
 
-def _run_loads(session: Session, target: Target, flush: str, loads: list[Load], results: Results) -> None:
-    with session.store() as store, session.started(target, store, {"flushDiskType": flush}) as running:
-        _warm_up(session, running, {load.mode for load in loads})
-        for size in sorted({load.size for load in loads if load.mode == "pull"}):
-            topic = next(load.topic for load in loads if load.mode == "pull" and load.size == size)
-            count = BACKLOG_MESSAGES[size]
-            run_load(running, "batch", topic=topic, size=size, queues=QUEUES, conns=4, messages=count, seconds=0, warm=0)
+def _run_loads(session: Session, flush: str, loads: list[Load], results: Results) -> None:
+    with ExitStack() as stack:
+        brokers: list[tuple[Target, Running]] = []
+        for target in session.targets:
+            store = stack.enter_context(session.store())
+            running = stack.enter_context(session.started(target, store, {"flushDiskType": flush}))
+            stack.callback(running.kill)  # nobody will read this store again
+            _warm_up(running, loads, WARM_UP_QUICK_S if session.quick else WARM_UP_S)
+            brokers.append((target, running))
         for load in loads:
-            os.sync()
-            result = _measure(session, target, running, load, results)
-            results[(_key(session, target), load.name)].append(result)
-            figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
-            session.say(f"  {load.name}: {figures}" + (f" ({result.fault})" if result.fault else ""))
-        running.kill()  # nobody will read this store again
+            for turn in range(TURNS):
+                # The reference comes first in the first turn, which finds the open-loop rate.
+                for target, running in brokers if turn % 2 == 0 else reversed(brokers):
+                    os.sync()
+                    result = _measure(session, running, load, _rate(session, brokers[0], load, results))
+                    results[(_key(session, target), load.name)].append(result)
+                    figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
+                    session.say(f"  {load.name}, {target.name}: {figures}" + (f" ({result.fault})" if result.fault else ""))
 
 
-def _warm_up(session: Session, running: Running, modes: set[str]) -> None:
-    part_s = (WARM_UP_QUICK_S if session.quick else WARM_UP_S) / 4
+def _warm_up(running: Running, loads: list[Load], seconds: float) -> None:
+    """So that every way a load will take has been gone; and the backlog that pulls will read."""
+    part_s = seconds / 4
     run_load(running, "send", topic="bench-warm-up", conns=16, depth=16, seconds=2 * part_s, warm=0)
     run_load(running, "batch", topic="bench-warm-up", conns=4, seconds=part_s, warm=0)
     run_load(running, "pull", topic="bench-warm-up", conns=16, seconds=part_s, warm=0)
     for kind in KINDS:
-        if kind in modes:
+        if any(load.mode == kind for load in loads):
             run_load(running, kind, topic=f"bench-warm-up-{kind}", conns=16, depth=16, seconds=part_s, warm=0)
+    for topic, size in sorted({(load.topic, load.size) for load in loads if load.mode == "pull"}):
+        count = BACKLOG_MESSAGES[size]
+        run_load(running, "batch", topic=topic, size=size, queues=QUEUES, conns=4, messages=count, seconds=0, warm=0)
 
 
-def _measure(session: Session, target: Target, running: Running, load: Load, results: Results) -> LoadResult:
+def _measure(session: Session, running: Running, load: Load, rate: int | None) -> LoadResult:
     shape: dict[str, str | float] = {"topic": load.topic, "size": load.size, "queues": QUEUES}
-    shape |= {"conns": load.connections, "depth": load.depth, "seconds": session.seconds}
-    if load.half_of:
-        shape["rate"] = round(_reference_rate(session, running, load, results) / 2)
+    shape |= {"conns": load.connections, "depth": load.depth, "seconds": session.seconds / TURNS}
+    if rate is not None:
+        shape["rate"] = rate
     return run_load(running, load.mode, **shape)
 
 
-def _reference_rate(session: Session, running: Running, load: Load, results: Results) -> float:
-    """What the reference reached in the first round under the full load; measured now if that was not selected."""
-    assert load.half_of is not None
-    key = (_key(session, session.targets[0]), load.half_of)
-    if not results[key]:
+def _rate(session: Session, first: tuple[Target, Running], load: Load, results: Results) -> int | None:
+    """Of an open-loop load: half of what the reference reached first under the full load; measured now if it was not selected."""
+    if load.half_of is None:
+        return None
+    target, running = first
+    reached = results[(_key(session, target), load.half_of)]
+    if not reached:
         full = next(other for other in all_loads() if other.name == load.half_of)
-        results[key].append(_measure(session, session.targets[0], running, full, results))
-    return results[key][0].msgs_per_s
+        reached.append(_measure(session, running, full, None))
+    return round(reached[0].msgs_per_s / 2)

@@ -11,12 +11,13 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
+from statistics import median
 
 from bench.ha_groups import ASYNC_MASTER, DLEDGER, SYNC_MASTER, TOPOLOGIES, Group, start_group
 from bench.load import LoadResult
 from bench.loads import ASYNC, QUEUES, Bars, Load
 from bench.process import BenchError
-from bench.report import Check, Comparison, check_table, compare, comparison_table, medians
+from bench.report import Check, Comparison, check_table, comparison_table
 from bench.session import Session
 from bench.targets import Target
 
@@ -98,7 +99,7 @@ def _whose(session: Session, target: Target) -> str:
 
 def _compare(session: Session, load: Load, results: Results) -> Comparison:
     reference = results[(_whose(session, session.reference), load.name)] if session.reference else []
-    return compare(load, results[(_whose(session, session.ours), load.name)], reference)
+    return Comparison(load, results[(_whose(session, session.ours), load.name)], reference)
 
 
 def double_write(session: Session, results: Mapping[tuple[str, str], list[LoadResult]]) -> list[Check]:
@@ -107,8 +108,8 @@ def double_write(session: Session, results: Mapping[tuple[str, str], list[LoadRe
     for connections, depth in SHAPES:
         rates = []
         for topology in (SYNC_MASTER, ASYNC_MASTER):
-            figures = medians(results.get((_whose(session, session.ours), _load(topology, connections, depth).name), []))
-            rates.append(figures["msgs_per_s"] if figures else 0.0)
+            rounds = results.get((_whose(session, session.ours), _load(topology, connections, depth).name), [])
+            rates.append(median(result.msgs_per_s for result in rounds) if rounds else 0.0)
         if all(rates):
             what = f"{session.ours.name}: SYNC_MASTER beside ASYNC_MASTER, 128B {connections}x{depth}"
             checks.append(Check(what, rates[0] / rates[1], "", SYNC_TO_ASYNC, at_least=True))

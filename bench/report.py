@@ -1,11 +1,12 @@
-"""Numbers to tables: medians over rounds, ours divided by Apache's, bars kept or missed. No processes, no files.
+"""Numbers to tables: medians over turns, ours divided by Apache's, bars kept or missed. No processes, no files.
 
-A row's ratio is the ratio of the medians. A bar that cannot be judged, because only one of the two was measured, is not missed.
+A row's ratio is the median of the ratios of its turns, whose two runs came right after one another. A bar that cannot be judged,
+because only one of the two was measured, is not missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,20 +18,20 @@ METRICS = {"msgs/s": "msgs_per_s", "CPU us/msg": "cpu_us_per_msg", "p50 ms": "p5
 
 @dataclass(frozen=True)
 class Comparison:
-    """One load on both brokers: the medians of our rounds and of the reference's. One of them may not have been measured."""
+    """One load on both brokers, turn by turn. One of them may not have been measured."""
 
     load: Load
-    ours: Mapping[str, float] | None
-    reference: Mapping[str, float] | None
-    faults: Sequence[str]  # what went wrong with our messages; any is a miss
+    ours: Sequence[LoadResult]
+    reference: Sequence[LoadResult]
 
     def ratio(self, metric: str) -> float | None:
-        if self.ours is None or self.reference is None or not self.reference[metric]:
-            return None
-        return self.ours[metric] / self.reference[metric]
+        turns = zip(self.ours, self.reference, strict=False)
+        ratios = [getattr(ours, metric) / getattr(reference, metric) for ours, reference in turns if getattr(reference, metric)]
+        return median(ratios) if ratios else None
 
     def missed(self) -> list[str]:
-        bars, missed = self.load.bars, list(self.faults)
+        bars = self.load.bars
+        missed = [result.fault for result in self.ours if result.fault]  # any is a miss
         rate, cpu, tail = (self.ratio(metric) for metric in ("msgs_per_s", "cpu_us_per_msg", "p999_ms"))
         if rate is not None and bars.rate_at_least is not None and rate < bars.rate_at_least:
             missed.append(f"rate {rate:.2f} < {bars.rate_at_least}")
@@ -47,19 +48,9 @@ class Comparison:
         return "ok" if self.ratio("msgs_per_s") is not None else "-"
 
 
-def medians(results: Sequence[LoadResult]) -> dict[str, float] | None:
-    if not results:
-        return None
-    return {metric: median(getattr(result, metric) for result in results) for metric in METRICS.values()}
-
-
-def compare(load: Load, ours: Sequence[LoadResult], reference: Sequence[LoadResult]) -> Comparison:
-    return Comparison(load, medians(ours), medians(reference), [result.fault for result in ours if result.fault])
-
-
 def comparison_table(comparisons: Sequence[Comparison], our_name: str, reference_name: str) -> str:
     rows = [[c.load.name, *(_cell(c, metric) for metric in METRICS.values()), c.verdict()] for c in comparisons]
-    caption = f"Each cell: {our_name} : {reference_name} = ratio of the medians."
+    caption = f"Each cell: {our_name} : {reference_name} (medians) = median ratio of the turns."
     return caption + "\n\n" + table(["load", *METRICS, "bars"], rows)
 
 
@@ -105,7 +96,10 @@ def check_table(checks: Sequence[Check]) -> str:
 
 
 def _cell(comparison: Comparison, metric: str) -> str:
-    ours = "-" if comparison.ours is None else number(comparison.ours[metric])
-    reference = "-" if comparison.reference is None else number(comparison.reference[metric])
+    ours, reference = (_median(results, metric) for results in (comparison.ours, comparison.reference))
     ratio = comparison.ratio(metric)
     return f"{ours} : {reference}" + ("" if ratio is None else f" = {ratio:.2f}")
+
+
+def _median(results: Sequence[LoadResult], metric: str) -> str:
+    return number(median(getattr(result, metric) for result in results)) if results else "-"

@@ -29,7 +29,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "spark": spark.run,
 }
 SUMMARIES = """\
-compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, alternating; a table of medians and ratios (the default)
+compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, in turns; a table of medians and ratios (the default)
 start     time from the command to open ports, idle memory
 queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, restart
 recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
