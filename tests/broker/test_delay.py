@@ -14,7 +14,7 @@ from firearrow.broker.refused import Refused
 from firearrow.wire import properties
 from firearrow.wire.ids import host_bytes
 from firearrow.wire.javahash import tags_code
-from firearrow.wire.names import SCHEDULE_TOPIC
+from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode_all
 from tests.broker.kit import T0, Kit
 
@@ -167,6 +167,66 @@ def test_many_due_at_once_are_delivered_in_portions(story: Story) -> None:
     assert not story.delay.tick(T0 + 1_000)
     story.end_round()
     assert [record.body for record in story.delivered()] == [b"%d" % number for number in range(MAX_A_TICK + 10)]
+
+
+@pytest.mark.parametrize(
+    ("names", "born_host"),
+    [
+        (b"REAL_QID\x012\x02DELAY\x011\x02REAL_TOPIC\x01Orders\x02TAGS\x01new", BORN),  # in any order, as another broker writes
+        (b"TAGS\x01new\x02DELAY\x011\x02REAL_TOPIC\x01Orders\x02REAL_QID\x012", BORN),
+        (b"REAL_TOPIC\x01Orders\x02REAL_QID\x012\x02TAGS\x01new\x02", BORN),
+        (b"TAGS\x01new\x02DELAY\x011\x02REAL_TOPIC\x01Orders\x02REAL_QID\x012\x02", host_bytes("fe80::1", 4567)),
+    ],
+)
+def test_what_waits_in_another_form_is_delivered_like_the_rest(story: Story, names: bytes, born_host: bytes) -> None:
+    queue = story.store.queue(SCHEDULE_TOPIC, 0)
+    story.put(b"before", at_ms=T0, DELAY="1", TAGS="new")
+    story.store.append(
+        queue, b"x", names, T0 + 1_000, flag=7, sys_flag=0, born_ms=T0 - 5, born_host=born_host, store_ms=T0, reconsume_times=3
+    )
+    story.put(b"behind", at_ms=T0, DELAY="1", TAGS="new")
+    assert story.at(T0 + 1_000) == [b"before", b"x", b"behind"]
+    before, other, _ = story.delivered()
+    assert other.born_host == born_host
+    assert (other.flag, other.reconsume_times, other.born_timestamp, other.store_timestamp) == (
+        before.flag, before.reconsume_times, before.born_timestamp, T0 + 1_000,
+    )  # fmt: skip
+    entry = story.store.queue("Orders", 2).entry(1)
+    assert entry is not None
+    assert entry[2] == tags_code("new")
+
+
+@pytest.mark.parametrize(
+    ("at", "what"),
+    [
+        (88, "the body"),
+        (87, "its length"),
+        (110, "the length of the properties"),
+        (4, "the magic"),
+        (35, "its place"),
+    ],
+)
+def test_a_damaged_record_is_left_out_and_its_neighbours_are_not(story: Story, at: int, what: str) -> None:
+    for body in (b"before", b"x", b"behind"):
+        story.put(body, at_ms=T0, DELAY="1")
+    damaged = story.messages(SCHEDULE_TOPIC, 0)[1]
+    path = Path(story.store.settings.commit_log_dir) / f"{0:020d}"
+    with path.open("r+b") as log:
+        log.seek(damaged.physical_offset + at)
+        (before,) = log.read(1)
+        log.seek(-1, 1)
+        log.write(bytes((before ^ 0x40,)))
+    assert story.at(T0 + 1_000) == [b"before", b"behind"], what
+
+
+@pytest.mark.parametrize("bound", ["REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02", "REAL_QID\x010\x02", ""])
+def test_a_record_that_cannot_be_delivered_holds_up_nobody(story: Story, bound: str) -> None:
+    queue = story.store.queue(SCHEDULE_TOPIC, 0)
+    names = b"DELAY\x011\x02" + bound.encode()
+    story.store.append(queue, b"x", names, T0 + 1_000, flag=0, sys_flag=0, born_ms=T0, born_host=BORN, store_ms=T0)
+    story.put(b"behind", at_ms=T0, DELAY="1")
+    assert story.at(T0 + 1_000) == [b"behind"]
+    assert not story.messages(TRANS_HALF_TOPIC, 0)
 
 
 def test_delays_are_written_with_a_unit() -> None:

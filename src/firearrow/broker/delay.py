@@ -18,24 +18,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
-from firearrow.broker.inner import InnerMessages
-from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.broker.inner import HOST_BITS, InnerMessages
+from firearrow.broker.placing import PREPARED, TRANSACTION_BITS, Arrival, Placement, bound_for, quick_placement
 from firearrow.broker.refused import Refused
-from firearrow.broker.waiting_records import WaitingRecord, parse_long, read_waiting
+from firearrow.broker.waiting_records import Neighbours, WaitingRecord, parse_long, read_neighbours
 from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.javahash import tags_code_of
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.record import HEAD, HEAD_BYTES, MAGIC_V1
 
 MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INT32 = 1 << 31
 _LEVEL = re.compile(r"([0-9]+)([smhd])")
+_SAYS = b"\x02DELAY\x01%d\x02"
+_BOUND = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
+_LONGEST_BOUND = 512  # bytes of the last two properties: longer ones are not worth remembering
+_TOPIC = bytes((len(SCHEDULE_TOPIC),)) + SCHEDULE_TOPIC.encode()
+_TOPIC_BYTES = len(_TOPIC) + 2  # with the length of the properties
+_LEAST_BYTES = HEAD_BYTES + _TOPIC_BYTES
 
 
 def parse_levels(text: str) -> list[int]:
@@ -70,14 +80,15 @@ class DelayService:
         if level == 0:
             return None
         raw = arrival.properties
-        if raw.find(b"REAL_") >= 0 or raw.find(b"\x02DELAY\x01%d\x02" % level) < 0 or raw.count(b"DELAY\x01") > 1:
+        if raw.find(b"REAL_") >= 0 or raw.find(_SAYS % level) < 0 or raw.count(b"DELAY\x01") > 1:
             # It was delayed before, or asks for a level that there is not: what it says is put right.
             kept = properties.parse(raw)
             for name in ("REAL_TOPIC", "REAL_QID"):
                 kept.pop(name, None)
             raw = properties.encode(kept | {"DELAY": str(level)})
-        raw += f"REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02".encode()
-        return Placement(SCHEDULE_TOPIC, level - 1, raw, now_ms + self._levels_ms[level - 1], arrival.sys_flag, {})
+        raw += bound_for(arrival.topic, arrival.queue_id)
+        due_ms = now_ms + self._levels_ms[level - 1]
+        return quick_placement((SCHEDULE_TOPIC, level - 1, raw, due_ms, arrival.sys_flag, None, None))
 
     def check(self, arrival: Arrival, now_ms: int) -> bool:
         """Whether the message has a delay level; Refused when it asks for one that is none."""
@@ -137,9 +148,8 @@ class DelayService:
                     later_ms = due_ms
                     break
                 due.append((physical_offset, size))
-            for record in read_waiting(self._store, due):
-                if record is not None:
-                    self._deliver(record, now_ms)
+            for neighbours in read_neighbours(self._store, due):
+                self._deliver_all(neighbours, now_ms)
             offset += len(due)
             left -= len(due)
             if later_ms:
@@ -148,9 +158,43 @@ class DelayService:
         self._offsets[number], self._due_ms[number] = offset, 0
         return offset < queue.max_offset
 
-    def _deliver(self, record: WaitingRecord, now_ms: int) -> None:
-        topic, queue_id = record.bound_for()
-        if not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:
+    def _deliver_all(self, neighbours: Neighbours, now_ms: int) -> None:
+        """Records of the usual shape go from the log to the log with nothing made of them in between."""
+        start, data, wanted = neighbours
+        head_at, release, end_of_data = HEAD.unpack_from, self._inner.release, len(data)
+        for offset, size in wanted:
+            at = offset - start
+            end = at + size
+            if size > _LEAST_BYTES and end <= end_of_data:
+                (
+                    total, magic, crc, _, flag, _, physical_offset, sys_flag, born_ms, born_host, _, _, times, _, length,
+                ) = head_at(data, at)  # fmt: skip
+                body_at = at + HEAD_BYTES
+                names_at = body_at + length + _TOPIC_BYTES
+                if (
+                    total == size
+                    and physical_offset == offset
+                    and magic == MAGIC_V1
+                    and not sys_flag & HOST_BITS
+                    and length >= 0
+                    and names_at < end
+                    and data.startswith(_TOPIC, names_at - _TOPIC_BYTES)
+                    and data[names_at - 2] << 8 | data[names_at - 1] == end - names_at
+                ):
+                    body, raw = data[body_at : body_at + length], data[names_at:end]
+                    bound = raw.rfind(b"\x02REAL_TOPIC\x01")
+                    there = _parse_bound(raw[bound + 1 :]) if bound > 0 and end - names_at - bound < _LONGEST_BOUND else None
+                    if there is not None and crc32(body) & 0x7FFFFFFF == crc:
+                        topic, queue_id = there
+                        code = tags_code_of(raw)
+                        release(topic, queue_id, body, raw, code, flag, sys_flag, born_ms, born_host, times, 0, now_ms)
+                        continue
+            self._deliver(neighbours.record(offset, size), now_ms)
+
+    def _deliver(self, record: WaitingRecord | None, now_ms: int) -> None:
+        """The same for records of any shape."""
+        topic, queue_id = ("", 0) if record is None else record.bound_for()
+        if record is None or not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:
             return
         message = record.message(topic, queue_id)
         if message is not None:
@@ -214,3 +258,12 @@ class DelayService:
 
 def _used(offsets: list[int]) -> dict[int, int]:
     return {number + 1: offset for number, offset in enumerate(offsets) if offset}
+
+
+@lru_cache(maxsize=4096)
+def _parse_bound(raw: bytes) -> tuple[str, int] | None:
+    """Where a message goes that says it in its last properties, as `bound_for` writes them; None if it says it in another way."""
+    match = _BOUND.fullmatch(raw)
+    if match is None or match[1] == TRANS_HALF_TOPIC.encode():
+        return None
+    return match[1].decode("utf-8", "replace"), int(match[2])

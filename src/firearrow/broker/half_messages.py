@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firearrow.broker.inner import InnerMessage, Stored
-from firearrow.broker.placing import COMMITTED, TRANSACTION_BITS, Arrival, Placed, Placement
+from firearrow.broker.placing import COMMITTED, TRANSACTION_BITS, Arrival, Placed, Placement, bound_for, quick_placement
 from firearrow.broker.refused import Refused
 from firearrow.store.consumequeue import ABSENT_SIZE, ConsumeQueue
 from firearrow.store.store import MessageStore
@@ -55,15 +55,14 @@ def as_half(arrival: Arrival, keep: Callable[[Placed], None] | None = None) -> P
         for name in _OURS:
             kept.pop(name.decode(), None)
         raw = properties.encode(kept)
-    real = f"__transactionId__\x01{arrival.unique_key}\x02REAL_TOPIC\x01{arrival.topic}\x02REAL_QID\x01{arrival.queue_id}\x02"
-    raw += real.encode()
+    raw += b"__transactionId__\x01%b\x02%b" % (arrival.unique_key.encode(), bound_for(arrival.topic, arrival.queue_id))
     if len(raw) > properties.MAX_BYTES - _ROOM:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
             f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
         )
-    return Placement(TRANS_HALF_TOPIC, 0, raw, arrival.tags_code, arrival.sys_flag & ~TRANSACTION_BITS, {}, keep)
+    return quick_placement((TRANS_HALF_TOPIC, 0, raw, arrival.tags_code, arrival.sys_flag & ~TRANSACTION_BITS, None, keep))
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from firearrow.broker.placing import Arrival, Placed, Placing, may_be_placed
+from firearrow.broker.placing import Arrival, Placing, may_be_placed
 from firearrow.broker.stats import BrokerStats
 from firearrow.store.store import MessageStore
 from firearrow.wire import properties
@@ -86,12 +86,22 @@ class InnerMessages:
         """Stores a message right where it says, whatever its properties ask for."""
         return self._append(message, tags_code_of(message.properties), now_ms)
 
-    def release(self, placed: Placed, raw: bytes, sys_flag: int, now_ms: int) -> None:
-        """Stores a message in the queue that it was sent to, with these properties; it says where it has waited.
-
-        `deliver` for transactions that are committed by the thousand, without the objects in between.
-        """
-        _, physical_offset, topic, queue_id, body, _, code, flag, _, born_ms, born_host, reconsume_times = placed
+    def release(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        raw: bytes,
+        code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        now_ms: int,
+    ) -> None:
+        """`deliver` for what is released by the thousand, delayed messages and transactions, without the object in between."""
         queue = self._store.queue(topic, queue_id)
         self._store.append(
             queue,
@@ -104,7 +114,7 @@ class InnerMessages:
             born_host=born_host,
             store_ms=now_ms,
             reconsume_times=reconsume_times,
-            prepared_offset=physical_offset,
+            prepared_offset=prepared_offset,
         )
         self._stats.topic_put(topic).add(1, queue.base_size + len(body) + len(raw))
         self._open_round()

@@ -184,7 +184,7 @@ class BrokerStats:
             took = self.requests[request_code, response_code] = Histogram(REQUEST_EDGES_MS)
         took.add(ms, times)
 
-    def decided(self, topic: str, *, commit: bool, age_ms: int) -> None:
+    def decided(self, topic: str, commit: bool, age_ms: int) -> None:
         """A transaction was committed or rolled back."""
         table = self.committed if commit else self.rolled_back
         table[topic] = table.get(topic, 0) + 1

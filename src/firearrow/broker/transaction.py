@@ -36,7 +36,6 @@ from firearrow.broker.transaction_recovery import Recovery, saved_offset
 from firearrow.broker.transaction_state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
 from firearrow.net.address import parse_address
 from firearrow.store.errors import StoreError
-from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.headers_admin import ResumeCheckHalfMessageRequestHeader
@@ -76,6 +75,7 @@ class Transactions:
     def __init__(self, parts: BrokerParts, now_ms: int) -> None:
         self._parts = parts
         self._store = store = parts.store
+        self._release = parts.inner.release
         host = host_bytes(*parse_address(parts.address))
         self._half_queue = store.queue(TRANS_HALF_TOPIC, 0)
         self._op_queue = store.queue(TRANS_OP_HALF_TOPIC, 0)
@@ -116,48 +116,47 @@ class Transactions:
 
     def _receive_decision(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         try:
-            return self._end_transaction(conn, request, now_ms)
+            header = EndTransactionRequestHeader.decode(request.ext)
+            fate = _FATES.get(header.commit_or_rollback)
+            if fate is None:
+                _check_unknown(header.commit_or_rollback)
+                return None
+            new = self._decide_recent(header, fate, now_ms) or self._decide(header, fate, now_ms)
         except Refused as refused:
             if request.is_oneway:  # as it nearly always is: the producer will not hear of it
                 log.info("a decision about a transaction, from %s, was refused: %s", conn.peer, refused.remark)
             raise
-
-    def _end_transaction(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
-        header = EndTransactionRequestHeader.decode(request.ext)
-        fate = _FATES.get(header.commit_or_rollback)
-        if fate is None:
-            if header.commit_or_rollback == UNKNOWN_FLAG:  # the producer does not know yet: it will be asked
-                return None
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"commitOrRollback field wrong: it is {header.commit_or_rollback}; expected 8 to commit, 12 to roll back, 0 for "
-                "unknown",
-            )
-        new = self._decide_recent(header, fate, now_ms) or self._decide(header, fate, now_ms)
-        answer = b"" if request.is_oneway else _success(request)
+        if request.flag & 2:
+            return b""
         if fate == ROLLED_BACK or not new:
-            return answer
-        self._parts.answer_when_stored(conn, request, answer)
+            return _success(request)
+        self._parts.answer_when_stored(conn, request, _success(request))
         return None
 
     def _decide_recent(self, header: EndTransactionRequestHeader, fate: int, now_ms: int) -> bool:
         """The short way, for a half that is remembered. False if it does not lead there: the long one tells what is wrong."""
         offset = header.tran_state_table_offset
         half = self._recent.find(offset)
+        if half is None:
+            return False
+        _, physical_offset, topic, queue_id, body, raw, code, flag, sys_flag, born_ms, born_host, reconsume_times = half
         if (
-            half is None
-            or half.physical_offset != header.commit_log_offset
+            physical_offset != header.commit_log_offset
             or not self._half_queue.min_offset <= offset < self._half_queue.max_offset
-            or (properties.find(half.properties, b"PGROUP") or b"") != header.producer_group.encode()
+            or not _is_of_group(raw, header.producer_group)
             or self._halves.fate(offset) != OPEN  # also if it was copied: then the newest copy is what is decided about
             or not self._store.writable
         ):
             return False
         if fate == COMMITTED:
-            self._parts.inner.release(half, properties_when_committed(half), half.sys_flag | COMMIT_FLAG, now_ms)
+            kept = properties_when_committed(raw)
+            sys_flag |= COMMIT_FLAG
+            self._release(
+                topic, queue_id, body, kept, code, flag, sys_flag, born_ms, born_host, reconsume_times, physical_offset, now_ms
+            )
         self._halves.settle(offset, fate)
         self._recent.forget(offset)
-        self._parts.stats.decided(half.topic, commit=fate == COMMITTED, age_ms=now_ms - half.born_ms)
+        self._parts.stats.decided(topic, fate == COMMITTED, now_ms - born_ms)
         if self._ops.add(offset, now_ms):
             self._ops.write(now_ms)
         return True
@@ -176,7 +175,7 @@ class Transactions:
             put = self._parts.inner.put if b"DEL" in committed.properties else self._parts.inner.deliver
             put(committed, now_ms)  # one that is delayed, or has a timer, waits for it first
         self._halves.decide(half.origin, copy, fate)
-        self._parts.stats.decided(half.real_topic, commit=fate == COMMITTED, age_ms=now_ms - half.record.born_timestamp)
+        self._parts.stats.decided(half.real_topic, fate == COMMITTED, now_ms - half.record.born_timestamp)
         self._checks.given_up.pop(half.origin, None)
         self._ops.add(copy, now_ms)
         if copy != half.origin:
@@ -320,6 +319,21 @@ def _success(request: Command) -> bytes:
         return encode_response(request, ResponseCode.SUCCESS)
     header = _SUCCESS % request.opaque
     return _LENGTHS.pack(len(header) + 4, len(header)) + header
+
+
+def _check_unknown(flag: int) -> None:
+    """A decision that is neither: the producer does not know yet, and will be asked, or says what nobody understands."""
+    if flag != UNKNOWN_FLAG:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"commitOrRollback field wrong: it is {flag}; expected 8 to commit, 12 to roll back, 0 for unknown",
+        )
+
+
+def _is_of_group(raw: bytes, producer_group: str) -> bool:
+    """Whether properties say that this group has sent the message; a look at one place, where what is unusual fails."""
+    at = raw.rfind(b"\x02PGROUP\x01")
+    return at >= 0 and producer_group != "" and raw.startswith(b"%b\x02" % producer_group.encode(), at + 8)
 
 
 def _what_became(fate: int) -> str:

@@ -37,7 +37,6 @@ class RecentHalves:
         self._ring[queue_offset % PLACES] = None
 
 
-def properties_when_committed(half: Placed) -> bytes:
-    """Without where it is bound for. (None of the other properties that a commit takes off is in a half that was just sent.)"""
-    raw = half.properties
+def properties_when_committed(raw: bytes) -> bytes:
+    """Of a half that was just sent: without where it is bound for. (It has none of the others that a commit takes off.)"""
     return raw[: raw.rindex(_BOUND_FOR) + 1]

@@ -15,8 +15,9 @@ too: a relative one counts from when the message was stored, unless it has been 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from firearrow.broker.inner import HOST_BITS, InnerMessage
@@ -156,28 +157,43 @@ def effort(size: int) -> int:
     return 1 + size // _EFFORT_BYTES
 
 
+class Neighbours(NamedTuple):
+    """A piece of the log that holds several records: those at `wanted`, (physical offset, size), if it is as the queue says."""
+
+    start: int
+    data: bytes
+    wanted: Sequence[tuple[int, int]]
+
+    def record(self, offset: int, size: int) -> WaitingRecord | None:
+        """The record there; None if it is gone or another one."""
+        at = offset - self.start
+        return _view(self.data[at : at + size], offset, size)
+
+
 def read_waiting(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[WaitingRecord | None]:
     """The records at these (physical offset, size); None for one that is gone or is another one. Neighbours are read together."""
+    return [part.record(*one) for part in read_neighbours(store, wanted) for one in part.wanted]
+
+
+def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iterator[Neighbours]:
+    """The same, not looked at yet: pieces of the log that hold all of them, in their order."""
     segment_size = store.settings.mapped_file_size_commit_log
-    found: list[WaitingRecord | None] = []
     start = 0
     while start < len(wanted):
         window, size = wanted[start]
-        if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry that stands for no record
-            found.append(None)
-            start += 1
-            continue
         end, stop = window + size, start + 1
+        if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry that stands for no record
+            yield Neighbours(window, b"", wanted[start:stop])
+            start = stop
+            continue
         limit = min(window - window % segment_size + segment_size, window + _MERGE_LIMIT)
         while stop < len(wanted):
             offset, size = wanted[stop]
             if not end <= offset <= end + _MERGE_GAP or offset + size > limit:
                 break
             end, stop = offset + size, stop + 1
-        data = store.read(window, end - window)
-        found += [_view(data[offset - window : offset - window + size], offset, size) for offset, size in wanted[start:stop]]
+        yield Neighbours(window, store.read(window, end - window), wanted[start:stop])
         start = stop
-    return found
 
 
 def _view(raw: bytes, offset: int, size: int) -> WaitingRecord | None:
