@@ -14,6 +14,10 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.ids import host_bytes
 from firearrow.wire.javahash import tags_code_of
 
+from .both_ways import both_ways
+
+__all__ = ["both_ways"]  # for all tests here
+
 HOST = host_bytes("127.0.0.1", 10911)
 BORN = host_bytes("10.0.0.1", 5)
 BORN_V6 = host_bytes("fe80::1", 5)

@@ -24,8 +24,11 @@ from firearrow.store.record_walk import Stop
 from firearrow.wire.javahash import hash_code
 
 from .archives import unpack
+from .both_ways import both_ways
 from .index_model import Message, ModelIndex, entry_texts
 from .simdisk import SimulatedDisk
+
+__all__ = ["both_ways"]  # for all tests here
 
 NOW_MS = 1_794_785_474_933
 FOREVER = 1 << 62
@@ -66,13 +69,7 @@ def new_index(path: Path, slots: int = 500, entries: int = 2000, disk: RealDisk 
 
 
 def add(index: KeyIndex, messages: Sequence[Message]) -> None:
-    index.add_run(
-        [m.offset for m in messages],
-        [m.store_ms for m in messages],
-        [m.topic for m in messages],
-        [m.properties for m in messages],
-        NOW_MS,
-    )
+    index.add_run([(m.offset, m.store_ms, m.topic, m.properties) for m in messages], NOW_MS)
 
 
 def contents(path: Path) -> list[bytes]:

@@ -26,12 +26,13 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
 from struct import Struct
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+from firearrow.store.append_group import AppendGroup, IndexInput
 from firearrow.store.consumequeue import ENTRY, UNIT, ConsumeQueue
 from firearrow.store.disk import Bytes, Disk
 from firearrow.store.errors import NotWritableError, StoreError, TooLargeError
+from firearrow.store.native import native
 from firearrow.store.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch
@@ -46,9 +47,6 @@ from firearrow.wire.record import (
     TRANSACTION_ROLLBACK,
     TRANSACTION_TYPE,
 )
-
-if TYPE_CHECKING:
-    from firearrow.store.columns import ScanResult
 
 BLANK = Struct(">ii")
 BLANK_SIZE = 8
@@ -69,33 +67,8 @@ _Q = Struct(">q")
 _batch_head_at = Struct(">i8xii").unpack_from  # total, flag, body length
 _batch_length_at = Struct(">h").unpack_from
 
-# (physical offset, store time, topic, properties): what the key index wants to know of a message
-IndexInput = tuple[int, int, str, bytes]
 # (flag, body, properties, tags code)
 BatchMessage = tuple[int, bytes, bytes, int]
-
-
-class AppendGroup:
-    """What one `write_out` wrote: the log up to `end_offset`; the queues touched, each with its next offset after the group.
-
-    For the key index: `index_input`, and, of a replica, `scans`, which lie behind it in the log.
-    """
-
-    __slots__ = ("end_offset", "index_input", "scans", "store_ms", "touched")
-
-    def __init__(
-        self,
-        end_offset: int,
-        store_ms: int,
-        touched: dict[ConsumeQueue, int],
-        index_input: list[IndexInput],
-        scans: Sequence[ScanResult] = (),
-    ) -> None:
-        self.end_offset = end_offset
-        self.store_ms = store_ms
-        self.touched = touched
-        self.index_input = index_input
-        self.scans = scans
 
 
 class CommitLog:
@@ -242,11 +215,7 @@ class CommitLog:
         store_ms: int,
         reconsume_times: int = 0,
     ) -> list[int]:
-        """`append_batch` of the body of a batch send, taken apart on the way. ProtocolError if it is none; nothing is added then.
-
-        The layout is that of wire/batch.py. Messages are cut, hashed and packed in one pass: three passes over the same few
-        hundred bytes, each with its own tuples, took half as long again.
-        """
+        """`append_batch` of the body of a batch send. ProtocolError if it is none; nothing is added then."""
         end = len(body)
         most = end + end // batch.FIXED_BYTES * queue.base_size
         if sys_flag & _NEEDS_CARE or len(born_host) != 8 or not queue.plain or self.next_offset + most > self._limit:
@@ -255,46 +224,20 @@ class CommitLog:
                 queue, messages, sys_flag=sys_flag, born_ms=born_ms, born_host=born_host, store_ms=store_ms,
                 reconsume_times=reconsume_times,
             )  # fmt: skip
-        offset = self.next_offset
-        queue_offset = queue.next_offset
-        pieces: list[bytes] = []
-        add = pieces.extend
-        entries: list[bytes] = []
-        add_entry = entries.append
-        raws: list[bytes] = []
-        offsets: list[int] = []
-        head_at, length_at, pack, pack_entry = _batch_head_at, _batch_length_at, _pack_head_of_batch, _pack_entry
         same = _SAME_IN_BATCH.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
-        queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, tags_code_of
-        more = queue.base_size - batch.FIXED_BYTES
-        pos = 0
-        try:
-            while pos < end:
-                total, flag, length = head_at(body, pos)
-                text_at = pos + 20
-                raw_at = text_at + length
-                (raw_length,) = length_at(body, raw_at)
-                pos += total
-                if total != batch.FIXED_BYTES + length + raw_length or length < 0 or raw_length < 0 or pos > end:
-                    raise batch.broken(body)
-                text = body[text_at:raw_at]
-                raw = body[raw_at + 2 : pos]
-                size = total + more
-                crc = crc32(text) & 0x7FFFFFFF
-                head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, same, length)
-                add((head, text, topic_piece, lengths[raw_length], raw))
-                add_entry(pack_entry(offset, size, tags_code(raw)))
-                raws.append(raw)
-                offsets.append(offset)
-                offset += size
-                queue_offset += 1
-        except struct.error:
-            raise batch.broken(body) from None
+        if native is None:
+            pieces, entries, offsets, raws = _batch_records(body, queue, self.next_offset, same)
+        else:
+            made = native.batch_records(body, queue.queue_id, queue.next_offset, self.next_offset, same, queue.topic_piece)
+            if made is None:
+                raise batch.broken(body)
+            record_bytes, entries, offsets, raws = made
+            pieces = [record_bytes]
         self._add(pieces)
-        queue.tail += b"".join(entries)
-        self._touched[queue] = queue.next_offset = queue_offset
+        queue.tail += entries
+        self._touched[queue] = queue.next_offset = queue.next_offset + len(offsets)
         self._index_input += zip(offsets, repeat(store_ms), repeat(queue.topic), raws)
-        self.next_offset = offset
+        self.next_offset += end + len(offsets) * (queue.base_size - batch.FIXED_BYTES)
         return offsets
 
     def write_out(self) -> AppendGroup | None:
@@ -596,6 +539,48 @@ def _host_bit(host: bytes, bit: int) -> int:
     if len(host) not in (8, 20):
         raise ValueError(f"a host is 8 (IPv4) or 20 (IPv6) bytes with its port, not {len(host)}: {host.hex()}")
     return bit if len(host) == 20 else 0
+
+
+def _batch_records(
+    body: bytes, queue: ConsumeQueue, offset: int, same: bytes
+) -> tuple[list[bytes], bytes, list[int], list[bytes]]:
+    """What the log and the queue get from the body of a batch send: pieces of records, entries, log offsets, properties.
+
+    The layout is that of wire/batch.py. Messages are cut, hashed and packed in one pass: three passes over the same few hundred
+    bytes, each with its own tuples, took half as long again. The C part does the same.
+    """
+    pieces: list[bytes] = []
+    add = pieces.extend
+    entries: list[bytes] = []
+    add_entry = entries.append
+    raws: list[bytes] = []
+    offsets: list[int] = []
+    head_at, length_at, pack, pack_entry = _batch_head_at, _batch_length_at, _pack_head_of_batch, _pack_entry
+    queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, tags_code_of
+    queue_offset, more, pos, end = queue.next_offset, queue.base_size - batch.FIXED_BYTES, 0, len(body)
+    try:
+        while pos < end:
+            total, flag, length = head_at(body, pos)
+            text_at = pos + 20
+            raw_at = text_at + length
+            (raw_length,) = length_at(body, raw_at)
+            pos += total
+            if total != batch.FIXED_BYTES + length + raw_length or length < 0 or raw_length < 0 or pos > end:
+                raise batch.broken(body)
+            text = body[text_at:raw_at]
+            raw = body[raw_at + 2 : pos]
+            size = total + more
+            crc = crc32(text) & 0x7FFFFFFF
+            head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, same, length)
+            add((head, text, topic_piece, lengths[raw_length], raw))
+            add_entry(pack_entry(offset, size, tags_code(raw)))
+            raws.append(raw)
+            offsets.append(offset)
+            offset += size
+            queue_offset += 1
+    except struct.error:
+        raise batch.broken(body) from None
+    return pieces, b"".join(entries), offsets, raws
 
 
 class _PropertyLengths(dict[int, bytes]):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from firearrow.store.commitlog import AppendGroup, CommitLog
+from firearrow.store.append_group import AppendGroup
+from firearrow.store.commitlog import CommitLog
 from firearrow.store.consumequeue import UNIT, ConsumeQueue
 
 _PIECE = 4 * 1024 * 1024

@@ -19,9 +19,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import takewhile
+from typing import cast
 
+from firearrow.store.append_group import AppendGroup, IndexInput
 from firearrow.store.columns import ScanResult
-from firearrow.store.commitlog import AppendGroup, IndexInput
 from firearrow.store.consumequeue import ConsumeQueue, QueueFiles, QueueWrite
 from firearrow.store.disk import Disk
 from firearrow.store.flush import Housekeeper
@@ -168,8 +169,7 @@ class Dispatcher:
         run = self._backlog[: 2 * _INDEX_RUN]
         if self._scans:
             run = list(takewhile(lambda one: not isinstance(one, ScanResult), run))
-        offsets, times_ms, topics, properties = zip(*run, strict=True)
-        self._index.add_run(offsets, times_ms, topics, properties, now_ms)
+        self._index.add_run(cast(list[IndexInput], run), now_ms)
         del self._backlog[: len(run)]
         if self._index.waits_to_be_written:
             self._housekeeper.submit(self._index.write_behind)

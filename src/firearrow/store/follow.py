@@ -25,8 +25,9 @@ from zlib import crc32
 
 import numpy as np
 
+from firearrow.store.append_group import AppendGroup, IndexInput
 from firearrow.store.columns import SCHEDULE_TOPIC, ScanResult, scan
-from firearrow.store.commitlog import BLANK_SIZE, NOT_DISPATCHED, AppendGroup, IndexInput
+from firearrow.store.commitlog import BLANK_SIZE, NOT_DISPATCHED
 from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.record_walk import Stop

@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from firearrow.store.disk import Disk, File
 from firearrow.store.javahash_np import IntArray
+from firearrow.store.native import native
 
 HEADER_SIZE = 40
 ENTRY_SIZE = 20
@@ -42,6 +43,7 @@ MAX_TIME_DIFF = 0x7FFFFFFF
 
 _HEADER = Struct(">qqqqii")
 _ENTRY = Struct(">iqii")
+_NUMBER = Struct("=q")
 _ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 _PAGE_SHIFT = 10
 _SLOTS_A_PAGE = 1 << _PAGE_SHIFT
@@ -190,6 +192,23 @@ class IndexFile:
         self.slots_in_use += int(np.count_nonzero(previous == 0))
         self._advance(int(store_ms[0]), int(offsets[0]), int(store_ms[-1]), int(offsets[-1]), added)
 
+    def put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, start: int, end: int) -> None:
+        """`put` of the entries start..end of what the C part hashed."""
+        assert native is not None, "only the C part hashes"
+        slots = self._writable_slots()
+        first_ms, last_ms = _int64(store_ms, start), _int64(store_ms, end - 1)
+        begin_ms = first_ms if self.empty else self.begin_ms
+        entries, fresh = native.put_entries(
+            slots, self._dirty_pages, hashes, offsets, store_ms, start, end, self.count, self.begin_ms, begin_ms
+        )
+        try:
+            self._opened().pwrite(entries, self._position(self.count))
+        except OSError:
+            self._unlink(slots, np.frombuffer(entries, _ENTRY_TYPE))
+            raise
+        self.slots_in_use += fresh
+        self._advance(first_ms, _int64(offsets, start), last_ms, _int64(offsets, end - 1), end - start)
+
     def put_few(self, entries: Sequence[tuple[int, int, int]]) -> None:
         """The same in plain Python, for (hash, physical offset, store time) of a few entries."""
         slots = self._writable_slots().data
@@ -292,13 +311,17 @@ class IndexFile:
         while last > count:
             first = max(count, last - _ENTRIES_A_READ)
             entries = self.entries(first, last)
-            at = entries["hash"].astype(np.int64) % self.slot_count
-            slots[at[::-1]] = entries["previous"][::-1]  # of several in one slot the oldest counts: it is assigned last
-            self._mark_dirty(at)
+            self._unlink(slots, entries)
             last = first
         self.slots_in_use = int(np.count_nonzero(slots))
         self.count = count
         self._end_at_last_entry()
+
+    def _unlink(self, slots: SlotArray, entries: EntryArray) -> None:
+        """The newest entries are not there any more."""
+        at = entries["hash"].astype(np.int64) % self.slot_count
+        slots[at[::-1]] = entries["previous"][::-1]  # of several in one slot the oldest counts: it is assigned last
+        self._mark_dirty(at)
 
     def rebuild(self) -> bool:
         """Makes the slots from the entries and drops those from the first impossible one on. True when all are possible."""
@@ -377,6 +400,12 @@ class IndexFile:
         if self._file is None:
             self._file = self._disk.open(self.path)
         return self._file
+
+
+def _int64(numbers: bytes, at: int) -> int:
+    """One of the numbers that the C part gives as bytes."""
+    number: int = _NUMBER.unpack_from(numbers, _NUMBER.size * at)[0]
+    return number
 
 
 @lru_cache(maxsize=64)

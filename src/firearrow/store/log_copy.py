@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firearrow.store.ahead import SegmentAhead
-from firearrow.store.commitlog import AppendGroup, CommitLog
+from firearrow.store.append_group import AppendGroup
+from firearrow.store.commitlog import CommitLog
 from firearrow.store.consumequeue import ConsumeQueue
 from firearrow.store.cutting import forget_groups, pieces, take_back
 from firearrow.store.disk import Disk

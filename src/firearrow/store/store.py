@@ -24,8 +24,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from firearrow.store.ahead import SegmentAhead
+from firearrow.store.append_group import AppendGroup
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog import AppendGroup, CommitLog
+from firearrow.store.commitlog import CommitLog
 from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
 from firearrow.store.disk import Disk, Lock, RealDisk
 from firearrow.store.dispatch import Dispatcher
