@@ -1,6 +1,6 @@
-"""Builds the C part of the store, if there is a C compiler and Python's headers; without it the package is complete all the same.
+"""Builds the parts in C, if there is a C compiler and Python's headers; without them the package is complete all the same.
 
-`CC` names the compiler, `FIREARROW_PURE=1` leaves the part out.
+`CC` names the compiler, `FIREARROW_PURE=1` leaves them out.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULE = Path("src/firearrow/store/_native")
+MODULES = (Path("src/firearrow/store/_native"), Path("src/firearrow/wire/_native"))
 OPTIONS = ("-O3", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-fPIC", "-shared")
 
 
-class NativePart(BuildHookInterface[Any]):
+class NativeParts(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
         root = Path(self.root)
-        built = root / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
-        if not build(root / f"{MODULE}.c", built):
-            return
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-        build_data["artifacts"].append(str(built.relative_to(root)))
+        for module in MODULES:
+            built = Path(f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}")
+            if build(root / f"{module}.c", root / built):
+                build_data["pure_python"] = False
+                build_data["infer_tag"] = True
+                build_data["artifacts"].append(str(built))
 
 
 def build(source: Path, built: Path) -> bool:
@@ -41,7 +41,7 @@ def build(source: Path, built: Path) -> bool:
     if os.environ.get("FIREARROW_PURE") == "1":
         return _without("FIREARROW_PURE is 1")
     if sys.implementation.name != "cpython":
-        return _without(f"it is for CPython, this is {sys.implementation.name}")
+        return _without(f"they are for CPython, this is {sys.implementation.name}")
     if shutil.which(compiler[0]) is None:
         return _without(f"there is no C compiler {compiler[0]}")
     if not Path(headers, "Python.h").exists():
@@ -49,11 +49,11 @@ def build(source: Path, built: Path) -> bool:
     new = built.with_suffix(".new")  # a running broker may have the old one mapped
     made = subprocess.run([*compiler, *OPTIONS, f"-I{headers}", "-o", str(new), str(source)], capture_output=True, text=True)
     if made.returncode != 0:
-        return _without(f"{compiler[0]} could not build it:\n{made.stderr}")
+        return _without(f"{compiler[0]} could not build {source.name}:\n{made.stderr}")
     new.replace(built)
     return True
 
 
 def _without(why: str) -> bool:
-    print(f"firearrow: built without its C part: {why}", file=sys.stderr)
+    print(f"firearrow: built without its parts in C: {why}", file=sys.stderr)
     return False

@@ -42,7 +42,7 @@ prepare_python() {
 # What an environment depends on: when any of it changes, the packages are installed again.
 state() {
   printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")" "${FIREARROW_PURE:-}"
-  cat "$root/pyproject.toml" "$root/hatch_build.py" "$root"/src/firearrow/store/_native.c | cksum
+  cat "$root/pyproject.toml" "$root/hatch_build.py" "$root"/src/firearrow/*/_native.c | cksum
 }
 
 prepared() {

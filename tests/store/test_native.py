@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.store import commitlog
-from firearrow.store.consumequeue import ConsumeQueue
+from firearrow.store.consumequeue import ENTRY, ConsumeQueue
 from firearrow.store.native import native
 from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.ids import host_bytes
+from firearrow.wire.record import HEAD, MAGIC_V1
 
 if native is None:
     pytest.skip("the C part was not built", allow_module_level=True)
@@ -58,6 +60,62 @@ def test_a_broken_batch_is_known_by_both(parts: list[tuple[int, bytes, bytes]], 
     else:
         pieces, *others = commitlog._batch_records(bytes(body), QUEUE, 0, SAME)
         assert made == (b"".join(pieces), *others)
+
+
+numbers32 = st.integers(-(1 << 31), (1 << 31) - 1)
+numbers64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.binary(max_size=50), blocks, st.tuples(numbers32, numbers64, numbers64, numbers64),
+    st.tuples(numbers32, numbers64, numbers64, numbers32, numbers64), st.binary(min_size=8, max_size=8),
+)  # fmt: skip
+def test_a_record_has_the_same_bytes(
+    body: bytes, raw: bytes, place: tuple[int, ...], said: tuple[int, ...], born_host: bytes
+) -> None:
+    flag, queue_offset, offset, code = place
+    sys_flag, born_ms, store_ms, times, prepared = said
+    record, entry = part.record(
+        body,
+        raw,
+        QUEUE.topic_piece,
+        3,
+        flag,
+        queue_offset,
+        offset,
+        code,
+        sys_flag,
+        born_ms,
+        born_host,
+        store_ms,
+        HOST,
+        times,
+        prepared,
+    )
+    size = QUEUE.base_size + len(body) + len(raw)
+    head = HEAD.pack(
+        size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, 3, flag, queue_offset, offset, sys_flag, born_ms, born_host, store_ms, HOST,
+        times, prepared, len(body),
+    )  # fmt: skip
+    assert record == head + body + QUEUE.topic_piece + struct.pack(">h", len(raw)) + raw
+    assert entry == ENTRY.pack(offset, size, code)
+
+
+GOOD: list[Any] = [b"x", b"", b"\x01T", 0, 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [(0, "x"), (1, bytes(32768)), (1, None), (2, b""), (2, bytes(129)), (3, 1 << 31), (4, -(1 << 31) - 1), (5, 1 << 63), (6, "0"),
+     (8, 1 << 31), (9, 1.5), (10, bytes(20)), (12, b""), (13, 1 << 40), (14, None)],
+)  # fmt: skip
+def test_what_no_record_can_say_is_refused(at: int, wrong: Any) -> None:
+    assert part.record(*GOOD)
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        part.record(*GOOD[:at], wrong, *GOOD[at + 1 :])
+    with pytest.raises(TypeError, match="arguments"):
+        part.record(*GOOD[:at])
 
 
 def test_a_large_body_has_the_sum_that_zlib_has() -> None:

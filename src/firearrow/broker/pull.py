@@ -104,7 +104,7 @@ class Pulls:
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         """The answer; empty when it is sent already; None when the pull is held."""
-        header = PullMessageRequestHeader.decode(request.ext)
+        header = request.header or PullMessageRequestHeader.decode(request.ext)
         source = self._source(conn, header, now_ms)
         sys_flag = header.sys_flag
         tag_codes, sql = None, None

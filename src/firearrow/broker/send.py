@@ -157,7 +157,7 @@ class Sends:
 
     def send(self, conn: Connection, request: Command, now_ms: int) -> None:
         """Appends what the request carries and keeps its reply. Raises Refused or HeaderError, and then nothing was appended."""
-        header = SendMessageRequestHeader.decode(request.ext)
+        header = request.header or SendMessageRequestHeader.decode(request.ext)
         target = self._targets.get(header.topic)
         if target is None:
             target = self._judge(header, now_ms)

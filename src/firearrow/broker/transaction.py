@@ -116,7 +116,7 @@ class Transactions:
 
     def _receive_decision(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         try:
-            header = EndTransactionRequestHeader.decode(request.ext)
+            header = request.header or EndTransactionRequestHeader.decode(request.ext)
             fate = _FATES.get(header.commit_or_rollback)
             if fate is None:
                 _check_unknown(header.commit_or_rollback)

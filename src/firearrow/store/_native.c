@@ -1,7 +1,8 @@
-/* Two loops of the store over many small things at once, which the interpreter spends most of its time on otherwise: the keys of
- * messages for the index, and the messages of a batch. Both are there in Python too (index.py, index_file.py, commitlog.py), which
- * is what counts; tests hold the two against each other. native.py says when this one is used.
+/* What the store does with many small things, where the interpreter spends most of its time otherwise: records, the messages of a
+ * batch, keys for the index. All of it is there in Python too (commitlog.py, index.py, index_file.py), which is what counts; tests
+ * hold the two against each other. native.py says when this one is used.
  *
+ *   record(...)         a message as a record of the log, and its entry in the queue
  *   hash_keys(run)      what the index has to say about messages: of every entry the hash, the log offset and the time
  *   put_entries(...)    entries as an index file has them, linked into its slots
  *   batch_records(...)  the body of a batch send as records of the log and entries of the queue
@@ -239,6 +240,85 @@ static uint32_t crc32_of(const uint8_t *p, Py_ssize_t length) {
     return ~c;
 }
 
+/* Where a record goes and what its first fields say. */
+typedef struct { int64_t size, queue_id, flag, queue_offset, offset, body_length, tags_code; uint32_t crc; } Place;
+
+static void put_head(uint8_t *out, const Place *place) {
+    put_u32(out, place->size);
+    put_u32(out + 4, (uint32_t)MAGIC_V1);
+    put_u32(out + 8, place->crc & 0x7FFFFFFF);
+    put_u32(out + 12, place->queue_id);
+    put_u32(out + 16, place->flag);
+    put_u64(out + 20, place->queue_offset);
+    put_u64(out + 28, place->offset);
+    put_u32(out + 36 + SAME_BYTES, place->body_length);
+}
+
+static void put_queue_entry(uint8_t *out, const Place *place) {
+    put_u64(out, place->offset);
+    put_u32(out + 8, place->size);
+    put_u64(out + 12, place->tags_code);
+}
+
+static bool is_i32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
+
+PyDoc_STRVAR(record_doc,
+    "record(body, properties, topic, queue_id, flag, queue_offset, offset, tags_code, sys_flag, born_ms, born_host, store_ms,\n"
+    "       store_host, reconsume_times, prepared_offset) -> (record, queue entry)\n\n"
+    "Of version 1, with IPv4 hosts; `topic` with its length in front.");
+
+static PyObject *record(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    enum { A_BODY, A_PROPERTIES, A_TOPIC, A_QUEUE_ID, A_FLAG, A_QUEUE_OFFSET, A_OFFSET, A_TAGS_CODE, A_SYS_FLAG, A_BORN_MS,
+           A_BORN_HOST, A_STORE_MS, A_STORE_HOST, A_RECONSUME_TIMES, A_PREPARED_OFFSET, ARGUMENTS };
+    static const char kinds[ARGUMENTS + 1] = "bbbiiqqqiqbqbiq";
+    Span text[ARGUMENTS];
+    int64_t number[ARGUMENTS];
+    if (count != ARGUMENTS) return PyErr_Format(PyExc_TypeError, "record takes %d arguments", ARGUMENTS);
+    for (int i = 0; i < ARGUMENTS; i++) {
+        if (kinds[i] == 'b') {
+            if (!PyBytes_Check(args[i])) return PyErr_Format(PyExc_TypeError, "argument %d of a record must be bytes", i);
+            text[i] = (Span){(const uint8_t *)PyBytes_AS_STRING(args[i]), PyBytes_GET_SIZE(args[i])};
+        } else {
+            number[i] = PyLong_AsLongLong(args[i]);
+            if (number[i] == -1 && PyErr_Occurred()) return NULL;
+            if (kinds[i] == 'i' && !is_i32(number[i])) return PyErr_Format(PyExc_ValueError, "argument %d takes 32 bits", i);
+        }
+    }
+    Span body = text[A_BODY], properties = text[A_PROPERTIES], topic = text[A_TOPIC];
+    int64_t size = HEAD_BYTES + (int64_t)body.length + topic.length + 2 + properties.length;
+    if (properties.length > INT16_MAX)
+        return PyErr_Format(PyExc_ValueError, "properties of %zd bytes: at most 32767 fit into a record", properties.length);
+    if (topic.length < 1 || topic.length > 1 + LONGEST_TOPIC || size > INT32_MAX
+        || text[A_BORN_HOST].length != 8 || text[A_STORE_HOST].length != 8)
+        return PyErr_SetString(PyExc_ValueError, "a part of a record has not the size that it can have"), NULL;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size), *entry = PyBytes_FromStringAndSize(NULL, QUEUE_ENTRY_BYTES);
+    PyObject *result = made && entry ? PyTuple_Pack(2, made, entry) : NULL;
+    if (result) {
+        Place place = {size, number[A_QUEUE_ID], number[A_FLAG], number[A_QUEUE_OFFSET], number[A_OFFSET], body.length,
+                       number[A_TAGS_CODE], crc32_of(body.at, body.length)};
+        uint8_t *out = (uint8_t *)PyBytes_AS_STRING(made);
+        put_head(out, &place);
+        put_u32(out + 36, number[A_SYS_FLAG]);
+        put_u64(out + 40, number[A_BORN_MS]);
+        memcpy(out + 48, text[A_BORN_HOST].at, 8);
+        put_u64(out + 56, number[A_STORE_MS]);
+        memcpy(out + 64, text[A_STORE_HOST].at, 8);
+        put_u32(out + 72, number[A_RECONSUME_TIMES]);
+        put_u64(out + 76, number[A_PREPARED_OFFSET]);
+        out += HEAD_BYTES;
+        memcpy(out, body.at, body.length);
+        out += body.length;
+        memcpy(out, topic.at, topic.length);
+        out += topic.length;
+        out[0] = properties.length >> 8, out[1] = properties.length;
+        memcpy(out + 2, properties.at, properties.length);
+        put_queue_entry((uint8_t *)PyBytes_AS_STRING(entry), &place);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(entry);
+    return result;
+}
+
 /* One message of a batch; false when its lengths do not fit what is left of the body. */
 typedef struct { uint32_t flag; Span body, properties; } BatchMessage;
 
@@ -301,15 +381,11 @@ static PyObject *batch_records(PyObject *module, PyObject *args) {
         int64_t code;
         next_message(&at, end, &message);
         Py_ssize_t size = HEAD_BYTES + message.body.length + topic.len + 2 + message.properties.length;
-        put_u32(out, size);
-        put_u32(out + 4, (uint32_t)MAGIC_V1);
-        put_u32(out + 8, crc32_of(message.body.at, message.body.length) & 0x7FFFFFFF);
-        put_u32(out + 12, queue_id);
-        put_u32(out + 16, message.flag);
-        put_u64(out + 20, queue_offset + i);
-        put_u64(out + 28, offset);
+        if (!tags_code(message.properties, &code)) goto done;
+        uint32_t crc = crc32_of(message.body.at, message.body.length);
+        Place place = {size, queue_id, message.flag, queue_offset + i, offset, message.body.length, code, crc};
+        put_head(out, &place);
         memcpy(out + 36, same.buf, SAME_BYTES);
-        put_u32(out + 36 + SAME_BYTES, message.body.length);
         out += HEAD_BYTES;
         memcpy(out, message.body.at, message.body.length);
         out += message.body.length;
@@ -317,10 +393,7 @@ static PyObject *batch_records(PyObject *module, PyObject *args) {
         out += topic.len;
         memcpy(out, message.properties.at - 2, message.properties.length + 2); /* with their length in front */
         out += message.properties.length + 2;
-        if (!tags_code(message.properties, &code)) goto done;
-        put_u64(entry, offset);
-        put_u32(entry + 8, size);
-        put_u64(entry + 12, code);
+        put_queue_entry(entry, &place);
         PyObject *number = PyLong_FromLongLong(offset);
         PyObject *block = PyBytes_FromStringAndSize((const char *)message.properties.at, message.properties.length);
         if (number) PyList_SET_ITEM(offsets, i, number);
@@ -343,6 +416,7 @@ done:
 /* ---- the module --------------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
+    {"record", (PyCFunction)(void (*)(void))record, METH_FASTCALL, record_doc},
     {"hash_keys", hash_keys, METH_O, hash_keys_doc},
     {"put_entries", put_entries, METH_VARARGS, put_entries_doc},
     {"batch_records", batch_records, METH_VARARGS, batch_records_doc},

@@ -125,25 +125,19 @@ class CommitLog:
         if offset + size > self._limit:
             offset = self._roll(size)
         queue_offset = queue.next_offset
-        head = _pack_head(
-            size,
-            MAGIC_V1,
-            crc32(body) & 0x7FFFFFFF,
-            queue.queue_id,
-            flag,
-            queue_offset,
-            offset,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            self._store_host,
-            reconsume_times,
-            prepared_offset,
-            body_length,
-        )
-        entry = _pack_entry(offset, size, tags_code)
-        self._add((head, body, queue.topic_piece, _PROPERTY_LENGTH[len(properties)], properties))
+        if native is not None:
+            record, entry = native.record(
+                body, properties, queue.topic_piece, queue.queue_id, flag, queue_offset, offset, tags_code,
+                sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, prepared_offset,
+            )  # fmt: skip
+            self._pieces.append(record)
+        else:
+            head = _pack_head(
+                size, MAGIC_V1, crc32(body) & 0x7FFFFFFF, queue.queue_id, flag, queue_offset, offset,
+                sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, prepared_offset, body_length,
+            )  # fmt: skip
+            entry = _pack_entry(offset, size, tags_code)
+            self._add((head, body, queue.topic_piece, _PROPERTY_LENGTH[len(properties)], properties))
         tail = queue.tail
         tail += entry
         self._touched[queue] = queue.next_offset = queue_offset + 1

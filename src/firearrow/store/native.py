@@ -1,27 +1,24 @@
-"""The C part of the store, for the few loops where the interpreter costs more than everything else (_native.c).
-
-It is built when the package is installed, if there is a C compiler; whatever it does is there in Python too, and does the same.
-Set FIREARROW_PURE=1 to go without it.
-
-Why it is there: one core did the work of a broker that fills two, and on a machine whose cores were slow for a while batches fell
-below Apache's rate, transactions and delayed messages to it. Measured side by side with Python alone, by the load program:
-batches 2.1 times the rate, single messages and transactions 1.1 times.
-"""
+"""What the store does in C, if it was built (firearrow/native.py says when, and why); `native` is None otherwise."""
 
 from __future__ import annotations
 
-import importlib
-import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from firearrow.native import load
 
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import Protocol
 
     from firearrow.store.append_group import IndexInput
 
     class Native(Protocol):
         """What _native.c offers; its head says what for."""
+
+        def record(
+            self, body: bytes, properties: bytes, topic: bytes, queue_id: int, flag: int, queue_offset: int, offset: int,
+            tags_code: int, sys_flag: int, born_ms: int, born_host: bytes, store_ms: int, store_host: bytes,
+            reconsume_times: int, prepared_offset: int, /,
+        ) -> tuple[bytes, bytes]: ...  # fmt: skip
 
         def hash_keys(self, run: list[IndexInput], /) -> tuple[bytes, bytes, bytes]: ...
 
@@ -35,14 +32,4 @@ if TYPE_CHECKING:
         ) -> tuple[bytes, bytes, list[int], list[bytes]] | None: ...
 
 
-def _load() -> Native | None:
-    if os.environ.get("FIREARROW_PURE") == "1":
-        return None
-    try:
-        module: ModuleType = importlib.import_module("firearrow.store._native")
-    except ImportError:
-        return None
-    return cast("Native", module)
-
-
-native = _load()  # None: Python alone
+native: Native | None = load("firearrow.store._native")

@@ -22,7 +22,7 @@ from firearrow.wire.bodies_topic import DataVersion, TopicConfig, TopicConfigSer
 from firearrow.wire.codes import VERSION, VERSION_3_0_11, VERSION_5_0_0
 from firearrow.wire.errors import ProtocolError, shown
 
-MAX_INFLATED: Final = 64 * 1024 * 1024
+MAX_INFLATED: Final = 32 * 1024 * 1024  # a hundred thousand topics, and some; zlib needs as much again meanwhile
 _I32: Final = struct.Struct(">i")
 
 

@@ -32,6 +32,7 @@ import orjson
 
 from firearrow.wire.codes import CUT_CODES, LANGUAGE_CODES, LANGUAGES, OTHER_LANGUAGE, VERSION
 from firearrow.wire.errors import ProtocolError, shown
+from firearrow.wire.native import native
 
 MAX_FRAME: Final = 16 * 1024 * 1024  # with its length field
 MAX_HEADER: Final = 512 * 1024
@@ -61,11 +62,14 @@ class Command:
 
     Few requests are asked for their language, version or remark, so the decoder leaves those three slots empty and keeps the
     header's object; they are filled from it at the first look. What is wrong with them is forgiven: an unknown language is OTHER.
+    A command whose `header` is decoded already (quick_requests.py) has its JSON only; `ext`, too, is filled at the first look.
     """
 
-    __slots__ = ("_fields", "binary", "body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+    __slots__ = ("_fields", "_json", "binary", "body", "code", "ext", "flag", "header", "language", "opaque", "remark", "version")
 
     _fields: dict[str, Any]
+    _json: bytes
+    header: Any  # what `ext` says, decoded; None: nobody has done it yet
     language: str
     version: int
     remark: str | None
@@ -89,6 +93,7 @@ class Command:
         self.version = version
         self.remark = remark
         self.ext: dict[str, Any] = {} if ext is None else ext
+        self.header = None
         self.body = body
         self.binary = binary
 
@@ -104,9 +109,14 @@ class Command:
 
         def __getattr__(self, name: str) -> Any:
             """Python comes here for an empty slot only."""
-            if name not in ("language", "version", "remark"):
+            if name == "_fields":
+                self._fields = _loads(self._json)
+            elif name == "ext":
+                self.ext = self._fields["extFields"]
+            elif name in ("language", "version", "remark"):
+                self._fill_from_header()
+            else:
                 raise AttributeError(f"a command has no {name}")
-            self._fill_from_header()
             return getattr(self, name)
 
     def _fill_from_header(self) -> None:
@@ -172,6 +182,10 @@ class FrameDecoder:
         append = commands.append
         end = len(data)
         while end - pos >= 8:
+            if native is not None:
+                pos = native.decode_run(data, pos, commands)
+                if end - pos < 8:
+                    break
             length, word = _words_at(data, pos)
             header_length = word & 0xFFFFFF
             frame_end = pos + 4 + length
@@ -198,6 +212,7 @@ class FrameDecoder:
                     _fill_unusual(command, data[pos:body_at])
                 command.body = data[body_at:frame_end]
                 command.binary = False
+                command.header = None
             else:
                 command = _from_binary(word >> 24, data[pos:body_at], data[body_at:frame_end])
             append(command)
