@@ -4,6 +4,7 @@
 #                                  and PySpark, which is half a gigabyte)
 #   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when we are root, else named, and we stop
 #   want COMMAND PACKAGE...  the same, but go on without it
+#   want_headers             Python's headers, with which the parts in C are built; go on without them
 #
 # When nothing is to be done this costs a few milliseconds. Progress goes to stderr; stdout belongs to the script.
 
@@ -41,7 +42,7 @@ prepare_python() {
 
 # What an environment depends on: when any of it changes, the packages are installed again.
 state() {
-  printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")" "${FIREARROW_PURE:-}"
+  printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")" "$(command -v "${CC:-cc}" || true)" "${FIREARROW_PURE:-}"
   cat "$root/pyproject.toml" "$root/hatch_build.py" "$root"/src/firearrow/*/_native.c | cksum
 }
 
@@ -106,6 +107,12 @@ need() {
 want() {
   local name=$1
   command -v "$name" >/dev/null || (install_packages "the command $name" "${@:2}") || say "going on without $name"
+}
+
+want_headers() {
+  local headers
+  headers=$("$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+  [ -f "$headers/Python.h" ] || (install_packages "Python's headers" python3-dev) || say "going on with Python alone"
 }
 
 install_packages() {
