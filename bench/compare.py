@@ -3,7 +3,7 @@
 In each round both brokers are started on empty stores, one after the other, and warmed up. Then every load goes to both, right
 after one another, twice: the one that was first is second the next time. The speed of a machine that others use changes within a
 minute by more than the brokers differ, so what is compared is the two runs of a turn; a row's ratio is the median over the turns.
-The one whose turn it is not has nothing to do. What a load left to be done, or to be written to the disk, is done before the next.
+The one whose turn it is not has nothing to do. What a load left to be done, or written to the disk, is done before the next.
 """
 
 from __future__ import annotations
