@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +20,9 @@ import pyarrow.compute as pc
 
 from firearrow.client.compression import inflated
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.property_columns import PropertyColumns, common_slice, slices, text_slices, valid_text
-from firearrow.spark.records import Ints, Records
+from firearrow.spark.pieces import Ints, numbers, slices, text_slices, valid_text
+from firearrow.spark.property_columns import PropertyColumns
+from firearrow.spark.records import Records
 from firearrow.spark.schema import TYPES
 from firearrow.wire import record
 from firearrow.wire.ids import host_text, offset_msg_id
@@ -44,8 +46,14 @@ class Columns:
     def ddl(self) -> str:
         return ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.types, strict=True))
 
-    def schema(self) -> Any:
-        return pa.schema([(name, _ARROW[kind]) for name, kind in zip(self.names, self.types, strict=True)])
+    def schema(self, called: Sequence[str] | None = None) -> Any:
+        """As Arrow has it; `called` are other names for the columns."""
+        return _schema(self.types, tuple(self.names if called is None else called))
+
+
+@lru_cache(maxsize=64)  # making it takes as long as some columns of a thousand records
+def _schema(types: tuple[str, ...], names: tuple[str, ...]) -> Any:
+    return pa.schema([(name, _ARROW[kind]) for name, kind in zip(names, types, strict=True)])
 
 
 def chosen(names: Sequence[str] | None, properties_as: str = "map") -> Columns:
@@ -82,9 +90,7 @@ def record_batch(
 ) -> Any:
     """The records as an Arrow record batch; `names` are what the columns are called, if not by their own names."""
     making = _Making(records, broker_name, decompress)
-    schema = columns.schema()
-    if names is not None:
-        schema = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+    schema = columns.schema(names)
     arrays = [making.column(name, kind) for name, kind in zip(columns.names, columns.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -104,14 +110,14 @@ class _Making:
     def column(self, name: str, kind: str) -> Any:
         if name in _FIELDS:
             field, width = _FIELDS[name]
-            return pa.array(self._records.head[field].astype(width))
+            return numbers(self._records.head[field].astype(width), _ARROW[kind])
         if name in _TIMES:
-            return pa.array(self._records.field(_TIMES[name]) * 1000, pa.timestamp("us", tz="UTC"))
+            return numbers(self._records.field(_TIMES[name]) * 1000, _ARROW[kind])
         return _OTHERS[name](self, kind)
 
     def topic(self, kind: str) -> Any:
         records = self._records
-        common = common_slice(records.buffer, records.topic_start, records.topic_end)
+        common = records.common_topic()
         if common is not None:
             return pa.repeat(pa.scalar(common.decode("utf-8", "replace"), pa.string()), len(records))
         return text_slices(records.buffer, records.topic_start, records.topic_end)
@@ -128,7 +134,7 @@ class _Making:
     def offset_msg_id(self, kind: str) -> Any:
         records = self._records
         count = len(records)
-        if (records.field("sys_flag") & _ANY_V6).any():
+        if self._any_v6:
             hosts = self._hosts(record.STORE_HOST_V6)
             return pa.array(
                 [
@@ -141,7 +147,7 @@ class _Making:
         parts[:, :8] = np.ascontiguousarray(records.head["store_host"]).view(np.uint8).reshape(count, 8)
         parts[:, 8:] = np.ascontiguousarray(records.head["physical_offset"]).view(np.uint8).reshape(count, 8)
         offsets = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
-        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(_HEX[parts].tobytes())])
+        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(_HEX.take(parts))])
 
     def keys(self, kind: str) -> Any:
         return self._property_columns().value("KEYS")
@@ -177,6 +183,10 @@ class _Making:
         order[rows] = len(bodies) + np.arange(len(rows))
         return pa.concat_arrays([bodies, pa.array(plain, pa.binary())]).take(pa.array(order))
 
+    @cached_property
+    def _any_v6(self) -> bool:
+        return bool((self._records.field("sys_flag") & _ANY_V6).any())
+
     def _property_columns(self) -> PropertyColumns:
         if self._properties is None:
             self._properties = PropertyColumns(self._records)
@@ -184,7 +194,7 @@ class _Making:
 
     def _host_texts(self, field: str, v6: int) -> Any:
         """Hosts repeat: each is written once."""
-        if (self._records.field("sys_flag") & _ANY_V6).any():
+        if self._any_v6:
             return pa.array([host_text(host) for host in self._hosts(v6)], pa.string())
         hosts = np.ascontiguousarray(self._records.head[field]).view(np.int64).ravel()
         if len(hosts) and (hosts == hosts[0]).all():

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from firearrow.client import unique_keys
 from firearrow.client.validate import RESERVED
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.records import Bools, Ints
+from firearrow.spark.pieces import Ints
+from firearrow.spark.records import Bools
 from firearrow.spark.shape import Shape
 from firearrow.wire import batch
 from firearrow.wire.properties import MAX_BYTES

@@ -18,72 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firearrow.spark.records import Ints, Records
+from firearrow.spark.pieces import MASKS, WORD, Ints, numbers, slices, taken, text_slices, words_of
+from firearrow.spark.records import Records
 
 Bytes = npt.NDArray[np.uint8]
 
 _SEPARATOR = pa.scalar("\x02")
 _NOTHING = pa.scalar("")
-_WORD = 8  # bytes of a name that are compared at once; names of up to two words can be
-_MASKS = np.array([(1 << 8 * length) - 1 for length in range(_WORD + 1)], np.uint64)
-
-
-def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
-    """Pieces of a buffer as one compact Arrow array; they must not overlap and must be in order."""
-    count = len(starts)
-    if not count:
-        return pa.array([], kind)
-    offsets = np.empty(2 * count + 1, np.int32)
-    offsets[0 : 2 * count : 2] = starts
-    offsets[1 : 2 * count : 2] = ends
-    offsets[2 * count] = ends[-1]
-    both = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-
-
-def text_slices(buffer: Any, starts: Ints, ends: Ints) -> Any:
-    """The same as text; what is not UTF-8 is replaced."""
-    return valid_text(slices(buffer, starts, ends, pa.string()))
-
-
-def common_slice(buffer: bytes, starts: Ints, ends: Ints) -> bytes | None:
-    """What all pieces are, if they are seen to be the same. They must be in order."""
-    length = int(ends[0] - starts[0]) if len(starts) else 0
-    if not length or int(starts[-1]) + _WORD > len(buffer) or (ends - starts != length).any():
-        return None
-    words = _words(buffer)
-    mask = _MASKS[min(length, _WORD)]
-    for place in range(0, length, _WORD):
-        found = words[starts + min(place, max(0, length - _WORD))]
-        if ((found ^ found[0]) & mask).any():
-            return None
-    return buffer[int(starts[0]) : int(ends[0])]
-
-
-def _words(data: Any) -> npt.NDArray[np.uint64]:
-    """A word at any position of at least one."""
-    return np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
-
-
-def valid_text(column: Any) -> Any:
-    """Strings whose bytes come from others, made good where they are not UTF-8."""
-    if len(column) == 0:
-        return column
-    data = content(column)
-    if data.isascii():
-        return column
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        raw = column.view(pa.binary()).to_pylist()
-        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in raw], pa.string())
-    return column
-
-
-def content(column: Any) -> bytes:
-    """All bytes of a binary column, side by side."""
-    data = column.buffers()[2]
-    return b"" if data is None else data.to_pybytes()
 
 
 class PropertyColumns:
@@ -93,7 +34,7 @@ class PropertyColumns:
 
     def map(self) -> Any:
         found = self._found()
-        return pa.MapArray.from_arrays(pa.array(found.offsets, pa.int32()), found.names.column(), found.values)
+        return pa.MapArray.from_arrays(numbers(found.offsets.astype(np.int32), pa.int32()), found.names.column(), found.values)
 
     def value(self, name: str) -> Any:
         """One property as a string column, null where a message has none."""
@@ -112,17 +53,21 @@ class _Segments:
         self._count = len(raw)
         ended, bounds, codes = _ended(raw)
         starts, splits, ends = _split(codes)
-        self.offsets = np.searchsorted(starts, bounds)
         self.values = slices(ended, splits + 1, ends, pa.string())
+        self.names: _Table | _Numbers
         table = _Table.of(codes, starts, splits, bounds) if len(starts) else None
-        self.names: _Table | _Numbers = _Numbers(slices(ended, starts, splits, pa.string())) if table is None else table
-        if isinstance(self.names, _Numbers):
+        if table is not None:
+            self.names = table
+            self.offsets = np.arange(self._count + 1) * table.width
+        else:
+            self.names = _Numbers(slices(ended, starts, splits, pa.string()))
+            self.offsets = np.searchsorted(starts, bounds)
             self._drop_repeated(self.names)
 
     def value(self, name: str) -> Any:
         at = self.names.places(name)
         if len(at) == self._count:  # one each: repeated ones are gone
-            return self.values.take(pa.array(at))
+            return taken(self.values, at)
         if not len(at):
             return pa.nulls(self._count, pa.string())
         indices = np.zeros(self._count, np.int64)
@@ -158,6 +103,7 @@ class _Table:
     """The names of messages that all have the same ones in the same order."""
 
     def __init__(self, names: list[str], count: int) -> None:
+        self.width = len(names)
         self._names = names
         self._count = count
 
@@ -166,18 +112,18 @@ class _Table:
         """None if the messages have different names, one has a name twice, or names are too long to be compared at once."""
         count = len(bounds) - 1
         width, rest = divmod(len(starts), count)
-        if rest or int(starts[-1]) + _WORD > len(codes) or not np.array_equal(starts[::width], bounds[:-1]):
+        if rest or int(starts[-1]) + WORD > len(codes) or not np.array_equal(starts[::width], bounds[:-1]):
             return None
         lengths = (splits - starts).reshape(count, width)
         first = lengths[0]
-        if first.max() > 2 * _WORD or (lengths != first).any():
+        if first.max() > 2 * WORD or (lengths != first).any():
             return None
-        words = _words(codes)
-        heads = words[starts].reshape(count, width) & _MASKS[np.minimum(first, _WORD)]
+        words = words_of(codes)
+        heads = words[starts].reshape(count, width) & MASKS[np.minimum(first, WORD)]
         if (heads != heads[0]).any():
             return None
-        for column in np.flatnonzero(first > _WORD).tolist():
-            tails = words[splits[column::width] - _WORD]
+        for column in np.flatnonzero(first > WORD).tolist():
+            tails = words[splits[column::width] - WORD]
             if (tails != tails[0]).any():
                 return None
         names = [codes[begin:end].tobytes().decode() for begin, end in zip(starts[:width], splits[:width], strict=True)]

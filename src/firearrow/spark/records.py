@@ -9,16 +9,16 @@ A buffer must be smaller than 2 GiB: positions become 32-bit offsets of Arrow ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.spark.pieces import Ints, common_slice
 from firearrow.store.record_walk import Stop, heads, parts, read_at, walk
 from firearrow.wire import record
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _HEAD: Final = np.dtype(
@@ -48,12 +48,19 @@ class Records:
     topic_start: Ints
     topic_end: Ints
     property_start: Ints
+    _topic: bytes | None = field(default=None, init=False)  # of all, once that is known
 
     def __len__(self) -> int:
         return len(self.start)
 
     def field(self, name: str) -> Ints:
         return self.head[name].astype(np.int64)
+
+    def common_topic(self) -> bytes | None:
+        """The topic of all records, if they are seen to have the same."""
+        if self._topic is None:
+            self._topic = common_slice(self.buffer, self.topic_start, self.topic_end)
+        return self._topic
 
     def only(self, wanted: Bools) -> Records:
         if wanted.all():
@@ -69,7 +76,9 @@ class Records:
             self.topic_end,
             self.property_start,
         )
-        return Records(self.buffer, *(part[kept] for part in parts))
+        found = Records(self.buffer, *(part[kept] for part in parts))
+        found._topic = self._topic
+        return found
 
 
 @dataclass(slots=True)

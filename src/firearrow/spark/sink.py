@@ -28,7 +28,7 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.messages import Maker, Messages, Origin
 from firearrow.spark.offsets import Queue
 from firearrow.spark.options import Options
-from firearrow.spark.records import Ints
+from firearrow.spark.pieces import Ints
 from firearrow.spark.shape import Shape, check_topic_name
 from firearrow.wire import batch
 from firearrow.wire.codes import RequestCode, ResponseCode

@@ -26,7 +26,7 @@ import numpy as np
 from firearrow.spark.columns import Columns, record_batch
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import Options
-from firearrow.spark.property_columns import common_slice, text_slices
+from firearrow.spark.pieces import text_slices
 from firearrow.spark.records import Bools, Found, Records, find
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.record_walk import Stop, walk
@@ -208,7 +208,7 @@ class _Wanted:
         return wanted
 
     def _of_topics(self, records: Records) -> Bools:
-        common = common_slice(records.buffer, records.topic_start, records.topic_end)
+        common = records.common_topic()
         if common is not None:
             return np.full(len(records), self._has(common.decode("utf-8", "replace")))
         names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()

@@ -1,0 +1,84 @@
+"""Pieces of a buffer, of which there are many, as Arrow columns: no piece is looked at on its own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+
+WORD: Final = 8  # bytes that are compared at once
+_TAKE: Final = pc.get_function("array_take")
+_UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
+MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], np.uint64)
+
+
+def numbers(values: npt.NDArray[Any], kind: Any) -> Any:
+    """An array of numbers as the Arrow column that it already is in memory."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
+    """Pieces of a buffer as one compact Arrow array; they must not overlap and must be in order."""
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0 : 2 * count : 2] = starts
+    offsets[1 : 2 * count : 2] = ends
+    offsets[2 * count] = ends[-1]
+    both = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
+    return taken(both, np.arange(0, 2 * count, 2, dtype=np.int32))
+
+
+def taken(column: Any, places: npt.NDArray[np.integer[Any]]) -> Any:
+    """The elements at these places, which must be there: they are not checked again."""
+    return _TAKE.call([column, pa.array(places)], _UNCHECKED)
+
+
+def text_slices(buffer: Any, starts: Ints, ends: Ints) -> Any:
+    """The same as text; what is not UTF-8 is replaced."""
+    return valid_text(slices(buffer, starts, ends, pa.string()))
+
+
+def common_slice(buffer: bytes, starts: Ints, ends: Ints) -> bytes | None:
+    """What all pieces are, if they are seen to be the same. They must be in order."""
+    length = int(ends[0] - starts[0]) if len(starts) else 0
+    if not length or int(starts[-1]) + WORD > len(buffer) or (ends - starts != length).any():
+        return None
+    words = words_of(buffer)
+    mask = MASKS[min(length, WORD)]
+    for place in range(0, length, WORD):
+        found = words[starts + min(place, max(0, length - WORD))]
+        if ((found ^ found[0]) & mask).any():
+            return None
+    return buffer[int(starts[0]) : int(ends[0])]
+
+
+def words_of(data: Any) -> npt.NDArray[np.uint64]:
+    """A word at any position of at least one."""
+    return np.ndarray((len(data) - WORD + 1,), "<u8", data, strides=(1,))
+
+
+def valid_text(column: Any) -> Any:
+    """Strings whose bytes come from others, made good where they are not UTF-8."""
+    if len(column) == 0:
+        return column
+    if content(column).isascii():
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = column.view(pa.binary()).to_pylist()
+        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in raw], pa.string())
+    return column
+
+
+def content(column: Any) -> bytes:
+    """All bytes of a binary column, side by side."""
+    data = column.buffers()[2]
+    return b"" if data is None else data.to_pybytes()
