@@ -43,7 +43,9 @@ def numbers(first: int, end: int, producer: str = "p") -> bytes:
 
 
 def test_the_numbers_of_a_batch() -> None:
-    assert rising_numbers(joined(block(7), block(8), block(2**63 - 1))) == ("p", [7, 8, 2**63 - 1], [b"UNIQ_KEY\x01U7", b"UNIQ_KEY\x01U8", b"UNIQ_KEY\x01U9223372036854775807"])  # fmt: skip  # noqa: E501
+    numbers = [7, 8, 2**63 - 1]
+    keys = [b"UNIQ_KEY\x01U%d" % number for number in numbers]
+    assert rising_numbers(joined(*map(block, numbers))) == ("p", numbers, keys)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """The broker's own services over a simulated store: sends, delay levels, timers and transactions, put together, taken up and laid
-down as `broker/server.py` does it.
+down as `broker/roles.py` does it.
 """
 
 from __future__ import annotations

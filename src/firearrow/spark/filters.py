@@ -31,7 +31,7 @@ class Pushed:
 
     topic: frozenset[Any] | None = None
     brokerName: frozenset[Any] | None = None  # noqa: N815 (the name of the column)
-    queueId: frozenset[Any] | None = None  # noqa: N815 (likewise)
+    queueId: frozenset[Any] | None = None  # noqa: N815 (a column is called so)
     tags: frozenset[Any] | None = None
     offsets: tuple[int, int] = (0, _ENDLESS)
     stored_ms: tuple[int, int] = (0, _ENDLESS)

@@ -108,7 +108,7 @@ DECLARED: Final[dict[str, Declared]] = {
     "pullBatchSize": Declared(1_024, kinds.count, "messages asked for at once; brokers give fewer"),
     "pullMaxBytes": Declared(4 << 20, kinds.size, "about so many bytes an answer, by what messages weighed so far", "4m"),
     "pullTimeoutMs": Declared(3_000, kinds.count, "for one answer of a broker; there are several attempts"),
-    "decodeRecords": Declared(2_048, kinds.count, "messages decoded together"),
+    "decodeRecords": Declared(4_096, kinds.count, "messages decoded together"),
     "includeSystemTopics": Declared(
         False, kinds.flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
     ),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.spark.pieces import Ints, common_slice
-from firearrow.store.record_walk import Stop, heads, parts, read_at, walk
+from firearrow.store.record_walk import Stop, heads, parts, read_at, starts
 from firearrow.wire import record
 
 Bools = npt.NDArray[np.bool_]
@@ -94,8 +94,7 @@ def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: i
 
     With `base_offset`, the physical offset of the buffer's first byte, PHYSICALOFFSET must be where the record lies.
     """
-    positions, at, stop, needed = walk(buffer, begin, limit)
-    start = np.array(positions, np.int64)
+    start, at, stop, needed = starts(buffer, begin, limit)
     head = heads(buffer, start, _HEAD)
     end = start + head["size"].astype(np.int64)
     body_start = start + record.HEAD_BYTES

@@ -2,6 +2,7 @@
 
 `walk` follows TOTALSIZE from record to record, the only step that needs a Python loop. It looks at sizes and magic numbers alone,
 so it may follow a wrong size for a while; `parts` then says for all records at once which of them are what they claim to be.
+`starts` finds the same in half the time where many small records lie: it begins at many places at once.
 Nothing here raises for what the bytes say or reads outside of the buffer. Layout: `wire/record.py`.
 """
 
@@ -18,6 +19,9 @@ from firearrow.store.javahash_np import IntArray
 from firearrow.wire import record
 
 _size_and_magic = Struct(">ii").unpack_from
+
+_LANE = 16 * 1024  # bytes that are walked by themselves: fewer make it dear to find their first record, more take more steps
+_IN_A_LANE = 8  # records that must be expected in a lane, and lanes in a buffer; else walking costs next to nothing anyway
 
 
 class Stop(Enum):
@@ -53,6 +57,46 @@ def walk(buffer: bytes, position: int = 0, limit: int | None = None) -> tuple[li
         found(position)
         position = following
     return positions, position, Stop.END, 8
+
+
+def starts(buffer: bytes, position: int = 0, limit: int | None = None) -> tuple[IntArray, int, Stop, int]:
+    """What `walk` finds, as an array."""
+    found, at = _side_by_side(buffer, position, len(buffer) if limit is None else min(limit, len(buffer)))
+    rest, at, stop, needed = walk(buffer, at, limit)
+    return np.concatenate((found, np.array(rest, np.int64))), at, stop, needed
+
+
+def _side_by_side(buffer: bytes, position: int, end: int) -> tuple[IntArray, int]:
+    """Start positions of records, and where the next one begins: as many as are found easily, perhaps none.
+
+    Every lane begins where a magic number is found, which may be inside of a body. But walks from the beginning of one lane that
+    all arrive exactly at the beginning of the next are together the walk from the first one; if any does not, nothing is said.
+    """
+    nothing = np.zeros(0, np.int64)
+    size = int.from_bytes(buffer[position : position + 4], "big")
+    if size * _IN_A_LANE > _LANE or end - position < _IN_A_LANE * _LANE:
+        return nothing, position
+    magic = buffer[position + 4 : position + 8]
+    found = [buffer.find(magic, begin, begin + _LANE) - 4 for begin in range(position + _LANE, end - _LANE, _LANE)]
+    lanes = np.array([position, *(place for place in found if place > position)], np.int64)
+    at, ends = lanes[:-1], lanes[1:]
+    words: npt.NDArray[Any] = np.ndarray((len(buffer) - 7,), ">i8", buffer, strides=(1,))
+    passed, seen = [nothing], [nothing]
+    while len(at):
+        size_and_magic = words[at].astype(np.int64)
+        passed.append(at)
+        seen.append(size_and_magic)
+        sizes = size_and_magic >> 32
+        at = at + sizes
+        if sizes.min() < record.FIXED_BYTES_V1 or (at > ends).any():
+            return nothing, position
+        going = at < ends
+        if not going.all():
+            at, ends = at[going], ends[going]
+    magics = np.concatenate(seen).astype(np.int32)
+    if not ((magics == record.MAGIC_V1) | (magics == record.MAGIC_V2)).all():
+        return nothing, position
+    return np.sort(np.concatenate(passed)), int(lanes[-1])
 
 
 def _stop_at(size: int, magic: int) -> Stop:
