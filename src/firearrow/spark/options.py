@@ -125,7 +125,7 @@ DECLARED: Final[dict[str, Declared]] = {
         "`spark.sql.python.filterPushdown.enabled`, which `firearrow.spark.session` sets",
         "false",
     ),
-    "maxSplitBytes": Declared(128 << 20, kinds.size, "`path`: commit-log bytes per task", "128m"),
+    "maxSplitBytes": Declared(256 << 20, kinds.size, "`path`: commit-log bytes per task", "256m"),
     "brokerName": Declared(
         None, kinds.text, "`path`: what to say in the column brokerName, which store files do not know", "null"
     ),

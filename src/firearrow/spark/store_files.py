@@ -286,12 +286,13 @@ def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int 
     blank = record.MAGIC_BLANK.to_bytes(4, "big", signed=True)
     best: int | None = None
     for magic in (*_MAGICS, blank):
-        at = data.find(magic, 4)
-        while at >= 0 and at - 4 < (limit if best is None else best - base):
+        end = (limit if best is None else best - base) + 7  # it lies 4 bytes behind the start of its record
+        at = data.find(magic, 4, end)
+        while at >= 0:
             if _is_record(data, at - 4, base, file, split) if magic != blank else _is_blank(data, at - 4, base, split):
                 best = base + at - 4
                 break
-            at = data.find(magic, at + 1)
+            at = data.find(magic, at + 1, end)
     return best
 
 
