@@ -27,8 +27,8 @@ WARM_UP_S = 12.0  # a JVM compiles its hot paths meanwhile
 WARM_UP_QUICK_S = 4.0
 
 TURNS = 2  # of every load in a round; they share its seconds
-REST_LOOK_S, REST_AT_MOST_S = 0.25, 10.0
-AT_REST_CORES = 0.15  # both together use less
+REST_LOOK_S, REST_AT_MOST_S = 0.25, 5.0
+AT_REST_CORES = 0.5  # both together use less; Apache's own clocks and timers take some tenths
 
 Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result for each turn
 
