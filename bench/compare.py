@@ -3,13 +3,13 @@
 In each round both brokers are started on empty stores, one after the other, and warmed up. Then every load goes to both, right
 after one another, twice: the one that was first is second the next time. The speed of a machine that others use changes within a
 minute by more than the brokers differ, so what is compared is the two runs of a turn; a row's ratio is the median over the turns.
-The one whose turn it is not has nothing to do. What a load left to be done, or written to the disk, is done before the next.
+The one whose turn it is not is stopped meanwhile (SIGSTOP): Apache's, once it has been at work, uses a core with nothing to do.
+What a load left to be written to the disk is written before the next begins.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -27,8 +27,6 @@ WARM_UP_S = 12.0  # a JVM compiles its hot paths meanwhile
 WARM_UP_QUICK_S = 4.0
 
 TURNS = 2  # of every load in a round; they share its seconds
-REST_LOOK_S, REST_AT_MOST_S = 0.25, 5.0
-AT_REST_CORES = 0.5  # both together use less; Apache's own clocks and timers take some tenths
 
 Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result for each turn
 
@@ -69,28 +67,18 @@ def _run_loads(session: Session, flush: str, loads: list[Load], results: Results
             running = stack.enter_context(session.started(target, store, {"flushDiskType": flush}))
             stack.callback(running.kill)  # nobody will read this store again
             _warm_up(running, loads, WARM_UP_QUICK_S if session.quick else WARM_UP_S)
+            running.pause()
             brokers.append((target, running))
         for load in loads:
+            rate = _rate(session, brokers[0], load, results)
             for turn in range(TURNS):
-                # The reference comes first in the first turn, which finds the open-loop rate.
                 for target, running in brokers if turn % 2 == 0 else reversed(brokers):
-                    _await_rest([running for _, running in brokers])
-                    result = _measure(session, running, load, _rate(session, brokers[0], load, results))
+                    os.sync()
+                    with running.awake():
+                        result = _measure(session, running, load, rate)
                     results[(_key(session, target), load.name)].append(result)
                     figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
                     session.say(f"  {load.name}, {target.name}: {figures}" + (f" ({result.fault})" if result.fault else ""))
-
-
-def _await_rest(brokers: list[Running]) -> None:
-    """What the load before left to be done is done, by the brokers and by the disk: it is not for the next to pay."""
-    deadline = time.monotonic() + REST_AT_MOST_S
-    used_s = -REST_LOOK_S
-    while time.monotonic() < deadline:
-        before_s, used_s = used_s, sum(running.broker.cpu_s() for running in brokers)
-        if used_s - before_s < AT_REST_CORES * REST_LOOK_S:
-            break
-        time.sleep(REST_LOOK_S)
-    os.sync()
 
 
 def _warm_up(running: Running, loads: list[Load], seconds: float) -> None:
@@ -123,5 +111,6 @@ def _rate(session: Session, first: tuple[Target, Running], load: Load, results: 
     reached = results[(_key(session, target), load.half_of)]
     if not reached:
         full = next(other for other in all_loads() if other.name == load.half_of)
-        reached.append(_measure(session, running, full, None))
+        with running.awake():
+            reached.append(_measure(session, running, full, None))
     return round(reached[0].msgs_per_s / 2)

@@ -59,6 +59,10 @@ class Process:
         except subprocess.TimeoutExpired:
             raise BenchError(f"{self.name} did not end within {timeout_s:.0f} s; its output ends:\n{self.tail()}") from None
 
+    def signal(self, number: signal.Signals) -> None:
+        if self._popen.poll() is None:
+            self._popen.send_signal(number)
+
     def stop(self, timeout_s: float = 60) -> None:
         """Asks the process to end and waits; one that does not is killed."""
         if self._popen.poll() is None:
