@@ -286,6 +286,28 @@ def test_far_from_the_end_the_limits_for_disk_reads_hold_and_a_slave_is_suggeste
     assert (near.count, near.suggest_slave) == (3, False)
 
 
+def test_in_bulk_many_are_given_wherever_they_are_up_to_limits_of_its_own() -> None:
+    store = MessageStore(small_settings(), disk=SimulatedDisk(), store_host=HOST, now_ms=lambda: NOW_MS, memory_bytes=1000)
+    store.open()
+    for number in range(200):
+        put(store, "Orders", 0, b"x" * 3, tags_code=number % 2)
+        if number % 3 == 0:
+            put(store, "Other", 0, b"y" * 50)
+    store.write_out()
+    store.confirm(store.flush())
+    queue = store.queue("Orders", 0)
+    everything = store.get_messages(queue, 0, 1000, bulk=True)
+    assert [r.queue_offset for r in record.decode_all(everything.body)] == list(range(200))
+    assert (everything.count, everything.next_begin_offset) == (200, 200)
+    odd = store.get_messages(queue, 0, 1000, tag_codes=frozenset({1}), bulk=True)
+    assert [r.queue_offset for r in record.decode_all(odd.body)] == list(range(1, 200, 2))
+    assert store.get_messages(queue, 0, 7, bulk=True).count == 7
+    store.settings.max_transfer_bytes_of_bulk_pull = 1000
+    assert store.get_messages(queue, 5, 1000, bulk=True).count == 10
+    store.settings.max_transfer_count_of_bulk_pull = 9
+    assert store.get_messages(queue, 5, 1000, bulk=True).count == 9
+
+
 @pytest.mark.parametrize(
     ("at", "lower", "upper"),
     [(-1, 0, 0), (0, 0, 0), (1, 1, 0), (10, 1, 1), (45, 5, 4), (90, 9, 9), (91, 10, 9), (1000, 10, 9)],

@@ -120,7 +120,7 @@ class Pulls:
         if sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
         may_be_part = conn.takes_files and not request.binary and not request.flag & 2
-        result = self._read(source, header.queue_offset, header.max_msg_nums, tag_codes, sql, may_be_part)
+        result = self._read(source, header, header.queue_offset, tag_codes, sql, may_be_part)
         code = _code(result.status, header.queue_offset)
         most_ms = MAX_SUSPEND_MS
         if self.master_alive is not None and code not in _HAS_LOOKED:
@@ -149,7 +149,7 @@ class Pulls:
         if reset is not None:
             pull.conn.write(self._moved(pull.request, header, source, reset))
             return
-        result = self._read(source, pull.offset, header.max_msg_nums, pull.tag_codes, pull.sql)
+        result = self._read(source, header, pull.offset, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
         if self.master_alive is not None and code not in _HAS_LOOKED:
             code = self._not_here(result, pull.offset)
@@ -288,15 +288,16 @@ class Pulls:
     def _read(
         self,
         source: Source,
+        header: PullMessageRequestHeader,
         offset: int,
-        count: int,
         tag_codes: frozenset[int] | None,
         sql: Filter | None,
         may_be_part: bool = False,
     ) -> GetResult:
+        count, queue = header.max_msg_nums, source.queue
         if sql is not None:
-            return get_filtered(self._store, source.queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
-        return self._store.get_messages(source.queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part)
+            return get_filtered(self._store, queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
+        return self._store.get_messages(queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part, bulk=header.bulk)
 
     def _moved(self, request: Command, header: PullMessageRequestHeader, source: Source, offset: int) -> bytes:
         nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, source.queue.min_offset, source.queue.max_offset)

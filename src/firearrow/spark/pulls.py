@@ -1,8 +1,9 @@
 """Reads ranges of queues from brokers: pulls, several under way at once, joined until it pays to decode them.
 
-A broker gives few messages a pull (Apache's: 32), and decoding has a fixed cost. So a range is cut into pieces of `decodeRecords`
-offsets; each piece is pulled to its end in one go, `_AHEAD` pieces at a time, and decoded as one. Pieces come out in their order.
-A piece that grows beyond `_PIECE_BYTES` ends early and its rest becomes the next piece, which bounds the memory of a task.
+Apache's broker gives few messages a pull (32); ours gives many to whoever asks for them in bulk. Decoding has a fixed cost. So a
+range is cut into pieces of `decodeRecords` offsets; each piece is pulled to its end in one go, `_AHEAD` pieces at a time, and
+decoded as one. Pieces come out in their order. A piece that grows beyond `_PIECE_BYTES` ends early and its rest becomes the next
+piece, which bounds the memory of a task.
 
 Messages that were deleted before they could be read are data loss: either an error with the exact range, or skipped.
 """
@@ -133,7 +134,7 @@ class _Pull:
             "consumerGroup": self._options["consumerGroup"], "topic": queue.topic, "queueId": queue.queue_id,
             "queueOffset": offset, "maxMsgNums": min(self._batch, end - offset), "sysFlag": _WITH_SUBSCRIPTION,
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": wanted.expression,
-            "expressionType": wanted.kind,
+            "expressionType": wanted.kind, "bulk": True,
         }  # fmt: skip
         answer = await self._servers.a_call(queue, RequestCode.PULL_MESSAGE, ext, self._options["pullTimeoutMs"])
         if answer.code not in _STATUSES:

@@ -86,10 +86,11 @@ class StoreReader:
         max_bytes: int | None = None,
         tag_codes: frozenset[int] | None = None,
         may_be_part: bool = False,
+        bulk: bool = False,
     ) -> GetResult:
         """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit).
 
-        `may_be_part`: records need not be read if the caller can be told where they are.
+        `may_be_part`: records need not be read if the caller can be told where they are. `bulk`: many at once, wherever they are.
         """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -97,13 +98,17 @@ class StoreReader:
         if not low <= offset < high:
             return _outside(offset, low, high)
         settings = self._settings
+        if bulk:
+            max_count = min(max_count, settings.max_transfer_count_of_bulk_pull)
         wanted = max_count if tag_codes is None else max(max_count, settings.max_filter_message_size // UNIT)
         entries = queue.entries(offset, max(wanted, 1))
         if not entries:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, self._next_file(queue, offset), low, high)
         memory = self._memory_bytes * settings.access_message_in_memory_max_ratio // 100
         confirmed = self.confirm_offset
-        if confirmed - _I64.unpack_from(entries)[0] <= memory:
+        if bulk:
+            count_left, bytes_left = max_count, settings.max_transfer_bytes_of_bulk_pull
+        elif confirmed - _I64.unpack_from(entries)[0] <= memory:
             count_left = min(max_count, settings.max_transfer_count_on_message_in_memory)
             bytes_left = settings.max_transfer_bytes_on_message_in_memory
         else:

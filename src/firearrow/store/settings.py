@@ -77,6 +77,12 @@ class StoreSettings:
     max_transfer_count_on_message_in_disk: int = setting(
         8, "messages of one pull far from the end of the log", low=1, runtime=True
     )
+    max_transfer_bytes_of_bulk_pull: int = setting(
+        2 * 1024 * 1024, "bytes of one pull that asks for many (our own clients can)", low=1, high=12 * 1024 * 1024, runtime=True
+    )
+    max_transfer_count_of_bulk_pull: int = setting(
+        1024, "messages of one pull that asks for many", low=1, high=1_000_000, runtime=True
+    )
     access_message_in_memory_max_ratio: int = setting(
         40, "percent of memory that counts as near the end", low=0, high=100, runtime=True
     )

@@ -78,6 +78,7 @@ class PullMessageRequestHeader(Header):
     max_msg_bytes: int | None = None
     request_source: int | None = None
     proxy_froward_client_id: str | None = None
+    bulk: bool = False  # ours: more messages in one answer than Apache's brokers give, which do not know it
 
 
 class PullMessageResponseHeader(Header):
