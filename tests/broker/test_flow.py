@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from firearrow.broker.flow import Flow
 from firearrow.broker.settings import BrokerSettings
+from firearrow.wire.codes import ResponseCode
+from tests.broker.running import broker, client, run
 
 
 def flow(**changes: object) -> Flow:
@@ -65,3 +70,18 @@ def test_a_connection_may_not_have_too_many_unanswered_sends() -> None:
     assert refusal.startswith("[OVERLOAD]")
     assert "101 sends" in refusal
     assert "sendThreadPoolQueueCapacity is 100" in refusal
+
+
+def test_after_a_long_round_only_what_has_waited_is_refused(tmp_path: Path) -> None:
+    """Not what a producer sends again when it hears of the refusal, a moment later."""
+
+    async def scenario() -> None:
+        async with broker(tmp_path) as running, client(running) as one:
+            await one.send("Orders", b"before")
+            now_ms = time.time_ns() // 1_000_000
+            running._dispatch._flow.round_took(now_ms - 300, now_ms + 60_000)  # so that "at once" lasts as long as the test
+            waited = await one.send("Orders", b"waited")
+            again = await one.send("Orders", b"again")
+        assert (waited.code, again.code) == (ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS)
+
+    run(scenario())

@@ -95,6 +95,8 @@ class Dispatch:
                     if not judged:
                         judged = True
                         refused = self._refuse_sends(conn, now)
+                        if refused is not None and refused.code == ResponseCode.SYSTEM_BUSY:
+                            self.open_round()  # one in which nothing is taken is one, too: what comes next is judged by it
                     if refused is not None:
                         if self._pass_on is not None:
                             self._pass_on(conn, request)
