@@ -16,10 +16,11 @@ ROOT = Path(firearrow.__file__).parent
 
 # A room may import from those it names, and from itself. Modules beside the rooms (settings) are rooms of one file.
 MAY_IMPORT = {
-    "wire": set(),
+    "native": set(),
+    "wire": {"native"},
     "apache_keys": set(),
     "settings": {"apache_keys"},
-    "store": {"wire", "settings"},
+    "store": {"wire", "settings", "native"},
     "net": {"wire", "settings"},
     "namesrv": {"wire", "store", "net", "settings"},
     "broker": {"wire", "store", "net", "settings"},
