@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.wire import command, quick_requests
+from firearrow.wire import command
 from firearrow.wire.command import Command, FrameDecoder
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.header import Header
 from firearrow.wire.headers_client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
+from firearrow.wire.quick_requests import decode_at_once
 
 if command.native is None:
     pytest.skip("the parts in C were not built", allow_module_level=True)
-assert quick_requests
+decode_at_once()
 
 HEADERS: dict[int, type[Header]] = {
     310: SendMessageRequestHeader,

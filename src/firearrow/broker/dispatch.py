@@ -24,10 +24,10 @@ from firearrow.broker.rounds import Rounds
 from firearrow.broker.send import PERM_WRITE, Sends, quick_reply
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError, TooLargeError
-from firearrow.wire import quick_requests  # noqa: F401  (from now on those that are served here by the thousand are decoded at once)
 from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
 from firearrow.wire.command import Command, encode_response
 from firearrow.wire.errors import HeaderError, ProtocolError
+from firearrow.wire.quick_requests import decode_at_once
 
 log = logging.getLogger("firearrow.broker")
 
@@ -65,6 +65,7 @@ class Dispatch:
         flow: Flow,
         now_ms: Callable[[], int],
     ) -> None:
+        decode_at_once()
         self._parts = parts
         self._stats = parts.stats
         self._now_ms = now_ms

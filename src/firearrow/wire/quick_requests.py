@@ -1,11 +1,12 @@
 """Which requests are decoded with their header at once, where that is done in C: those of which a broker gets thousands a second.
 
-A command that came this way has its `header`; whoever serves it takes that, or decodes `ext` if there is none. Import this module
-and it is so; all that is unusual about a frame goes the long way as ever.
+A command that came this way has its `header`; whoever serves it takes that, or decodes `ext` if there is none. All that is
+unusual about a frame goes the long way as ever.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from firearrow.wire.codes import RequestCode
@@ -30,7 +31,11 @@ def _quick(codes: tuple[int, ...], cls: type[Header], *, short: bool = False) ->
         native.quick(code, cls, fields)
 
 
-if native is not None:
+@cache
+def decode_at_once() -> None:
+    """From now on, in this process, if it was built. Once is enough."""
+    if native is None:
+        return
     native.command(Command)
     _quick((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE), SendMessageRequestHeader, short=True)
     _quick((RequestCode.END_TRANSACTION,), EndTransactionRequestHeader)
