@@ -12,7 +12,7 @@ import time
 
 import firearrow as fa
 from firearrow import aio
-from firearrow.net.loop import run
+from firearrow.net.event_loop import run
 
 IN_FLIGHT = 1_000
 PORTION = 64  # sends between two turns of the loop

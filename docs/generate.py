@@ -21,16 +21,16 @@ from pathlib import Path
 
 import firearrow
 from docs import reference
-from firearrow.apache_keys import APACHE_KEYS
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
+from firearrow.config.apache_keys import APACHE_KEYS
+from firearrow.config.fields import Setting, declared
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
-from firearrow.settings import Setting, declared
+from firearrow.spark.decode.schema import MEANING, TYPES
 from firearrow.spark.options import DECLARED
-from firearrow.spark.schema import MEANING, TYPES
-from firearrow.spark.shape import TAKEN
+from firearrow.spark.write.input_columns import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.codes import RequestCode, ResponseCode
 

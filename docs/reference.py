@@ -15,10 +15,12 @@ from typing import Any
 
 import firearrow as fa
 import firearrow.aio as aio
-from firearrow.client import delays, fetching, listening, options, queue_choice, subscription, transaction
-from firearrow.client.blocking import Derived, SyncClient
+from firearrow.client import options
+from firearrow.client.consumer import fetcher, listener, subscription
+from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.options import ClientOptions
-from firearrow.client.pull_consumer import PullConsumer
+from firearrow.client.producer import delay, queue_choice, transaction
+from firearrow.client.sync.derive import Derived, SyncClient
 
 CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer")
 VALUES = ("Message", "ReceivedMessage", "MessageQueue", "SendResult", "SendStatus", "TransactionSendResult")
@@ -29,8 +31,8 @@ ALLOCATION = (
 HOOKS = ("SendHook", "ConsumeHook", "EndTransactionHook", "SendContext", "ConsumeContext", "EndTransactionContext", "MessageKind")
 
 ALIASES = {
-    "NameServers": options, "Selector": queue_choice, "Delay": delays, "When": delays, "Expression": subscription,
-    "StartFrom": fetching, "Place": fetching, "Listener": listening, "Execute": transaction, "Check": transaction,
+    "NameServers": options, "Selector": queue_choice, "Delay": delay, "When": delay, "Expression": subscription,
+    "StartFrom": fetcher, "Place": fetcher, "Listener": listener, "Execute": transaction, "Check": transaction,
 }  # fmt: skip
 
 

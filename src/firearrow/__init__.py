@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from firearrow.client.allocation import AllocationStrategy as AllocationStrategy
-    from firearrow.client.allocation import Averagely as Averagely
-    from firearrow.client.allocation import AveragelyByCircle as AveragelyByCircle
-    from firearrow.client.allocation import Configured as Configured
-    from firearrow.client.allocation import ConsistentHash as ConsistentHash
-    from firearrow.client.allocation import MachineRoom as MachineRoom
-    from firearrow.client.allocation import MachineRoomNearby as MachineRoomNearby
-    from firearrow.client.batching import PartialBatchError as PartialBatchError
+    from firearrow.client.consumer.allocation import AllocationStrategy as AllocationStrategy
+    from firearrow.client.consumer.allocation import Averagely as Averagely
+    from firearrow.client.consumer.allocation import AveragelyByCircle as AveragelyByCircle
+    from firearrow.client.consumer.allocation import Configured as Configured
+    from firearrow.client.consumer.allocation import ConsistentHash as ConsistentHash
+    from firearrow.client.consumer.allocation import MachineRoom as MachineRoom
+    from firearrow.client.consumer.allocation import MachineRoomNearby as MachineRoomNearby
+    from firearrow.client.consumer.listener import RetryLater as RetryLater
+    from firearrow.client.consumer.subscription import Sql as Sql
     from firearrow.client.errors import BrokerError as BrokerError
     from firearrow.client.errors import ClientError as ClientError
     from firearrow.client.errors import ClosedError as ClosedError
@@ -40,27 +41,26 @@ if TYPE_CHECKING:
     from firearrow.client.hooks import MessageKind as MessageKind
     from firearrow.client.hooks import SendContext as SendContext
     from firearrow.client.hooks import SendHook as SendHook
-    from firearrow.client.listening import RetryLater as RetryLater
     from firearrow.client.message import Message as Message
     from firearrow.client.message import MessageQueue as MessageQueue
     from firearrow.client.message import ReceivedMessage as ReceivedMessage
     from firearrow.client.message import SendResult as SendResult
     from firearrow.client.message import SendStatus as SendStatus
     from firearrow.client.options import Credentials as Credentials
-    from firearrow.client.subscription import Sql as Sql
-    from firearrow.client.sync import Producer as Producer
-    from firearrow.client.sync import PullConsumer as PullConsumer
-    from firearrow.client.sync import PushConsumer as PushConsumer
-    from firearrow.client.sync import TransactionProducer as TransactionProducer
-    from firearrow.client.transaction import LocalTransactionState as LocalTransactionState
-    from firearrow.client.transaction import TransactionSendResult as TransactionSendResult
+    from firearrow.client.producer.batches import PartialBatchError as PartialBatchError
+    from firearrow.client.producer.transaction import LocalTransactionState as LocalTransactionState
+    from firearrow.client.producer.transaction import TransactionSendResult as TransactionSendResult
+    from firearrow.client.sync.clients import Producer as Producer
+    from firearrow.client.sync.clients import PullConsumer as PullConsumer
+    from firearrow.client.sync.clients import PushConsumer as PushConsumer
+    from firearrow.client.sync.clients import TransactionProducer as TransactionProducer
 
 _WHERE = {
-    "allocation": (
+    "consumer.allocation": (
         "AllocationStrategy", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash", "MachineRoom",
         "MachineRoomNearby",
     ),
-    "batching": ("PartialBatchError",),
+    "producer.batches": ("PartialBatchError",),
     "errors": (
         "BrokerError", "ClientError", "ClosedError", "ConnectionLost", "DecompressionError", "FirearrowError",
         "InvalidMessageError", "NoRouteError", "RequestTimeout",
@@ -68,12 +68,12 @@ _WHERE = {
     "hooks": (
         "ConsumeContext", "ConsumeHook", "EndTransactionContext", "EndTransactionHook", "MessageKind", "SendContext", "SendHook",
     ),
-    "listening": ("RetryLater",),
+    "consumer.listener": ("RetryLater",),
     "message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
     "options": ("Credentials",),
-    "subscription": ("Sql",),
-    "sync": ("Producer", "PullConsumer", "PushConsumer", "TransactionProducer"),
-    "transaction": ("LocalTransactionState", "TransactionSendResult"),
+    "consumer.subscription": ("Sql",),
+    "sync.clients": ("Producer", "PullConsumer", "PushConsumer", "TransactionProducer"),
+    "producer.transaction": ("LocalTransactionState", "TransactionSendResult"),
 }  # fmt: skip
 _MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _WHERE.items() for name in names}
 

@@ -9,9 +9,9 @@ async with aio.Producer("127.0.0.1:9876") as producer:
 
 from __future__ import annotations
 
-from firearrow.client.producer import Producer
-from firearrow.client.pull_consumer import PullConsumer
-from firearrow.client.push_consumer import PushConsumer
-from firearrow.client.transaction import TransactionProducer
+from firearrow.client.consumer.pull_consumer import PullConsumer
+from firearrow.client.consumer.push_consumer import PushConsumer
+from firearrow.client.producer.producer import Producer
+from firearrow.client.producer.transaction import TransactionProducer
 
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from firearrow.wire.record import decode_all
 from tests.conformance import servers
 from tests.crash.rawclient import Link, make_topic, pull_all, send_ext

@@ -8,7 +8,7 @@ import pytest
 
 from firearrow.admin import dead_letters
 from firearrow.admin.errors import AdminError, NotFoundError
-from firearrow.client.listening import RetryLater
+from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import ReceivedMessage
 from firearrow.testing.cluster import AsyncCluster
 

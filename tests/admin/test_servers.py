@@ -12,7 +12,7 @@ from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.trace import TraceEvent
 from firearrow.client.errors import BrokerError, ClosedError
 from firearrow.client.message import Message, ReceivedMessage
-from firearrow.client.transaction import LocalTransactionState
+from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.testing.sync import Cluster
 
 from .kit import running, send

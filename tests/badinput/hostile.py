@@ -8,8 +8,8 @@ import struct
 from typing import Any
 
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command, FrameDecoder
 from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.headers import REQUEST_HEADERS
 
 TIMEOUT_S = 10.0

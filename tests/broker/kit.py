@@ -11,27 +11,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from firearrow.broker import admin, assignment, clients, locks, offsets, query
-from firearrow.broker.clients import ClientTable
-from firearrow.broker.groups import GroupTable
-from firearrow.broker.inner import InnerMessages
-from firearrow.broker.locks import QueueLocks
-from firearrow.broker.offsets import OffsetTable
-from firearrow.broker.parts import BrokerParts, Handler
-from firearrow.broker.placing import Placing
-from firearrow.broker.refused import Refused
-from firearrow.broker.request_modes import RequestModes
+from firearrow.broker import admin, query
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.deferred.router import Placing
+from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessages
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.topics import TopicTable
+from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
+from firearrow.broker.tables.clients import ClientTable
+from firearrow.broker.tables.consumer_offsets import OffsetTable
+from firearrow.broker.tables.groups import GroupTable
+from firearrow.broker.tables.queue_locks import QueueLocks
+from firearrow.broker.tables.request_modes import RequestModes
+from firearrow.broker.tables.topics import TopicTable
 from firearrow.net.connection import Connection
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 from firearrow.wire import fastjson, properties
-from firearrow.wire.command import Command, FrameDecoder, encode_response
 from firearrow.wire.errors import HeaderError
-from firearrow.wire.ids import host_bytes
-from firearrow.wire.javahash import tags_code
+from firearrow.wire.frame import Command, FrameDecoder, encode_response
+from firearrow.wire.java_hash import tags_code
+from firearrow.wire.message_ids import host_bytes
 
 from .fake_peer import FakeConnection
 
@@ -85,7 +86,7 @@ class Kit:
         self.parts.topics.add_system_topics(T0)
         self.parts.groups.add_built_in_groups(T0)
         self.handlers: dict[int, Handler] = {}
-        for module in (admin, assignment, clients, locks, offsets, query):
+        for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query):
             self.handlers |= module.handlers(self.parts)
         self.operator = FakeConnection(50000)
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.net.channel import Channel
-from firearrow.net.loop import run as run_loop
+from firearrow.net.event_loop import run as run_loop
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from firearrow.wire.record import Record, decode_all
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
-from firearrow.broker import sql92_tree as tree
+from firearrow.broker.sql92 import ast as tree
 
 
 class EvaluationError(Exception):

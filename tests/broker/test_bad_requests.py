@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firearrow.wire import fastjson, headers_admin, headers_client
-from firearrow.wire.body import camel
-from firearrow.wire.header import Header
+from firearrow.wire import fastjson
+from firearrow.wire.body_schema import camel
+from firearrow.wire.header_schema import Header
+from firearrow.wire.headers import admin, client
 
 from .fake_peer import FakeConnection
 from .kit import Kit, decode
@@ -23,7 +24,7 @@ from .kit import Kit, decode
 NAMES = sorted(
     {
         camel(name)
-        for module in (headers_admin, headers_client)
+        for module in (admin, client)
         for _, declared in inspect.getmembers(module, lambda value: isinstance(value, type) and issubclass(value, Header))
         for name in inspect.get_annotations(declared)
     }

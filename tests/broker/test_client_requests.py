@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker import clients
+from firearrow.broker.tables import clients
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import SubscriptionGroupConfig
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from firearrow.broker.server import Broker
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.ids import parse_offset_msg_id
+from firearrow.wire.message_ids import parse_offset_msg_id
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 from .running import Client, broker, client, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.wire import record
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 
 from . import captures
 from .kit import Kit

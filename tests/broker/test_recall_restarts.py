@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.refused import Refused
-from firearrow.store import timerwheel
+from firearrow.broker.requests.refused import Refused
+from firearrow.store.timer import wheel
 from tests.broker.timing import DAY, HOUR, SECOND, T0, Timing
 from tests.store.simdisk import SimulatedDisk
 
@@ -261,8 +261,8 @@ class Story:
 
 
 def test_whatever_happens_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timerwheel, "SLOTS", WHEEL_S)
-    monkeypatch.setattr(timerwheel, "FILE_SIZE", WHEEL_S * timerwheel.SLOT_BYTES)
+    monkeypatch.setattr(wheel, "SLOTS", WHEEL_S)
+    monkeypatch.setattr(wheel, "FILE_SIZE", WHEEL_S * wheel.SLOT_BYTES)
     for seed in range(SEEDS):
         try:
             Story(seed).run()

@@ -12,13 +12,13 @@ import pytest
 
 from firearrow.broker import registration
 from firearrow.broker.registration import Identity, Registration
-from firearrow.namesrv.service import NamesrvService
+from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net import loop
+from firearrow.net import event_loop
 from firearrow.net.server import Connection, Listener, serve
-from firearrow.wire.bodies_register import RegisterBrokerBody
-from firearrow.wire.bodies_topic import DataVersion, TopicConfig
-from firearrow.wire.command import Command, encode_response
+from firearrow.wire.bodies.registration import RegisterBrokerBody
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from firearrow.wire.frame import Command, encode_response
 
 WHO = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
 
@@ -28,7 +28,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(15):
             await story
 
-    loop.run(bounded())
+    event_loop.run(bounded())
 
 
 class Topics:

@@ -10,7 +10,7 @@ import pytest
 
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.ids import host_bytes, offset_msg_id
+from firearrow.wire.message_ids import host_bytes, offset_msg_id
 from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, run, send_header
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.apache_keys import APACHE_KEYS
 from firearrow.broker.settings import BrokerSettings
+from firearrow.config.apache_keys import APACHE_KEYS
+from firearrow.config.fields import SettingError, apply, as_properties, change, declared
 from firearrow.net.tls import TlsSettings
-from firearrow.settings import SettingError, apply, as_properties, change, declared
 from firearrow.store.settings import StoreSettings
 
 OURS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.broker.sql92 import SqlError, compile_expression
-from firearrow.broker.sql92_parser import parse
+from firearrow.broker.sql92.parser import parse
 from firearrow.wire import properties
 from tests.broker import sql92_recorded, sql92_reference
 from tests.broker.sql92_cases import MESSAGES

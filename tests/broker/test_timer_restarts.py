@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.store.timercheck import TimerCheckpoint
+from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire.names import TIMER_TOPIC
 from tests.broker.running import bodies, broker, client, records, run
 from tests.broker.timing import DAY, HOUR, SECOND, T0, Timing, names_of

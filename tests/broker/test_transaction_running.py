@@ -15,7 +15,7 @@ from firearrow.broker.server import Broker
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from firearrow.wire.record import decode
 
 from .running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client, records, run, send_header

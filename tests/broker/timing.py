@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.inner import InnerMessage, InnerMessages
-from firearrow.broker.placing import Arrival, Placing
+from firearrow.broker.deferred.router import Arrival, Placing
+from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.send.internal import InnerMessage, InnerMessages
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.timer import TimerService
-from firearrow.store.disk import Disk
+from firearrow.broker.timer.service import TimerService
+from firearrow.store.filesystem import Disk
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.ids import host_bytes
+from firearrow.wire.message_ids import host_bytes
 from firearrow.wire.names import TIMER_TOPIC
 from firearrow.wire.record import Record, decode_all
 

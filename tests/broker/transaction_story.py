@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from firearrow.broker.delay import DelayService, parse_levels
-from firearrow.broker.refused import Refused
-from firearrow.broker.send import Sends
-from firearrow.broker.transaction import Transactions
+from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.handler import Sends
+from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command, FrameDecoder
+from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from firearrow.wire.record import Record, decode, decode_all
 

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from firearrow.cli.clusters.forms import FORMS, Member, Place, plan
-from firearrow.cli.clusters.places import broker_places, namesrv_place
+from firearrow.cli.local_cluster.places import broker_places, namesrv_place
+from firearrow.cli.local_cluster.topology import FORMS, Member, Place, plan
+from firearrow.config.fields import format_properties
 from firearrow.net.channel import Channel
-from firearrow.settings import format_properties
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from firearrow.cli.clusters.forms import FORMS, Place
+from firearrow.cli.local_cluster.topology import FORMS, Place
 from tests.chaos.fleet import Fleet, members_at
 
 # A network for measurements, routed nowhere (RFC 2544).

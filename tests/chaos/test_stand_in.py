@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from firearrow.broker.registration import Identity
-from firearrow.broker.stand_in import StandIn
-from firearrow.namesrv.routes import Registration, RouteTable
-from firearrow.wire.bodies_topic import DataVersion
+from firearrow.broker.roles.proxy_registration import StandIn
+from firearrow.namesrv.route_table import Registration, RouteTable
+from firearrow.wire.bodies.topic import DataVersion
 
 
 class _Registering:

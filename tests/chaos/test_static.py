@@ -6,9 +6,9 @@ import asyncio
 import time
 from pathlib import Path
 
+from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendStatus
-from firearrow.client.producer import Producer
-from firearrow.client.push_consumer import PushConsumer
+from firearrow.client.producer.producer import Producer
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 from tests.chaos.fleet import Machine, on_loopback, running, until, until_async

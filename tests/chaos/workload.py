@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Self
 
 from firearrow.admin.aio import Admin
-from firearrow.broker.stand_in import SUFFIX as STAND_IN
+from firearrow.broker.roles.proxy_registration import SUFFIX as STAND_IN
 from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import Message, SendStatus
-from firearrow.client.producer import MAX_MESSAGE_SIZE, Producer
+from firearrow.client.producer.producer import MAX_MESSAGE_SIZE, Producer
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.chaos.fleet import Fleet, Machine, until, until_async
 from tests.crash.rawclient import Link, pull_all

@@ -17,7 +17,7 @@ from typing import Any
 
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 
 PATIENCE_S = 30.0
 ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.settings import BrokerSettings
-from firearrow.cli.clusters.forms import FORMS, Place, plan
-from firearrow.cli.clusters.words import FORM_NAMES
+from firearrow.cli.local_cluster.topology import FORMS, Place, plan
 from firearrow.cli.main import main
+from firearrow.cli.words import FORM_NAMES
+from firearrow.config.fields import apply
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.settings import apply
 from firearrow.store.settings import StoreSettings
 
 from .process import ANY_PORTS, Start, Started, accepts, failed, read_json, route, wait_until

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.admin.sync import Admin
+from firearrow.cli.arguments import NOUNS
 from firearrow.cli.main import main
-from firearrow.cli.operate.main import parser_of
-from firearrow.cli.operate.words import NOUNS
-from firearrow.client.listening import RetryLater
+from firearrow.cli.operator.run import parser_of
+from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing.sync import Cluster
 

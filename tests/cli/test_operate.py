@@ -14,7 +14,7 @@ import pytest
 
 from firearrow.admin.sync import Admin
 from firearrow.cli.main import main
-from firearrow.client.listening import RetryLater
+from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing.sync import Cluster
 

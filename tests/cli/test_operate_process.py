@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firearrow.admin.aio import Admin
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_topic import CreateTopicListRequestBody, TopicConfig
+from firearrow.wire.bodies.topic import CreateTopicListRequestBody, TopicConfig
 from firearrow.wire.codes import RequestCode
 
 from .process import ANY_PORTS, PATIENCE_S, Start, read_json, wait_until

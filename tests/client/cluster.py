@@ -14,7 +14,7 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
-from firearrow.net.loop import run as run_loop
+from firearrow.net.event_loop import run as run_loop
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode

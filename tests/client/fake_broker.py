@@ -10,7 +10,7 @@ from typing import Any
 from firearrow.net.server import Connection, Listener, serve
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command, encode_response
+from firearrow.wire.frame import Command, encode_response
 
 Answer = Callable[[Connection, Command], None]
 

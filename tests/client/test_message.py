@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.client.errors import DecompressionError
 from firearrow.client.message import MessageQueue, received
-from firearrow.wire.ids import host_bytes
+from firearrow.wire.message_ids import host_bytes
 from firearrow.wire.record import Record
 
 RECORD = Record(

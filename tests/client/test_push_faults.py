@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.errors import FirearrowError
-from firearrow.client.listening import RetryLater
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing import AsyncCluster
 from firearrow.wire.codes import RequestCode as Code
@@ -153,7 +153,7 @@ def test_a_give_back_that_is_cut_off_is_sent_another_way() -> None:
 
 
 def test_a_message_nobody_takes_back_is_tried_again_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firearrow.client.concurrently.KEPT_RETRY_MS", 20)
+    monkeypatch.setattr("firearrow.client.consumer.concurrent.KEPT_RETRY_MS", 20)
 
     async def story() -> None:
         tries: list[int] = []
@@ -170,7 +170,7 @@ def test_a_message_nobody_takes_back_is_tried_again_here(monkeypatch: pytest.Mon
             async def refuses(*_: Any) -> bool:
                 return False
 
-            monkeypatch.setattr("firearrow.client.send_back.SendBack.to_broker", refuses)
+            monkeypatch.setattr("firearrow.client.consumer.send_back.SendBack.to_broker", refuses)
             async with cluster.producer() as producer, consumer:
                 await producer.send(Message("T", b"x"))
                 await until(lambda: tries == [0, 1, 2])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.push_consumer import PushConsumer
 
 from .cluster import run, servers
 from .seen import Seen, until

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from firearrow.client.listening import RetryLater
+from firearrow.client.consumer.listener import RetryLater
+from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.push_consumer import PushConsumer
 
 from .cluster import run, servers
 from .seen import Seen, committed, until

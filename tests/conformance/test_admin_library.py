@@ -13,7 +13,7 @@ from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.sync import Admin
 from firearrow.cli.main import main
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
-from firearrow.client.sync import Producer, PushConsumer
+from firearrow.client.sync.clients import Producer, PushConsumer
 from tests.conformance import servers
 from tests.conformance.conftest import fresh, wait_until
 from tests.conformance.servers import APART, TARGET, Cluster
@@ -137,7 +137,7 @@ def test_a_member_is_asked_and_reset(cluster: Cluster, admin: Admin, topic: str)
 
 
 def test_dead_letters(cluster: Cluster, admin: Admin, topic: str) -> None:
-    from firearrow.client.listening import RetryLater
+    from firearrow.client.consumer.listener import RetryLater
 
     group = fresh("group")
     send(cluster, topic, b"bad")

@@ -10,7 +10,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from tests.crash.rawclient import Link, send, send_batch
 
 TOPIC = "Crash"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from firearrow.wire import batch, properties, record
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command, FrameDecoder, encode_request
+from firearrow.wire.frame import Command, FrameDecoder, encode_request
 
 TIMEOUT_S = 20.0
 

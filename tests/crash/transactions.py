@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from firearrow.wire.record import decode, decode_all
 
 TOPIC, QUEUES, GROUP = "CrashTransactions", 2, "crash-producers"

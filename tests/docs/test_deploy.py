@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from firearrow.broker.settings import BrokerSettings
+from firearrow.config.fields import apply, declared, read_properties
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.settings import apply, declared, read_properties
 from firearrow.store.settings import StoreSettings
 
 DEPLOY = Path(__file__).parent.parent.parent / "docs" / "operate" / "deploy"

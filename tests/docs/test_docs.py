@@ -12,15 +12,15 @@ import pytest
 
 from docs import generate
 from firearrow.broker.settings import BrokerSettings
+from firearrow.cli.arguments import NOUNS
 from firearrow.cli.main import main
 from firearrow.cli.mqadmin import understand as understand_mqadmin
-from firearrow.cli.operate.main import understand
-from firearrow.cli.operate.words import NOUNS
+from firearrow.cli.operator.run import understand
+from firearrow.config.fields import declared
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.settings import declared
+from firearrow.spark.decode.schema import TYPES
 from firearrow.spark.options import DECLARED
-from firearrow.spark.schema import TYPES
-from firearrow.spark.shape import TAKEN
+from firearrow.spark.write.input_columns import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
 

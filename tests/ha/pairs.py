@@ -11,9 +11,9 @@ from typing import Any
 
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
-from firearrow.ha.master import HaMaster
-from firearrow.ha.slave import HaSlave
-from firearrow.ha.static import static_replication
+from firearrow.ha.factory import static_replication
+from firearrow.ha.static.master import HaMaster
+from firearrow.ha.static.slave import HaSlave
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.peers import parse_peers
+from firearrow.broker.roles.group_members import parse_peers
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
-from firearrow.ha.elected import ElectedMember
-from firearrow.ha.raft import Role
-from firearrow.settings import SettingError
+from firearrow.config.fields import SettingError
+from firearrow.ha.elected.member import ElectedMember
+from firearrow.ha.raft.raft import Role
 from tests.broker.running import client, run
 from tests.ha.groups import free_addresses
 from tests.ha.pairs import make, name_server, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.ha.master import LATE_S, LONG_PAUSE_S, PORTION_BYTES, SlaveLink
+from firearrow.ha.static.master import LATE_S, LONG_PAUSE_S, PORTION_BYTES, SlaveLink
 from tests.broker.running import client, run
 from tests.ha.pairs import in_step, log_bytes, master, name_server, slave
 

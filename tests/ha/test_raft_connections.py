@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from firearrow.ha.raft import Options, Raft, Role
-from firearrow.ha.raft_epochs import Epoch, EpochTable
-from firearrow.ha.raft_messages import Message, Probe, Vote
-from firearrow.ha.raft_vote import HardState
+from firearrow.ha.raft.epochs import Epoch, EpochTable
+from firearrow.ha.raft.hard_state import HardState
+from firearrow.ha.raft.messages import Message, Probe, Vote
+from firearrow.ha.raft.raft import Options, Raft, Role
 
 
 class EmptyLog:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.push_consumer import PushConsumer
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import SUSPEND, WITH_EXPRESSION, bodies, client, run
 from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, make, master, name_server, slave, until

@@ -11,10 +11,10 @@ import pytest
 
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net import loop
+from firearrow.net import event_loop
 from firearrow.net.channel import Channel
-from firearrow.wire.bodies_register import RegisterBrokerBody
-from firearrow.wire.bodies_topic import DataVersion, TopicConfig
+from firearrow.wire.bodies.registration import RegisterBrokerBody
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 
 WHO = {"brokerName": "b", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "haServerAddr": "h:1", "brokerId": "0"}
 BODY = RegisterBrokerBody({t: TopicConfig(t, 4, 4) for t in ("T", "U")}, DataVersion(1, 0, 1)).encode()
@@ -25,7 +25,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(15):
             await story
 
-    loop.run(bounded())
+    event_loop.run(bounded())
 
 
 def settings(**more: Any) -> NamesrvSettings:

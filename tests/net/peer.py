@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from firearrow.net import loop
+from firearrow.net import event_loop
 from firearrow.net.server import Connection, Listener
-from firearrow.wire.command import Command, FrameDecoder, encode_request, encode_response
+from firearrow.wire.frame import Command, FrameDecoder, encode_request, encode_response
 
 T = TypeVar("T")
 PATIENCE_S = 10
@@ -22,7 +22,7 @@ def run(story: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(PATIENCE_S):
             return await story
 
-    return loop.run(bounded())
+    return event_loop.run(bounded())
 
 
 class Peer:

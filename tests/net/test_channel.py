@@ -8,7 +8,7 @@ import pytest
 from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from firearrow.net.server import Connection, serve
-from firearrow.wire.command import Command, encode_response
+from firearrow.wire.frame import Command, encode_response
 
 from .peer import Echo, run
 

@@ -13,7 +13,7 @@ import pytest
 from firearrow.net import connection
 from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
 from firearrow.net.server import Connection, serve
-from firearrow.wire.command import Command, encode_request, encode_response
+from firearrow.wire.frame import Command, encode_request, encode_response
 
 from .peer import Echo, Peer, run
 

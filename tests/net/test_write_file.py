@@ -12,7 +12,7 @@ import pytest
 
 from firearrow.net.server import Connection, serve
 from firearrow.net.tls import TlsSettings, client_context, server_tls
-from firearrow.wire.command import Command, encode_request, encode_response
+from firearrow.wire.frame import Command, encode_request, encode_response
 
 from .certificate import CERTIFICATE, KEY
 from .peer import Echo, Peer, run

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from firearrow.ha.raft import Role
+from firearrow.ha.raft.raft import Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
 from tests.sim.book import Book, BrokenPromiseError

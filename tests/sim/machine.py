@@ -6,11 +6,11 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
-from firearrow.ha.raft import Options, Role
-from firearrow.ha.raft_epochs import EpochTable
-from firearrow.ha.raft_files import COPY, DamagedFileError
-from firearrow.ha.raft_node import RaftNode
-from firearrow.ha.raft_vote import HardState
+from firearrow.ha.raft.epochs import EpochTable
+from firearrow.ha.raft.hard_state import HardState
+from firearrow.ha.raft.node import RaftNode
+from firearrow.ha.raft.raft import Options, Role
+from firearrow.ha.raft.raft_files import COPY, DamagedFileError
 from firearrow.store.errors import StoreError
 from tests.sim.modellog import ModelLog
 from tests.sim.storelog import SimulatedStore

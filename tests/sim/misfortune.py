@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.ha.raft import Role
+from firearrow.ha.raft.raft import Role
 from tests.sim.machine import Machine, PowerCut
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import struct
 import zlib
 from collections.abc import Callable
 
-from firearrow.ha.raft import Raft, Role
-from firearrow.ha.raft_log import LogDamagedError
+from firearrow.ha.raft.interfaces import LogDamagedError
+from firearrow.ha.raft.raft import Raft, Role
 from tests.sim.book import Message
 from tests.sim.modelbroker import ModelBroker, visible_body
 from tests.store.simdisk import SECTOR, SimulatedDisk

@@ -7,31 +7,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from firearrow.broker.clients import ClientTable
-from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.delay import DelayService, parse_levels
-from firearrow.broker.dispatch import ConnectionState
-from firearrow.broker.groups import GroupTable
-from firearrow.broker.inner import InnerMessages
-from firearrow.broker.locks import QueueLocks
-from firearrow.broker.offsets import OffsetTable
-from firearrow.broker.parts import BrokerParts
-from firearrow.broker.placing import Placing
-from firearrow.broker.refused import Refused
-from firearrow.broker.request_modes import RequestModes
-from firearrow.broker.send import Sends
+from firearrow.broker.context import BrokerParts
+from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.deferred.router import Placing
+from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.requests.dispatcher import ConnectionState
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.internal import InnerMessages
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.timer import TimerService
-from firearrow.broker.topics import TopicTable
-from firearrow.broker.transaction import Transactions
+from firearrow.broker.tables.clients import ClientTable
+from firearrow.broker.tables.consumer_offsets import OffsetTable
+from firearrow.broker.tables.groups import GroupTable
+from firearrow.broker.tables.persistence import ConfigFiles
+from firearrow.broker.tables.queue_locks import QueueLocks
+from firearrow.broker.tables.request_modes import RequestModes
+from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.timer.service import TimerService
+from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
-from firearrow.store.store import MessageStore
-from firearrow.store.timercheck import TimerCheckpoint
+from firearrow.store.message_store import MessageStore
+from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson, properties
 from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command, FrameDecoder
+from firearrow.wire.frame import Command, FrameDecoder
 from tests.broker.fake_peer import FakeConnection
 from tests.sim.book import LEVELS, Kind, Message
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from struct import Struct
 from typing import Any
 
-from firearrow.ha.raft import Raft, Role
-from firearrow.ha.raft_store import StoreLog
-from firearrow.store.columns import scan
-from firearrow.store.consumequeue import ConsumeQueue
-from firearrow.store.store import MessageStore
+from firearrow.ha.elected.store_log import StoreLog
+from firearrow.ha.raft.raft import Raft, Role
+from firearrow.store.commitlog.columns import scan
+from firearrow.store.consume_queue import ConsumeQueue
+from firearrow.store.message_store import MessageStore
 from firearrow.wire.record import MAGIC_V1, MAGIC_V2, Record, decode_all
 from tests.sim.book import LEVELS, Message
 from tests.sim.services import QUEUE, TOPIC, Services

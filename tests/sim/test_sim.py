@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.delay import DelayService
-from firearrow.broker.transaction import Transactions
-from firearrow.ha.raft import Raft
+from firearrow.broker.deferred.delay_levels import DelayService
+from firearrow.broker.transaction.service import Transactions
+from firearrow.ha.raft.raft import Raft
 from tests.sim.book import BrokenPromiseError, Kind
 from tests.sim.modelbroker import ModelBroker
 from tests.sim.modellog import ModelLog, records

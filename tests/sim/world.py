@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from firearrow.ha.raft import Options, Role
+from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
 from tests.sim.book import Book, BrokenPromiseError, Kind, Message

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from firearrow.spark import session
 from firearrow.spark.options import write_options
-from firearrow.spark.source import RocketMQDataSource
-from firearrow.spark.writers import RocketMQStreamWriter
+from firearrow.spark.read.datasource import RocketMQDataSource
+from firearrow.spark.write.datasource import RocketMQStreamWriter
 
 HELD_S = 120.0
 

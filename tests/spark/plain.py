@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from firearrow.client.compression import inflated
-from firearrow.wire.ids import host_text, offset_msg_id
+from firearrow.wire.message_ids import host_text, offset_msg_id
 from firearrow.wire.properties import parse
 from firearrow.wire.record import COMPRESSED, Record
 

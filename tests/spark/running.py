@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from firearrow import Message
-from firearrow.client.sync import Producer
+from firearrow.client.sync.clients import Producer
 from tests.cli.process import Started, call, route
 from tests.conformance.servers import free_port
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from firearrow import Message
-from firearrow.client.sync import Producer
+from firearrow.client.sync.clients import Producer
 from tests.conformance.servers import Process, free_port
 
 from .running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, wait_for

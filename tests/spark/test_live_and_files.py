@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from firearrow import Message, PullConsumer
-from firearrow.client.sync import Producer, TransactionProducer
-from firearrow.client.transaction import LocalTransactionState
+from firearrow.client.producer.transaction import LocalTransactionState
+from firearrow.client.sync.clients import Producer, TransactionProducer
 from tests.cli.process import ANY_PORTS, Started, wait_until
 
 from .test_pulls import everything, read

@@ -257,7 +257,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
     from firearrow.spark.errors import DataLossError, SparkOptionError
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.journal import Journal
-    from firearrow.spark.pipelines.places import Place
+    from firearrow.spark.pipelines.storage import Place
     from firearrow.spark.pipelines.transfer import replay, transfer
 
     brokers.create_topic("One", 1)

@@ -86,7 +86,7 @@ def test_lag_has_a_history_and_a_page(brokers: Any, tmp_path: Path, capsys: pyte
 
 def test_names_on_a_page_are_text() -> None:
     from firearrow.spark.pipelines.lag import GroupLag
-    from firearrow.spark.report_lag import lag_page
+    from firearrow.spark.reports.lag import lag_page
 
     page = Page(lag_page([GroupLag("<script>alert(1)</script>", "a&b", 3, 0, 1, "b 0", 3, history=[(0, 1), (9, 3)])], "x"))
 
@@ -95,8 +95,8 @@ def test_names_on_a_page_are_text() -> None:
 
 
 def test_the_cluster_as_tables(brokers: Any) -> None:
-    from firearrow.spark.admin_tables import columns_of_table, table_rows
     from firearrow.spark.errors import SparkOptionError
+    from firearrow.spark.read.admin_tables import columns_of_table, table_rows
 
     brokers.create_topic("Listed", 2)
     fill(brokers, "Listed", 30)

@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def side(brokers: Any, topic: str, archive: Path | None = None) -> Any:
-    from firearrow.spark.pipelines.frames import Side
+    from firearrow.spark.pipelines.inputs import Side
 
     return Side(options(brokers, topic), None if archive is None else str(archive))
 
@@ -108,8 +108,8 @@ def refuse(message: ReceivedMessage) -> None:
 
 def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.engine import SparkEngine
-    from firearrow.spark.pipelines.places import Place
     from firearrow.spark.pipelines.replay_where import where
+    from firearrow.spark.pipelines.storage import Place
     from firearrow.spark.pipelines.transfer import replay, replay_source
 
     brokers.create_topic("Origin", 1)
@@ -147,10 +147,10 @@ def test_a_query_over_topics_and_the_cluster(spark: Any, brokers: Any) -> None:
 
 
 def test_the_latencies_of_the_trace_topic(spark: Any, brokers: Any) -> None:
-    from firearrow.client import trace_text
     from firearrow.client.hooks import MessageKind
+    from firearrow.client.trace import encoding
     from firearrow.spark.pipelines.trace import trace
-    from firearrow.spark.report_trace import trace_page
+    from firearrow.spark.reports.trace import trace_page
 
     from .test_pipelines_pages import Page
 
@@ -159,18 +159,18 @@ def test_the_latencies_of_the_trace_topic(spark: Any, brokers: Any) -> None:
     told = []
     for n in range(100):
         name = f"ID{n:04}"
-        told.append(trace_text.pub(
+        told.append(encoding.pub(
             time_ms=begin + n * 1000, region=None, group="makers", topic="Traced", msg_id=name, tags="t", keys=None, address="x",
             body_length=1, cost_ms=n, kind=MessageKind.NORMAL, offset_msg_id=None, success=n != 99,
         ))  # fmt: skip
         if n < 90:
-            told.append(trace_text.sub_before(
+            told.append(encoding.sub_before(
                 time_ms=begin + n * 1000 + n + 5, region=None, group="takers", request_id=f"R{n}", msg_id=name, retries=0,
                 keys=None,
             ))  # fmt: skip
-            told.append(trace_text.sub_after(
+            told.append(encoding.sub_after(
                 time_ms=begin, group="takers", request_id=f"R{n}", msg_id=name, cost_ms=20, success=n != 0, keys=None,
-                outcome=trace_text.Outcome.SUCCESS,
+                outcome=encoding.Outcome.SUCCESS,
             ))  # fmt: skip
     brokers.create_topic("RMQ_SYS_TRACE_TOPIC_2", 1)
     with brokers.producer() as producer:

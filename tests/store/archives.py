@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from firearrow.store.disk import Disk
+from firearrow.store.filesystem import Disk
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from firearrow.store.reader import GetStatus
+from firearrow.store.commitlog.reader import GetStatus
+from firearrow.store.message_store import MessageStore
 from firearrow.store.recovery import RecoveryReport
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 from firearrow.wire import record
 from tests.store.simdisk import SimulatedDisk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from firearrow.wire.javahash import hash_code
+from firearrow.wire.java_hash import hash_code
 
 
 @dataclass

@@ -20,8 +20,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from firearrow.store.disk import Bytes
 from firearrow.store.errors import StoreLockedError
+from firearrow.store.filesystem import Bytes
 
 SECTOR = 512
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from firearrow.store.consumequeue import ConsumeQueue
-from firearrow.store.reader import GetStatus
-from firearrow.store.store import MessageStore
+from firearrow.store.commitlog.reader import GetStatus
+from firearrow.store.consume_queue import ConsumeQueue
+from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties, record
-from firearrow.wire.ids import host_text, offset_msg_id
+from firearrow.wire.message_ids import host_text, offset_msg_id
 from tests.store.archives import STORE_HOST, manifest, open_store, settings_of, unpack
 
 CASES = ["a-clean", "b-crash", "c1-torn-tail", "c2-bit-flip", "c3-lost-derived", "d-retention"]

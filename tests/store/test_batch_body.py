@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.ids import host_bytes
-from firearrow.wire.javahash import tags_code_of
+from firearrow.wire.java_hash import tags_code_of
+from firearrow.wire.message_ids import host_bytes
 
 from .both_ways import both_ways
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firearrow.store.commitlog.reader import GetStatus
 from firearrow.store.errors import StoreError
-from firearrow.store.reader import GetStatus
 from firearrow.wire import record
 from tests.store.history import HOST, LONG_TOPIC, ROOT, History, small_settings
 from tests.store.simdisk import SimulatedDisk

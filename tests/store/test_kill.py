@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
 from firearrow.wire import record
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"

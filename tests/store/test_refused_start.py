@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from firearrow.store.errors import StoreError
+from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore
-from firearrow.wire.ids import host_bytes
+from firearrow.wire.message_ids import host_bytes
 from tests.store.simdisk import SimulatedDisk
 
 ROOT = "/store"

@@ -6,9 +6,9 @@ import datetime
 
 import pytest
 
+from firearrow.store.commitlog.reader import GetStatus
 from firearrow.store.errors import NotWritableError
-from firearrow.store.reader import GetStatus
-from firearrow.store.store import MovedMin
+from firearrow.store.message_store import MovedMin
 from firearrow.wire import record
 from tests.store.history import ROOT, History, small_settings
 

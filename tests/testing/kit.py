@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from firearrow.client.message import ReceivedMessage
-from firearrow.net import loop
+from firearrow.net import event_loop
 
 T = TypeVar("T")
 PATIENCE_S = 30
@@ -20,7 +20,7 @@ def run(story: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(PATIENCE_S):
             return await story
 
-    return loop.run(bounded())
+    return event_loop.run(bounded())
 
 
 def bodies(messages: Iterable[ReceivedMessage]) -> list[bytes]:

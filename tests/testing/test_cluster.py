@@ -14,7 +14,7 @@ import pytest
 
 import firearrow as fa
 from firearrow import aio
-from firearrow.net import memory
+from firearrow.net import in_process
 from firearrow.net.address import parse_address
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
 
@@ -260,7 +260,7 @@ def test_clusters_start_in_milliseconds() -> None:
 def test_two_hundred_clusters_leave_nothing_behind() -> None:
     def left() -> tuple[int, int, int]:
         gc.collect()
-        alive = sum(isinstance(thing, (AsyncCluster, memory.MemoryTransport)) for thing in gc.get_objects())
+        alive = sum(isinstance(thing, (AsyncCluster, in_process.MemoryTransport)) for thing in gc.get_objects())
         return threading.active_count(), len(os.listdir("/proc/self/fd")), alive
 
     def story(number: int) -> None:
@@ -288,7 +288,7 @@ def test_two_hundred_clusters_leave_nothing_behind() -> None:
         time.sleep(0.1)
     assert (threads, descriptors) == before[:2]
     assert alive <= 5
-    assert memory._listeners == {}
+    assert in_process._listeners == {}
 
 
 def test_no_task_is_left_on_the_loop() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.store.disk import Disk, RealDisk
 from firearrow.store.errors import StoreLockedError
+from firearrow.store.filesystem import Disk, RealDisk
 from firearrow.testing import MemoryDisk
 from firearrow.testing.disk import PAGE
 

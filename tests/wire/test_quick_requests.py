@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.wire import command
-from firearrow.wire.command import Command, FrameDecoder
+from firearrow.wire import frame as wire_frame
 from firearrow.wire.errors import HeaderError, ProtocolError
-from firearrow.wire.header import Header
-from firearrow.wire.headers_client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
+from firearrow.wire.frame import Command, FrameDecoder
+from firearrow.wire.header_schema import Header
+from firearrow.wire.headers.client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
 from firearrow.wire.quick_requests import decode_at_once
 
-if command.native is None:
+if wire_frame.native is None:
     pytest.skip("the parts in C were not built", allow_module_level=True)
 decode_at_once()
 
@@ -56,7 +56,7 @@ def written(code: Any, ext: Any, **others: Any) -> bytes:
 
 
 def decoded(data: bytes, *, quick: bool) -> tuple[list[Command], str | None]:
-    with mock.patch.object(command, "native", command.native if quick else None):
+    with mock.patch.object(wire_frame, "native", wire_frame.native if quick else None):
         try:
             return FrameDecoder().feed(data), None
         except ProtocolError as error:

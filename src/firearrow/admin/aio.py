@@ -25,8 +25,8 @@ from firearrow.admin import (
     trace,
     transactions,
 )
-from firearrow.client.connections import closed_error
-from firearrow.client.instance import ClientInstance, acquire
+from firearrow.client.connection.instance import ClientInstance, acquire
+from firearrow.client.connection.pool import closed_error
 from firearrow.client.options import ClientKeywords, NameServers, client_options
 
 P = ParamSpec("P")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.client.instance import ClientInstance
-from firearrow.settings import format_properties, read_properties
+from firearrow.config.fields import format_properties, read_properties
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_admin import BrokerStatsData, HARuntimeInfo
-from firearrow.wire.bodies_route import KVTable
+from firearrow.wire.bodies.admin import BrokerStatsData, HARuntimeInfo
+from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 STATISTICS: Final = (

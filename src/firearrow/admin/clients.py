@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group, masters_of_topic, of_any
 from firearrow.admin.errors import NotFoundError
+from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.client.instance import ClientInstance
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_admin import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
-from firearrow.wire.bodies_client import ConsumerRunningInfo
+from firearrow.wire.bodies.admin import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
+from firearrow.wire.bodies.client import ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 RUNNING_INFO_TIMEOUT_MS = 12_000  # the broker gives the consumer ten seconds

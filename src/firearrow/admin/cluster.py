@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.connection.routes import MASTER, TopicRoute
 from firearrow.client.errors import BrokerError, FirearrowError, NoRouteError
-from firearrow.client.instance import ClientInstance
-from firearrow.client.routes import MASTER, TopicRoute
-from firearrow.wire.bodies_route import ClusterInfo
+from firearrow.wire.bodies.route import ClusterInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
 from firearrow.wire.fastjson import loads
+from firearrow.wire.frame import Command
 from firearrow.wire.names import retry_topic
 
 MOST_AT_ONCE: Final = 16  # questions under way at the same time

@@ -24,8 +24,8 @@ from firearrow.admin.cluster import for_each
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.messages import Progress, find_message, matches, scan, spans, store_copy
 from firearrow.admin.topics import list_topics, topic_status
+from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import FirearrowError
-from firearrow.client.instance import ClientInstance
 from firearrow.client.message import ReceivedMessage
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 from firearrow.wire.properties import PROPERTY_ORIGIN_MESSAGE_ID, PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX

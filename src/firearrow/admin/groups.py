@@ -9,11 +9,11 @@ from typing import Any
 from firearrow.admin.clients import consumer_connection, running_info
 from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group
 from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError, FirearrowError
-from firearrow.client.instance import ClientInstance
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_admin import ConsumerConnection, ConsumeStats, ConsumeStatsList
-from firearrow.wire.bodies_topic import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from firearrow.wire.bodies.admin import ConsumerConnection, ConsumeStats, ConsumeStatsList
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.names import RETRY_PREFIX, check_group, is_system_group
 

@@ -19,18 +19,18 @@ from firearrow.admin.cluster import BrokerAddress, for_each, list_brokers, maste
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
-from firearrow.client import queue_offsets
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer import queue_offsets
+from firearrow.client.consumer.pulled import messages_of
+from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, ClientError, NoRouteError
-from firearrow.client.instance import ClientInstance
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
-from firearrow.client.pulled import messages_of
-from firearrow.client.queue_offsets import master_address, milliseconds
 from firearrow.wire import fastjson, properties
-from firearrow.wire.bodies_client import ConsumeMessageDirectlyResult
+from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers_client import PullMessageResponseHeader
-from firearrow.wire.ids import host_text, parse_offset_msg_id
+from firearrow.wire.headers.client import PullMessageResponseHeader
+from firearrow.wire.message_ids import host_text, parse_offset_msg_id
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
 from firearrow.wire.record import decode, decode_all
 

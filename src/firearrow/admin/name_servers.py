@@ -7,13 +7,13 @@ from typing import Final
 
 from firearrow.admin.cluster import ask_name_server, tell_name_servers
 from firearrow.admin.errors import AdminError
+from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.client.instance import ClientInstance
-from firearrow.settings import format_properties, read_properties
+from firearrow.config.fields import format_properties, read_properties
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_route import KVTable
+from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.headers_namesrv import AddWritePermOfBrokerResponseHeader, WipeWritePermOfBrokerResponseHeader
+from firearrow.wire.headers.namesrv import AddWritePermOfBrokerResponseHeader, WipeWritePermOfBrokerResponseHeader
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 

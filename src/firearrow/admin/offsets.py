@@ -19,13 +19,13 @@ from firearrow.admin.brokers import broker_config
 from firearrow.admin.cluster import masters_of_group
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_configs
-from firearrow.client import queue_offsets
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer import queue_offsets
+from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, NoRouteError
-from firearrow.client.instance import ClientInstance
 from firearrow.client.message import MessageQueue
-from firearrow.client.queue_offsets import master_address, milliseconds
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.headers_client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
 
 Target = int | datetime | Literal["begin", "end"]
 

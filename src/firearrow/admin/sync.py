@@ -23,7 +23,7 @@ from firearrow.admin import (
     trace,
     transactions,
 )
-from firearrow.client.blocking import SyncClient, blocking, made_like
+from firearrow.client.sync.derive import SyncClient, blocking, made_like
 
 
 class Admin(SyncClient[aio.Admin]):

@@ -18,12 +18,12 @@ from firearrow.admin.cluster import (
     tell_name_servers,
 )
 from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.connection.routes import TopicRoute
 from firearrow.client.errors import BrokerError, NoRouteError
-from firearrow.client.instance import ClientInstance
-from firearrow.client.routes import TopicRoute
-from firearrow.wire.bodies_admin import GroupList, TopicStatsTable
-from firearrow.wire.bodies_route import TopicList
-from firearrow.wire.bodies_topic import TopicConfig
+from firearrow.wire.bodies.admin import GroupList, TopicStatsTable
+from firearrow.wire.bodies.route import TopicList
+from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic

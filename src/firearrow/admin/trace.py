@@ -8,8 +8,8 @@ from typing import Final
 
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.messages import messages_by_key
-from firearrow.client.instance import ClientInstance
-from firearrow.client.trace_text import Outcome, contexts
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.trace.encoding import Outcome, contexts
 from firearrow.wire.names import TRACE_TOPIC
 
 MOST_TRACES: Final = 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.messages import find_message, messages_between
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import NoRouteError
-from firearrow.client.instance import ClientInstance
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.queue_offsets import master_address
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 

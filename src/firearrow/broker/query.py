@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.broker.parts import BrokerParts, Handler
-from firearrow.broker.refused import Refused
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.refused import Refused
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import MAX_FRAME, Command, encode_response
-from firearrow.wire.headers_client import (
+from firearrow.wire.frame import MAX_FRAME, Command, encode_response
+from firearrow.wire.headers.client import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,

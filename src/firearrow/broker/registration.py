@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from firearrow.net.channel import Channel
 from firearrow.net.tls import client_context
 from firearrow.wire import fastjson
-from firearrow.wire.bodies_register import RegisterBrokerBody
-from firearrow.wire.bodies_route import KVTable
-from firearrow.wire.bodies_topic import DataVersion, TopicConfig
+from firearrow.wire.bodies.registration import RegisterBrokerBody
+from firearrow.wire.bodies.route import KVTable
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers_namesrv import (
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,

@@ -23,45 +23,49 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from firearrow.broker import admin, assignment, client_calls, clients, locks, offsets, query, recall, reply, retry
-from firearrow.broker.clients import ClientTable
-from firearrow.broker.config_files import ConfigFiles
-from firearrow.broker.dispatch import Dispatch
-from firearrow.broker.flow import Flow
-from firearrow.broker.groups import GroupTable
-from firearrow.broker.held_pulls import HeldPulls
-from firearrow.broker.inner import InnerMessages
-from firearrow.broker.locks import QueueLocks
-from firearrow.broker.master_services import TICK_S, MasterServices
-from firearrow.broker.offsets import OffsetTable
-from firearrow.broker.parts import BrokerParts, Handler
-from firearrow.broker.placing import Placing
-from firearrow.broker.pull import Pulls
+from firearrow.broker import admin, query, request_reply
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.deferred import retry
+from firearrow.broker.deferred.router import Placing
+from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.pull.handler import Pulls
+from firearrow.broker.pull.long_polling import HeldPulls
 from firearrow.broker.registration import Identity, Registration, Topics
-from firearrow.broker.replication import MakeReplication, Replication
-from firearrow.broker.request_modes import RequestModes
-from firearrow.broker.roles import RoleDependent, Roles
-from firearrow.broker.rounds import Rounds
-from firearrow.broker.rounds_in_one_thread import RoundsInOneThread
-from firearrow.broker.send import Sends
+from firearrow.broker.requests import client_calls
+from firearrow.broker.requests.dispatcher import Dispatch
+from firearrow.broker.requests.flow_control import Flow
+from firearrow.broker.roles.master_services import TICK_S, MasterServices
+from firearrow.broker.roles.replication import MakeReplication, Replication
+from firearrow.broker.roles.role import RoleDependent, Roles
+from firearrow.broker.send.busy_poll import Wakefulness
+from firearrow.broker.send.group_commit import Rounds
+from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.send.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.stats import BrokerStats
-from firearrow.broker.topics import TopicTable
-from firearrow.broker.wakefulness import Wakefulness
+from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
+from firearrow.broker.tables.clients import ClientTable
+from firearrow.broker.tables.consumer_offsets import OffsetTable
+from firearrow.broker.tables.groups import GroupTable
+from firearrow.broker.tables.persistence import ConfigFiles
+from firearrow.broker.tables.queue_locks import QueueLocks
+from firearrow.broker.tables.request_modes import RequestModes
+from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.timer import recall
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import server_tls
-from firearrow.store.consumequeue import ConsumeQueue
-from firearrow.store.disk import Disk
+from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.errors import StoreError
+from firearrow.store.filesystem import Disk
+from firearrow.store.message_store import MessageStore, MovedMin, RecoveryReport
 from firearrow.store.settings import StoreSettings
-from firearrow.store.store import MessageStore, MovedMin, RecoveryReport
 from firearrow.wire import fastjson
-from firearrow.wire.ids import host_bytes
+from firearrow.wire.message_ids import host_bytes
 
 if TYPE_CHECKING:
-    from firearrow.broker.event_log import EventLog
-    from firearrow.broker.metrics_endpoint import MetricsEndpoint
+    from firearrow.broker.observability.endpoint import MetricsEndpoint
+    from firearrow.broker.observability.event_log import EventLog
 
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
@@ -150,7 +154,7 @@ class Broker:
 
     async def _start_metrics(self) -> None:
         if self.settings.metrics_exporter_type == "PROM":
-            from firearrow.broker.metrics_endpoint import MetricsEndpoint  # who does not want it, does not pay for it
+            from firearrow.broker.observability.endpoint import MetricsEndpoint  # who does not want it, does not pay for it
 
             self.metrics = MetricsEndpoint(self.parts, self.ports, self._now_ms)
             await self.metrics.start()
@@ -158,7 +162,7 @@ class Broker:
     def _start_event_log(self) -> None:
         settings = self.settings
         if settings.log_file:
-            from firearrow.broker.event_log import EventLog, happened, watch
+            from firearrow.broker.observability.event_log import EventLog, happened, watch
 
             self._event_log = EventLog(settings, self.store_settings.store_path_root_dir)
             self._event_log.start()
@@ -168,7 +172,7 @@ class Broker:
 
     def _stop_event_log(self) -> None:
         if self._event_log is not None:
-            from firearrow.broker.event_log import happened
+            from firearrow.broker.observability.event_log import happened
 
             happened("broker_stopped", f"broker {self.settings.broker_name} stopped", broker=self.settings.broker_name)
             self._event_log.stop()
@@ -400,10 +404,10 @@ class Broker:
 
     def _save_offsets_later(self) -> None:
         """The table is copied here and written by the housekeeper: the loop does not wait for a disk."""
-        offsets = self.parts.offsets
-        if offsets.dirty:
-            offsets.dirty = False
-            text = fastjson.dumps_pretty(offsets.to_json())
+        consumer_offsets = self.parts.offsets
+        if consumer_offsets.dirty:
+            consumer_offsets.dirty = False
+            text = fastjson.dumps_pretty(consumer_offsets.to_json())
             self.parts.store.submit(lambda: self._config.save_text("consumerOffset.json", text))
 
     async def _answer_what_waits(self) -> None:
@@ -434,7 +438,7 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
 
 def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    for module in (admin, assignment, clients, locks, offsets, query, recall, reply, retry):
+    for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry):
         for code, handler in module.handlers(parts).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler

@@ -14,9 +14,9 @@ import re
 import socket
 from dataclasses import dataclass
 
-from firearrow.broker.peers import Peers, parse_peers
+from firearrow.broker.roles.group_members import Peers, parse_peers
+from firearrow.config.fields import SettingError, setting
 from firearrow.net.tls import TlsSettings
-from firearrow.settings import SettingError, setting
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 

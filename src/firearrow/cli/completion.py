@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from firearrow.cli.arguments import NOUNS, LineParser
 from firearrow.cli.mqadmin import SUBCOMMANDS
-from firearrow.cli.operate.words import NOUNS, LineParser
 
 HIDDEN: Final = "__complete"
 _PATIENCE_S: Final = 0.5
@@ -73,12 +73,12 @@ def _parser(before: list[str], last: str) -> LineParser | argparse.ArgumentParse
     if first == "mqadmin":
         return list(SUBCOMMANDS) if len(before) == 1 else None
     if first == "spark":
-        from firearrow.cli.spark import parsers
+        from firearrow.cli.spark.arguments import parsers
 
         jobs = parsers()[1]
         return sorted(jobs) if len(before) == 1 else jobs.get(before[1])
     if first in NOUNS and not (first == "broker" and [*before, last][1].startswith("-")):
-        from firearrow.cli.operate.main import parser_of
+        from firearrow.cli.operator.run import parser_of
 
         noun, verbs = parser_of(first)
         if not verbs:
@@ -120,7 +120,7 @@ def _names(kind: str, before: list[str]) -> list[str]:
     import os
 
     from firearrow.admin.aio import Admin
-    from firearrow.cli.client_words import DEFAULT_NAME_SERVER
+    from firearrow.cli.messages.arguments import DEFAULT_NAME_SERVER
     from firearrow.client.errors import FirearrowError
 
     given = next((word for flag, word in pairwise(before) if flag in ("-n", "--name-server")), None)

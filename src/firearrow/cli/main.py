@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from firearrow import __version__
-from firearrow.cli.client_words import CLIENT_COMMANDS, add_bench, add_consume, add_send
-from firearrow.cli.clusters.words import DEFAULT_DATA, FORM_NAMES, unknown_form
-from firearrow.cli.operate.words import NOUNS, with_nearest
+from firearrow.cli.arguments import NOUNS, with_nearest
+from firearrow.cli.messages.arguments import CLIENT_COMMANDS, add_bench, add_consume, add_send
+from firearrow.cli.words import DEFAULT_DATA, FORM_NAMES, unknown_form
 
 MAX_BROKERS = 26  # broker-a to broker-z
 COMMANDS = ("up", "namesrv", "broker", *CLIENT_COMMANDS)
@@ -30,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_operate(words))
     options = _understand(words)
     if options.command in CLIENT_COMMANDS:
-        from firearrow.cli import client_commands
+        from firearrow.cli.messages import common
 
-        sys.exit(client_commands.run(options))
-    from firearrow.cli import commands
+        sys.exit(common.run(options))
+    from firearrow.cli.servers import run
 
-    sys.exit(commands.run(options))
+    sys.exit(run.run(options))
 
 
 def _starts_a_broker(words: Sequence[str]) -> bool:
@@ -49,14 +49,14 @@ def _operate(words: Sequence[str]) -> int:
 
         return mqadmin.run(words[1:])
     if words[0] == "spark":
-        from firearrow.cli import spark
+        from firearrow.cli.spark import arguments
 
-        return spark.run(words[1:])
+        return arguments.run(words[1:])
     if words[0] in ("completion", "__complete"):
         from firearrow.cli import completion
 
         return completion.run(words)
-    from firearrow.cli.operate import main as operate
+    from firearrow.cli.operator import run as operate
 
     return operate.run(words)
 
@@ -67,10 +67,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _understand(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser, commands = _parsers()
+    parser, run = _parsers()
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        command = commands.choices[options.command]
+        command = run.choices[options.command]
         command.error(f"unknown argument {unknown[0]}{_nearest(unknown[0], command)}")
     return options
 
@@ -85,24 +85,24 @@ def _parsers() -> tuple[_Parser, argparse._SubParsersAction[_Parser]]:
         prog="firearrow", description="A message broker and name server compatible with Apache RocketMQ, and clients for them."
     )
     parser.add_argument("--version", action="version", version=f"firearrow {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
-    _add_up(commands)
-    _add_namesrv(commands)
-    _add_broker(commands)
-    add_send(commands)
-    add_consume(commands)
-    add_bench(commands)
+    run = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    _add_up(run)
+    _add_namesrv(run)
+    _add_broker(run)
+    add_send(run)
+    add_consume(run)
+    add_bench(run)
     for noun, about in NOUNS.items():  # understood elsewhere; here for the list of commands
         if noun != "broker":
-            commands.add_parser(noun, help=about)
-    commands.add_parser("mqadmin", help="Apache's administration tool: its subcommands, flags and format")
-    commands.add_parser("spark", help="jobs over topics: archive, transfer, replay, dedupe, audit, lag, trace, sql")
-    commands.add_parser("completion", help="completion for bash, zsh or fish")
-    return parser, commands
+            run.add_parser(noun, help=about)
+    run.add_parser("mqadmin", help="Apache's administration tool: its subcommands, flags and format")
+    run.add_parser("spark", help="jobs over topics: archive, transfer, replay, dedupe, audit, lag, trace, sql")
+    run.add_parser("completion", help="completion for bash, zsh or fish")
+    return parser, run
 
 
-def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
-    up = commands.add_parser(
+def _add_up(run: argparse._SubParsersAction[_Parser]) -> None:
+    up = run.add_parser(
         "up",
         help="start a name server and brokers on this machine",
         description="Starts a name server and a broker in one process, with --brokers N as N broker processes, or with --cluster "
@@ -125,15 +125,15 @@ def _add_up(commands: argparse._SubParsersAction[_Parser]) -> None:
     _add_common(up)
 
 
-def _add_namesrv(commands: argparse._SubParsersAction[_Parser]) -> None:
-    namesrv = commands.add_parser("namesrv", help="start a name server", description="Starts a name server.", allow_abbrev=False)
+def _add_namesrv(run: argparse._SubParsersAction[_Parser]) -> None:
+    namesrv = run.add_parser("namesrv", help="start a name server", description="Starts a name server.", allow_abbrev=False)
     namesrv.add_argument("-c", dest="config", metavar="FILE", help="property file, as Apache's namesrv.conf")
     namesrv.add_argument("--stop-with-parent", action="store_true", help=argparse.SUPPRESS)
     _add_common(namesrv)
 
 
-def _add_broker(commands: argparse._SubParsersAction[_Parser]) -> None:
-    broker = commands.add_parser(
+def _add_broker(run: argparse._SubParsersAction[_Parser]) -> None:
+    broker = run.add_parser(
         "broker",
         help="start a broker; or, with a verb, ask about running ones: list, status, stats, clean, wipe, allow",
         description="Starts a broker. With a verb (list, status, stats, ...): asks about running ones.",

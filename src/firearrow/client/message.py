@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Any, Final
 
 from firearrow.client.compression import inflated
-from firearrow.client.namespace import without_namespace
+from firearrow.client.namespaces import without_namespace
 from firearrow.wire import properties as wire_properties
-from firearrow.wire.ids import host_text, offset_msg_id
+from firearrow.wire.message_ids import host_text, offset_msg_id
 from firearrow.wire.names import RETRY_PREFIX
 from firearrow.wire.properties import (
     PROPERTY_KEYS,

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from firearrow.broker.replication import Replicated
-from firearrow.ha.sync import MetadataCopy
+from firearrow.broker.roles.replication import Replicated
+from firearrow.ha.metadata_sync import MetadataCopy
 from firearrow.net.channel import Channel
 from firearrow.net.tls import client_context
 

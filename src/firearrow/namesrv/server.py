@@ -9,14 +9,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from firearrow.namesrv.kvconfig import KvConfig
-from firearrow.namesrv.service import NamesrvService
+from firearrow.namesrv.handlers import NamesrvService
+from firearrow.namesrv.kv_config import KvConfig
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import format_address
 from firearrow.net.server import serve
 from firearrow.net.tls import server_tls
-from firearrow.store import tables
-from firearrow.store.disk import RealDisk
+from firearrow.store import atomic_file
+from firearrow.store.filesystem import RealDisk
 
 log = logging.getLogger("firearrow.namesrv")
 
@@ -82,7 +82,7 @@ class NameServer:
     def _load_kv_config(self) -> KvConfig:
         path = self.settings.kv_config_path
         try:
-            table = tables.load(RealDisk(), path, log.warning) if path else None
+            table = atomic_file.load(RealDisk(), path, log.warning) if path else None
             return KvConfig() if table is None else KvConfig.from_json(table)
         except ValueError as error:
             # Starting without it would drop the configuration at the next change.
@@ -92,7 +92,7 @@ class NameServer:
         path = self.settings.kv_config_path
         if path:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            tables.save(RealDisk(), path, table)
+            atomic_file.save(RealDisk(), path, table)
 
 
 def _now_ms() -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firearrow.config.fields import setting
 from firearrow.net.tls import TlsSettings
-from firearrow.settings import setting
 
 
 @dataclass

@@ -18,12 +18,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from firearrow.net import memory
+from firearrow.net import in_process
 from firearrow.net.address import parse_address
 from firearrow.net.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.command import FLAG_ONEWAY, Command, FrameDecoder, encode_command, encode_response
 from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import FLAG_ONEWAY, Command, FrameDecoder, encode_command, encode_response
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -106,7 +106,7 @@ class Channel(asyncio.Protocol):
         host, port = parse_address(address)
         channel = cls(address, on_request, on_close, language, cut_when_silent)
         loop = asyncio.get_running_loop()
-        here = memory.listener(address)
+        here = in_process.listener(address)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if here is not None:

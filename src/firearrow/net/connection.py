@@ -30,9 +30,9 @@ from typing import Any, Protocol, cast
 
 from firearrow.net.address import format_address, unmapped
 from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
-from firearrow.wire.command import Command, FrameDecoder, encode_request
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.ids import host_bytes
+from firearrow.wire.frame import Command, FrameDecoder, encode_request
+from firearrow.wire.message_ids import host_bytes
 
 WRITE_HIGH = 8 * 1024 * 1024
 WRITE_LOW = 2 * 1024 * 1024

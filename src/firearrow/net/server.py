@@ -17,9 +17,9 @@ from typing import Protocol
 
 from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
-from firearrow.net.gate import Gate
 from firearrow.net.open_connections import OpenConnections
 from firearrow.net.tls import ServerTls
+from firearrow.net.tls_detection import Gate
 
 __all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 

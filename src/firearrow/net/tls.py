@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from firearrow.settings import SettingError, setting
+from firearrow.config.fields import SettingError, setting
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -15,15 +15,15 @@ from firearrow.spark.errors import DataLossError, SparkOptionError, StoreFileErr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from firearrow.spark.listener import ProgressListener
+    from firearrow.spark.progress_commit import ProgressListener
 
 __all__ = ["DataLossError", "SparkOptionError", "StoreFileError", "commit_progress", "register", "session"]
 
 
 def register(spark: SparkSession) -> None:
     """Makes the formats `rocketmq` and `rocketmq_admin` known to a session."""
-    from firearrow.spark.admin_source import RocketMQAdminDataSource
-    from firearrow.spark.source import RocketMQDataSource
+    from firearrow.spark.read.admin_source import RocketMQAdminDataSource
+    from firearrow.spark.read.datasource import RocketMQDataSource
 
     spark.dataSource.register(RocketMQDataSource)
     spark.dataSource.register(RocketMQAdminDataSource)
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> None:
 
 def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
     """A Spark session; `settings` are Spark's own, with `_` for `.`: `session(spark_master="local[2]")`."""
-    from firearrow.spark.sessions import make_session
+    from firearrow.spark.session import make_session
 
     spark = make_session(app_name, settings)
     register(spark)
@@ -45,6 +45,6 @@ def commit_progress(
 
     `query`: only the query of this name. `options`: accessKey, secretKey, credentialsFile, tls. `close()` of the result ends it.
     """
-    from firearrow.spark.listener import commit_progress
+    from firearrow.spark.progress_commit import commit_progress
 
     return commit_progress(spark, name_server, consumer_group, query=query, **options)

@@ -11,21 +11,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from firearrow.client.background import background
+from firearrow.client.connection.instance import ClientInstance, acquire
+from firearrow.client.connection.routes import MASTER, TopicRoute
+from firearrow.client.consumer.queue_offsets import max_offset, min_offset, offset_at
 from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
-from firearrow.client.instance import ClientInstance, acquire
 from firearrow.client.message import MessageQueue
 from firearrow.client.options import ClientOptions
-from firearrow.client.queue_offsets import max_offset, min_offset, offset_at
-from firearrow.client.routes import MASTER, TopicRoute
-from firearrow.settings import read_properties
+from firearrow.client.sync.loop_thread import background
+from firearrow.config.fields import read_properties
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.offsets import Offsets, Queue
-from firearrow.wire.bodies_route import TopicList
+from firearrow.spark.read.offsets import Offsets, Queue
+from firearrow.wire.bodies.route import TopicList
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
 from firearrow.wire.fastjson import loads
-from firearrow.wire.headers_client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
 
 ATTEMPTS: Final = 10  # over nine seconds: a broker that is restarted is back by then
 _ROUTE_ATTEMPTS: Final = 2

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from firearrow.store.disk import Disk
+from firearrow.store.filesystem import Disk
 from firearrow.store.page import PageFormat, save_page
 
 _PAGE = PageFormat(Struct(">qqqqqq"), Struct(">q16sii"), checks_apache=False)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 
 from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from firearrow.store.disk import Disk
-from firearrow.store.flush import Housekeeper
+from firearrow.store.filesystem import Disk
+from firearrow.store.threads import Housekeeper
 
 
 class AbortFile:

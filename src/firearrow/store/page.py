@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
-from firearrow.store.disk import Disk
+from firearrow.store.filesystem import Disk
 
 PAGE_SIZE = 4096
 _OURS_AT = 256

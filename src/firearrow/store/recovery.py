@@ -33,16 +33,16 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.columns import ScanResult, scan
-from firearrow.store.commitlog import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
-from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue, QueueFiles
-from firearrow.store.disk import Disk
-from firearrow.store.index import KeyIndex
-from firearrow.store.javahash_np import IntArray
-from firearrow.store.logtail import cut_log, first_torn, next_record
-from firearrow.store.mark import Mark
-from firearrow.store.queuetable import QueueTable, load_queue_table
-from firearrow.store.record_walk import Stop
+from firearrow.store.commitlog.columns import ScanResult, scan
+from firearrow.store.commitlog.log import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
+from firearrow.store.commitlog.logtail import cut_log, first_torn, next_record
+from firearrow.store.commitlog.scan import Stop
+from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue, QueueFiles
+from firearrow.store.filesystem import Disk
+from firearrow.store.group_mark import Mark
+from firearrow.store.key_index.hashing import IntArray
+from firearrow.store.key_index.index import KeyIndex
+from firearrow.store.queue_table import QueueTable, load_queue_table
 from firearrow.store.settings import StoreSettings, delay_levels_ms
 from firearrow.wire.record import MAGIC_BLANK
 

@@ -23,13 +23,13 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from firearrow.store.commitlog import CommitLog
-from firearrow.store.consumequeue import ConsumeQueue, QueueFiles
-from firearrow.store.disk import Disk
-from firearrow.store.flush import Housekeeper
-from firearrow.store.index import KeyIndex
-from firearrow.store.segment import Segment
+from firearrow.store.commitlog.log import CommitLog
+from firearrow.store.commitlog.segment import Segment
+from firearrow.store.consume_queue import ConsumeQueue, QueueFiles
+from firearrow.store.filesystem import Disk
+from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.settings import StoreSettings, delete_hours
+from firearrow.store.threads import Housekeeper
 
 _HOUR_MS = 3_600_000
 _QUEUES_A_TURN = 50

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from firearrow.settings import SettingError, setting
+from firearrow.config.fields import SettingError, setting
 
 CONSUME_QUEUE_UNIT = 20
 _MIB = 1024 * 1024

@@ -23,21 +23,21 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from firearrow.broker.topics import PERM_READ_WRITE
+from firearrow.broker.tables.topics import PERM_READ_WRITE
+from firearrow.client.consumer.pull_consumer import PullConsumer
+from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage, received
 from firearrow.client.options import NameServers
-from firearrow.client.producer import Producer
-from firearrow.client.pull_consumer import PullConsumer
-from firearrow.client.push_consumer import PushConsumer
-from firearrow.client.transaction import TransactionProducer
-from firearrow.net import memory
+from firearrow.client.producer.producer import Producer
+from firearrow.client.producer.transaction import TransactionProducer
+from firearrow.net import in_process
 from firearrow.net.connection import Connection
-from firearrow.net.memory import MemoryListener
+from firearrow.net.in_process import MemoryListener
 from firearrow.testing.clock import VirtualClock, milliseconds, next_deletion_ms, running_loop
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
-from firearrow.testing.sets import BrokerSets
-from firearrow.testing.settling import PATIENCE_S, settle
+from firearrow.testing.quiescence import PATIENCE_S, settle
+from firearrow.testing.replica_sets import BrokerSets
 from firearrow.wire.names import dlq_topic
 
 _ANSWER_PULLS_S = 5.0  # a client gives up a pull after 30 s, and the clock of its broker may stand still
@@ -98,7 +98,7 @@ class AsyncCluster:
         self.clients: weakref.WeakKeyDictionary[Closable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
         self._now_ms = _wall_clock_ms if self._clock is None else self._clock.now_ms
-        host = "127.0.0.1" if sockets else memory.free_host()
+        host = "127.0.0.1" if sockets else in_process.free_host()
         self._name_servers = [
             NameServerNode(
                 f"name-server-{_letter(number)}",

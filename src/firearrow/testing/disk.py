@@ -11,15 +11,15 @@ import errno
 import os
 from collections.abc import Callable
 
-from firearrow.store.disk import Bytes
 from firearrow.store.errors import StoreLockedError
+from firearrow.store.filesystem import Bytes
 
 PAGE = 4096
 _HOLE = bytes(PAGE)
 
 
 class MemoryDisk:
-    """The Disk of firearrow.store.disk. `used_percent` can be set: how full it says it is."""
+    """The Disk of firearrow.store.filesystem. `used_percent` can be set: how full it says it is."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.used_percent = 10.0

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from firearrow.net.connection import Connection
-from firearrow.net.memory import MemoryListener, MemoryTransport
-from firearrow.wire.command import FrameDecoder
+from firearrow.net.in_process import MemoryListener, MemoryTransport
 from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import FrameDecoder
 
 Towards = Literal["server", "client"]
 Kind = Literal["half", "twice", "lost"]

@@ -6,26 +6,26 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firearrow.broker.replication import Replicated, Replication
+from firearrow.broker.roles.replication import Replicated, Replication
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
-from firearrow.ha.master import HaMaster
-from firearrow.ha.slave import HaSlave
+from firearrow.config.fields import apply
+from firearrow.ha.static.master import HaMaster
+from firearrow.ha.static.slave import HaSlave
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net import memory
+from firearrow.net import in_process
 from firearrow.net.address import format_address
 from firearrow.net.channel import Channel
 from firearrow.net.connection import Connection
-from firearrow.net.memory import MemoryListener, MemoryPair
+from firearrow.net.in_process import MemoryListener, MemoryPair
 from firearrow.net.server import Ports, SocketPair, serve
-from firearrow.settings import apply
-from firearrow.store.consumequeue import ABSENT_SIZE, ENTRY
+from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY
 from firearrow.store.settings import StoreSettings
 from firearrow.testing.disk import MemoryDisk
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Command
+from firearrow.wire.frame import Command
 from firearrow.wire.record import Record, decode
 
 ROOT = "/store"
@@ -58,10 +58,10 @@ class NameServerNode:
     async def start(self) -> None:
         if self._server is not None:
             return
-        server = NameServer(self._settings, listen=serve if self._sockets else memory.serve)
+        server = NameServer(self._settings, listen=serve if self._sockets else in_process.serve)
         await server.start()
         self._server = server
-        found = memory.listener(self.address)
+        found = in_process.listener(self.address)
         if isinstance(found, MemoryListener):
             self._on_listening(self, [found])
 

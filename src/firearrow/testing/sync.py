@@ -17,10 +17,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from firearrow.client.background import background
-from firearrow.client.blocking import SyncClient, blocking, made_like
 from firearrow.client.options import NameServers
-from firearrow.client.sync import Producer, PullConsumer, PushConsumer, TransactionProducer
+from firearrow.client.sync.clients import Producer, PullConsumer, PushConsumer, TransactionProducer
+from firearrow.client.sync.derive import SyncClient, blocking, made_like
+from firearrow.client.sync.loop_thread import background
 from firearrow.testing.clock import VirtualClock
 from firearrow.testing.cluster import AsyncCluster
 from firearrow.testing.disk import MemoryDisk

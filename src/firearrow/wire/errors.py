@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from firearrow.wire.command import Command
+    from firearrow.wire.frame import Command
 
 _SHOWN_CHARS = 80
 

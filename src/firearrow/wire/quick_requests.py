@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from firearrow.wire.accelerated import native
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Command
-from firearrow.wire.header import FieldSpec, Header
-from firearrow.wire.headers_client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
-from firearrow.wire.native import native
+from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import FieldSpec, Header
+from firearrow.wire.headers.client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
 
 _KINDS = {"str": 0, "int": 1, "Long": 2, "bool": 3}  # as _native.c numbers them
 

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Unpack
 
-from firearrow.spark.columns import Columns, chosen
+from firearrow.spark.decode.columns import Columns, chosen
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine
+from firearrow.spark.pipelines.job import Course, Rounds, Totals
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.parquet_files import WriteTask, write_part
-from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import Course, Rounds, Totals
+from firearrow.spark.pipelines.parquet_writer import WriteTask, write_part
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Json, Part, Source, source_of
+from firearrow.spark.pipelines.storage import Place
 
 JOURNAL: Final = "_firearrow"
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")

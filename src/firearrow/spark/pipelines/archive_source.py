@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from firearrow.spark.columns import Columns
+from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options, read_options
 from firearrow.spark.pipelines.archive import archived_files
-from firearrow.spark.pipelines.places import Place
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Part
+from firearrow.spark.pipelines.storage import Place
 
 _BATCH_ROWS: Final = 2_048
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from firearrow.spark.pipelines.frames import Side, key_of
-from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.inputs import Side, key_of
 from firearrow.spark.pipelines.selection import PLACE_SQL
+from firearrow.spark.pipelines.storage import Place
 
 
 @dataclass

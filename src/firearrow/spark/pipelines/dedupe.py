@@ -17,11 +17,11 @@ from firearrow.spark.options import write_options
 from firearrow.spark.pipelines.archive import JOURNAL, write_archive
 from firearrow.spark.pipelines.archive_source import ArchiveSource
 from firearrow.spark.pipelines.engine import SparkEngine
-from firearrow.spark.pipelines.frames import Side, key_of
-from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import Report, Totals, silent
+from firearrow.spark.pipelines.inputs import Side, key_of
+from firearrow.spark.pipelines.job import Report, Totals, silent
 from firearrow.spark.pipelines.selection import DIRECTORY, PLACE_SQL, SKIP, Selection, save
 from firearrow.spark.pipelines.sources import Json, Source, TopicSource, source_of
+from firearrow.spark.pipelines.storage import Place
 from firearrow.spark.pipelines.transfer import copy, write_given
 
 

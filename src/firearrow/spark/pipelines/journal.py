@@ -15,7 +15,7 @@ import re
 from typing import IO, Any, Final
 
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.storage import Place
 
 VERSION: Final = 1
 _KEPT: Final = 8  # rounds of a job whose results are of no further use

@@ -17,9 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from firearrow.spark.admin_tables import columns_of_table, table_rows
-from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import Report, silent
+from firearrow.spark.pipelines.job import Report, silent
+from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.read.admin_tables import columns_of_table, table_rows
 
 POINTS: Final = 240  # of a line in a chart
 _NAP_S: Final = 0.2

@@ -8,9 +8,9 @@ from typing import Any
 
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.archive import read_archive
-from firearrow.spark.pipelines.places import Place
 from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save
 from firearrow.spark.pipelines.sources import Source
+from firearrow.spark.pipelines.storage import Place
 from firearrow.wire.names import dlq_topic
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from firearrow.spark.pipelines.places import Place
+from firearrow.spark.pipelines.storage import Place
 
 KEEP, SKIP = "keep", "skip"
 DIRECTORY: Final = "selection"

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from firearrow.spark.bounds import ending, starting, wanted_queues
 from firearrow.spark.cluster import cluster
-from firearrow.spark.columns import Columns
+from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import DataLossError
-from firearrow.spark.offsets import Offsets, from_dict, to_dict
 from firearrow.spark.options import Options, read_options
-from firearrow.spark.planning import Range, limited, ranges, tasks
-from firearrow.spark.pulls import read_ranges, sample_bytes
-from firearrow.spark.store_files import Split, plan_splits, read_splits
+from firearrow.spark.read.bounds import ending, starting, wanted_queues
+from firearrow.spark.read.live import read_ranges, sample_bytes
+from firearrow.spark.read.offsets import Offsets, from_dict, to_dict
+from firearrow.spark.read.planning import Range, limited, ranges, tasks
+from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
 Json = dict[str, Any]
 CLIENT_OPTIONS: Final = frozenset((

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from firearrow.spark.admin_tables import TABLES
 from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import read_options
 from firearrow.spark.pipelines.archive import read_archive
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS
+from firearrow.spark.read.admin_tables import TABLES
 
 _words = re.compile(r"`([^`]+)`|([A-Za-z_%][\w%|-]*)")
 _ADMIN: Final = "admin_"

@@ -14,13 +14,13 @@ from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options, write_options
 from firearrow.spark.pipelines.archive_source import ArchiveSource
-from firearrow.spark.pipelines.copying import ORDERS, ORIGIN, CopyTask, copy_parts
+from firearrow.spark.pipelines.copy_task import ORDERS, ORIGIN, CopyTask, copy_parts
 from firearrow.spark.pipelines.engine import Engine
+from firearrow.spark.pipelines.job import Course, Rounds, Totals
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.places import Place
-from firearrow.spark.pipelines.rounds import Course, Rounds, Totals
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Source, TopicSource, source_of, spread
+from firearrow.spark.pipelines.storage import Place
 from firearrow.wire.names import dlq_topic
 
 MOST: Final = 200_000  # messages of a round: what is sent again, and recognised, after a kill

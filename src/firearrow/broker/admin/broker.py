@@ -1,0 +1,253 @@
+"""The broker itself: its settings (25, 26), its state (28), its timers (60, 61), statistics (315), replication (907).
+
+Settings are changed by an allow-list with types: only those declared as changeable while running, only to values in their
+range, all of a request or none. Everything else is refused with the key, the value and what would be allowed. A change holds
+until the broker is restarted; the file is the operator's.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import orjson
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.observability.stats import PUT_TIME_EDGES, Snapshot
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.settings import BrokerSettings
+from firearrow.config.fields import SettingError, as_properties, change, declared, format_properties, read_properties
+from firearrow.store.settings import StoreSettings
+from firearrow.wire import record
+from firearrow.wire.bodies import BrokerStatsData, BrokerStatsItem, DataVersion, HARuntimeInfo, KVTable
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.admin import ViewBrokerStatsDataRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+log = logging.getLogger("firearrow.broker")
+
+VERSION_NAME = "V5_5_0"  # the release whose protocol is spoken
+BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # no settings of ours, but Apache's way out of the allow-list
+_MAX_CHANGES = 1_000
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    targets = [broker.settings, broker.store_settings]
+    kinds = (BrokerSettings, StoreSettings)
+    version = DataVersion(timestamp=broker.boot_ms)
+
+    def update_broker_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        nonlocal version
+        wish = _read_wish(request)
+        for key, text in wish.items():
+            if key in BLACK_LIST:
+                raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}={text[:128]}")
+            known = [declaration for kind in kinds if (declaration := declared(kind).get(key)) is not None]
+            if known and not any(declaration.runtime for declaration in known):
+                raise Refused(
+                    ResponseCode.NO_PERMISSION,
+                    f"Can not update config in black list: {key}={text[:128]} cannot be changed while the broker runs. "
+                    f"Set it in the configuration file and restart.",
+                )
+        try:
+            change(targets, wish)
+        except SettingError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"nothing was changed: {error}") from None
+        version = replace(version, counter=version.counter + 1, timestamp=now_ms)
+        fields = {"event": "settings_changed", "settings": wish, "by": conn.peer}
+        log.info("settings changed by %s: %s", conn.peer, wish, extra={"fields": fields})
+        if wish.keys() & {"autoCreateTopicEnable", "traceTopicEnable"}:
+            broker.topics.add_system_topics(now_ms)  # with these come and go the template topic and the trace topic
+        if "brokerPermission" in wish:
+            broker.topics.next_version(now_ms)  # name servers ignore a registration whose version they have seen
+        if wish.keys() & {"autoCreateTopicEnable", "brokerPermission", "traceTopicEnable"}:
+            broker.register_all()
+        return encode_response(request, ResponseCode.SUCCESS, "in force until the broker is restarted")
+
+    def get_broker_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        body = format_properties(as_properties(targets)).encode()
+        ext = {"version": orjson.dumps(version.to_json()).decode()}
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
+
+    def get_broker_runtime_info(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, KVTable(runtime_info(broker, now_ms)))
+
+    def get_timer_check_point(conn: Connection, request: Command, now_ms: int) -> bytes:
+        body = None if broker.timers is None else broker.timers.checkpoint()
+        if body is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null: timerWheelEnable is false")
+        return encode_response(request, ResponseCode.SUCCESS, body=body)
+
+    def get_timer_metrics(conn: Connection, request: Command, now_ms: int) -> bytes:
+        if broker.timers is None or not broker.settings.timer_wheel_enable:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false")
+        return json_answer(request, broker.timers.metrics.to_json())
+
+    def view_broker_stats_data(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = ViewBrokerStatsDataRequestHeader.decode(request.ext)
+        windows = broker.stats.view(header.stats_name, header.stats_key)
+        if windows is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
+        minute, hour, day = (_item(window) for window in windows)
+        return json_answer(request, BrokerStatsData(minute, hour, day))
+
+    def get_broker_ha_status(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, HARuntimeInfo(master=True, master_commit_log_max_offset=broker.store.max_offset))
+
+    return {
+        RequestCode.UPDATE_BROKER_CONFIG: update_broker_config,
+        RequestCode.GET_BROKER_CONFIG: get_broker_config,
+        RequestCode.GET_BROKER_RUNTIME_INFO: get_broker_runtime_info,
+        RequestCode.GET_TIMER_CHECK_POINT: get_timer_check_point,
+        RequestCode.GET_TIMER_METRICS: get_timer_metrics,
+        RequestCode.VIEW_BROKER_STATS_DATA: view_broker_stats_data,
+        RequestCode.GET_BROKER_HA_STATUS: get_broker_ha_status,
+    }
+
+
+def runtime_info(broker: BrokerParts, now_ms: int) -> dict[str, str]:
+    """The state of the broker as tools read it. All values are text; what has no meaning here (thread pools) is what an idle
+    broker would say, because tools parse it."""
+    store, stats = broker.store, broker.stats
+    info = {
+        "bootTimestamp": broker.boot_ms,
+        "runtime": _duration(now_ms - broker.boot_ms),
+        "brokerVersionDesc": VERSION_NAME,
+        "brokerVersion": 513,
+        "brokerActive": "true",
+        "putMessageTimesTotal": stats.put_nums(),
+        "putMessageFailedTimes": stats.put_failed,
+        "putMessageSizeTotal": stats.put_size(),
+        "putMessageAverageSize": stats.put_size() / stats.put_nums() if stats.put_nums() else 0.0,
+        "putMessageEntireTimeMax": stats.put_time_max_ms,
+        "putMessageDistributeTime": _distribution(stats.put_time_counts),
+        "putLatency99": f"{_percentile_ms(stats.put_time_counts, 0.99):.2f}",
+        "putLatency999": f"{_percentile_ms(stats.put_time_counts, 0.999):.2f}",
+        "getMessageEntireTimeMax": 0,
+        "dispatchMaxBuffer": 0,
+        "dispatchBehindBytes": 0,
+        "commitLogMinOffset": store.min_offset,
+        "commitLogMaxOffset": store.max_offset,
+        "remainHowManyDataToFlush": _bytes(max(store.max_offset - store.flushed_offset, 0)),
+        "remainTransientStoreBufferNumbs": 2**31 - 1,
+        "earliestMessageTimeStamp": _earliest(broker),
+        "pageCacheLockTimeMills": 0,
+        "startAcceptSendRequestTimeStamp": 0,
+    }
+    info |= stats.day_totals()
+    info |= {name: " ".join(str(rate) for rate in rates) for name, rates in stats.rates().items()}
+    info["getTransferedTps"] = info["getTransferredTps"]  # as tools before 5.0 spell it, and fail without it
+    info |= _disk_info(broker)
+    info |= _pool_info(broker)
+    info |= _waiting_info(broker, now_ms)
+    return {key: str(value) for key, value in sorted(info.items())}
+
+
+def _read_wish(request: Command) -> dict[str, str]:
+    try:
+        wish = read_properties(request.body.decode())
+    except ValueError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"the body is not a list of key=value lines: {error}") from None
+    if not wish or len(wish) > _MAX_CHANGES:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"the body names {len(wish)} settings; expected 1 to {_MAX_CHANGES}")
+    return wish
+
+
+def _item(snapshot: Snapshot) -> BrokerStatsItem:
+    return BrokerStatsItem(snapshot.sum, snapshot.tps, snapshot.avgpt)
+
+
+def _disk_info(broker: BrokerParts) -> dict[str, object]:
+    directory = broker.store_settings.commit_log_dir
+    info: dict[str, object] = {}
+    try:
+        ratio = broker.store.disk_usage() / 100
+        space = shutil.disk_usage(directory)
+        info["commitLogDirCapacity"] = f"Total : {_bytes(space.total)}, Free : {_bytes(space.free)}."
+    except OSError:  # a store in memory has no disk to look at
+        ratio = 0.0
+        info["commitLogDirCapacity"] = "Total : 0 B, Free : 0 B."
+    for key in ("commitLogDiskRatio", f"commitLogDiskRatio_{directory}", "consumeQueueDiskRatio"):
+        info[key] = round(ratio, 2)
+    return info
+
+
+def _waiting_info(broker: BrokerParts, now_ms: int) -> dict[str, object]:
+    info: dict[str, object] = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
+    info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
+    if broker.timers is not None and broker.settings.timer_wheel_enable:
+        info |= broker.timers.figures(now_ms)
+    if broker.delay is not None:
+        info |= broker.delay.figures()
+    return info
+
+
+def _pool_info(broker: BrokerParts) -> dict[str, object]:
+    settings = broker.settings
+    info: dict[str, object] = {}
+    for pool in ("send", "pull", "query", "ack", "litePull"):
+        info[f"{pool}ThreadPoolQueueSize"] = 0
+        info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
+        info[f"{pool}ThreadPoolQueueCapacity"] = 100_000
+    info["sendThreadPoolQueueCapacity"] = settings.send_thread_pool_queue_capacity
+    info["pullThreadPoolQueueCapacity"] = settings.pull_thread_pool_queue_capacity
+    info["queryThreadPoolQueueCapacity"] = 20_000
+    info["EndTransactionQueueSize"] = 0
+    info["EndTransactionThreadPoolQueueCapacity"] = 100_000
+    return info
+
+
+def _earliest(broker: BrokerParts) -> int:
+    """When the oldest message in the log was stored; -1 if there is none."""
+    oldest = broker.store.read_record(broker.store.min_offset)
+    try:
+        return -1 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp
+    except ProtocolError:  # damaged on the disk
+        return -1
+
+
+def _duration(ms: int) -> str:
+    seconds = max(ms, 0) // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    return f"[ {days} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
+
+
+def _bytes(count: int) -> str:
+    if count < 1024:
+        return f"{count} B"
+    value, unit = count / 1024, "KiB"
+    for larger in ("MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}"
+
+
+_EDGE_NAMES = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s",
+    "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~",
+)  # fmt: skip
+assert len(_EDGE_NAMES) == len(PUT_TIME_EDGES) + 1
+
+
+def _distribution(counts: list[int]) -> str:
+    return "".join(f"[{name}]:{count} " for name, count in zip(_EDGE_NAMES, counts, strict=True))
+
+
+def _percentile_ms(counts: list[int], share: float) -> int:
+    """An upper bound: the edge of the bucket that the percentile falls into."""
+    left = sum(counts) * share
+    if not left:
+        return 0
+    for edge, count in zip((*PUT_TIME_EDGES, PUT_TIME_EDGES[-1]), counts, strict=True):
+        left -= count
+        if left <= 0:
+            return edge
+    return PUT_TIME_EDGES[-1]

@@ -1,0 +1,160 @@
+"""Questions that only a consumer can answer: the broker passes them on, on the consumer's own connection, and relays the answer.
+
+307 what are you doing, 309 consume this one message and say how it went, 223 which offsets are you at. The answers are relayed as
+bytes: clients of different languages write them differently, and only the asking tool has to understand them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.tables.clients import Client
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.admin import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from firearrow.wire.message_ids import parse_offset_msg_id
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+CALL_TIMEOUT_MS = 10_000
+STATUS_TIMEOUT_MS = 5_000
+STATUS_VERSION = 28  # V3_0_7_SNAPSHOT: the first client that answers 221
+RUNNING_INFO_VERSION = 62  # V3_1_8_SNAPSHOT: the first that answers 307 and 309
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    def get_consumer_running_info(conn: Connection, request: Command, now_ms: int) -> None:
+        header = GetConsumerRunningInfoRequestHeader.decode(request.ext)
+        client = _must_find(broker, header.consumer_group, header.client_id)
+        ext = {
+            "consumerGroup": header.consumer_group,
+            "clientId": header.client_id,
+            "jstackEnable": "true" if header.jstack_enable else "false",
+        }
+        _relay(broker, conn, request, client, header.consumer_group, ext, b"")
+
+    def consume_message_directly(conn: Connection, request: Command, now_ms: int) -> None:
+        header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext)
+        client = _must_find(broker, header.consumer_group, header.client_id)
+        record = _record(broker, header.msg_id or "")
+        ext: dict[str, Any] = {"consumerGroup": header.consumer_group, "brokerName": broker.name, "msgId": header.msg_id or ""}
+        if header.client_id:
+            ext["clientId"] = header.client_id
+        if header.topic:
+            ext["topic"] = header.topic
+            topic = broker.topics.find(header.topic)
+            if topic is not None:
+                ext["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = broker.groups.find(header.consumer_group)
+        if group is not None:
+            ext["groupSysFlag"] = str(group.group_sys_flag)
+        _relay(broker, conn, request, client, header.consumer_group, ext, record)
+
+    def get_consumer_status(conn: Connection, request: Command, now_ms: int) -> None:
+        header = GetConsumerStatusRequestHeader.decode(request.ext)
+        consumers = broker.clients.consumer_group(header.group)
+        if consumers is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
+        asked = [m for m in consumers.members.values() if not header.client_addr or m.client_id == header.client_addr]
+        for client in asked:
+            if client.version < STATUS_VERSION:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}")
+        _StatusRound(conn, request, asked).start(broker, {"topic": header.topic, "group": header.group})
+
+    return {
+        RequestCode.GET_CONSUMER_RUNNING_INFO: get_consumer_running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: consume_message_directly,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: get_consumer_status,
+    }
+
+
+class _StatusRound:
+    """Asks several consumers (221) and answers once all have answered, or failed to."""
+
+    def __init__(self, conn: Connection, request: Command, asked: list[Client]) -> None:
+        self._conn = conn
+        self._request = request
+        self._asked = asked
+        self._left = len(asked)
+        self._table: dict[str, Any] = {}
+
+    def start(self, broker: BrokerParts, ext: dict[str, Any]) -> None:
+        if not self._asked:
+            self._finish()
+        for client in self._asked:
+
+            def answered(answer: Command | None, why: str, client_id: str = client.client_id) -> None:
+                self._answered(client_id, answer)
+
+            broker.call_client(client.conn, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext, b"", STATUS_TIMEOUT_MS, answered)
+
+    def _answered(self, client_id: str, answer: Command | None) -> None:
+        if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
+            try:
+                body = fastjson.loads(answer.body)
+            except ValueError:
+                body = None
+            if isinstance(body, dict):
+                self._table[client_id] = body.get("messageQueueTable") or {}
+        self._left -= 1
+        if self._left == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        body = fastjson.dumps({"consumerTable": self._table, "messageQueueTable": {}})
+        _answer(self._conn, self._request, encode_response(self._request, ResponseCode.SUCCESS, body=body))
+
+
+def _must_find(broker: BrokerParts, group: str, client_id: str | None) -> Client:
+    consumers = broker.clients.consumer_group(group)
+    if consumers is None:
+        client = None
+    elif client_id:
+        client = consumers.find(client_id)
+    else:
+        client = next(iter(consumers.members.values()), None)
+    if client is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id or ''}> not online")
+    if client.version < RUNNING_INFO_VERSION:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer <{client.client_id}> Version <{client.version}> too low to finish, please upgrade it",
+        )
+    return client
+
+
+def _record(broker: BrokerParts, msg_id: str) -> bytes:
+    try:
+        _, offset = parse_offset_msg_id(msg_id)
+    except ValueError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {msg_id[:64]!r} is not an id of a stored message: {error}") from None
+    record = broker.store.read_record(offset) if offset >= 0 else None
+    if record is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the id {msg_id}: nothing is stored at offset {offset}")
+    return record
+
+
+def _relay(
+    broker: BrokerParts, conn: Connection, request: Command, client: Client, group: str, ext: dict[str, Any], body: bytes
+) -> None:
+    def done(answer: Command | None, why: str) -> None:
+        if answer is None:
+            remark = f"consumer <{group}> <{client.client_id}> Timeout: {why}"
+            _answer(conn, request, encode_response(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+        else:
+            _answer(conn, request, encode_response(request, answer.code, answer.remark, body=answer.body))
+
+    broker.call_client(client.conn, request.code, ext, body, CALL_TIMEOUT_MS, done)
+
+
+def _answer(conn: Connection, request: Command, response: bytes) -> None:
+    if not request.is_oneway and not conn.closed:
+        conn.write(response)

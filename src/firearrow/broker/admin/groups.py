@@ -1,0 +1,123 @@
+"""Operators and groups: configure and delete them, forbid them topics, see who is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.bodies_in import read_body
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.tables.clients import Client
+from firearrow.wire.bodies import Connection as ClientConnection
+from firearrow.wire.bodies import (
+    ConsumerConnection,
+    GroupForbidden,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
+from firearrow.wire.names import is_system_group
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    groups, clients = broker.groups, broker.clients
+
+    def update_and_create_group(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wanted = read_body(request, SubscriptionGroupConfig.from_json)
+        with broker.stats.groups_created.timed(system=is_system_group(wanted.group_name)):
+            groups.update(wanted, now_ms)
+        return done(request)
+
+    def update_and_create_group_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wanted = read_body(request, SubscriptionGroupList.from_json).group_config_list
+        with broker.stats.groups_created.timed(system=any(is_system_group(one.group_name) for one in wanted)):
+            groups.update_all(wanted, now_ms)
+        return done(request)
+
+    def get_all_groups(conn: Connection, request: Command, now_ms: int) -> bytes:
+        GetAllSubscriptionGroupRequestHeader.decode(request.ext)
+        return json_answer(request, groups.to_json())
+
+    def get_group_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = GetSubscriptionGroupConfigRequestHeader.decode(request.ext).group
+        return json_answer(request, groups.must_find(group, now_ms))
+
+    def delete_group(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = DeleteSubscriptionGroupRequestHeader.decode(request.ext)
+        groups.delete(header.group_name, now_ms)
+        if header.clean_offset:
+            broker.offsets.remove_group(header.group_name)
+        broker.stats.group_deleted(header.group_name)
+        return done(request)
+
+    def update_and_get_group_forbidden(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = UpdateGroupForbiddenRequestHeader.decode(request.ext)
+        if header.readable is not None:
+            groups.must_find(header.group, now_ms)
+            if broker.topics.find(header.topic) is None:
+                raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic[{header.topic}] not exist, so it cannot be forbidden")
+            groups.set_readable(header.group, header.topic, header.readable, now_ms)
+        readable = not groups.forbidden(header.group, header.topic)
+        return json_answer(request, GroupForbidden(header.group, header.topic, readable))
+
+    def get_consumer_connection_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = GetConsumerConnectionListRequestHeader.decode(request.ext).consumer_group
+        consumers = clients.consumer_group(group)
+        if consumers is None:
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        body = ConsumerConnection(
+            connection_set=_connections(consumers.members.values()),
+            subscription_table=consumers.subscriptions,
+            consume_type=consumers.consume_type,
+            message_model=consumers.message_model,
+            consume_from_where=consumers.consume_from_where,
+        )
+        return json_answer(request, body)
+
+    def get_producer_connection_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = GetProducerConnectionListRequestHeader.decode(request.ext).producer_group
+        members = clients.producer_group(group)
+        if not members:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return json_answer(request, ProducerConnection(_connections(members)))
+
+    def get_all_producer_info(conn: Connection, request: Command, now_ms: int) -> bytes:
+        table = {group: [_producer_info(member) for member in members] for group, members in clients.producers().items()}
+        return json_answer(request, ProducerTableInfo(table))
+
+    return {
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: update_and_create_group,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: update_and_create_group_list,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: get_all_groups,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: get_group_config,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: delete_group,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: update_and_get_group_forbidden,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: get_consumer_connection_list,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: get_producer_connection_list,
+        RequestCode.GET_ALL_PRODUCER_INFO: get_all_producer_info,
+    }
+
+
+def _connections(members: Iterable[Client]) -> list[ClientConnection]:
+    return [ClientConnection(member.client_id, member.conn.peer, member.language, member.version) for member in members]
+
+
+def _producer_info(member: Client) -> ProducerInfo:
+    return ProducerInfo(member.client_id, member.conn.peer_ip, member.language, member.version, member.last_update_ms)

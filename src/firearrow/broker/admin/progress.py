@@ -1,0 +1,200 @@
+"""How far groups have come, and what lies in a queue: offsets, lag, time spans, single queue entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.pull import subscription as sub
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import done, json_answer
+from firearrow.store.consume_queue import ENTRY
+from firearrow.wire.bodies import (
+    ConsumeQueueData,
+    ConsumeStats,
+    ConsumeStatsList,
+    DelayOffsetSerializeWrapper,
+    MessageQueue,
+    OffsetWrapper,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    QueueTimeSpan,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.admin import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryCorrectionOffsetHeader,
+)
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+MAX_ENTRIES = 10_000  # of a queue in one answer
+NO_CORRECTION = 2**63 - 1
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    offsets = broker.offsets
+
+    def get_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = GetConsumeStatsRequestHeader.decode(request.ext)
+        if header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            topics = [header.topic] if header.topic else offsets.topics_of(header.consumer_group)
+        return json_answer(request, _consume_stats(broker, header.consumer_group, topics))
+
+    def get_broker_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
+        is_order = GetConsumeStatsInBrokerHeader.decode(request.ext).is_order
+        groups: list[dict[str, list[ConsumeStats]]] = []
+        total_diff = total_inflight = 0
+        for group in list(broker.groups.all()):
+            found = []
+            for topic in offsets.topics_of(group):
+                config = broker.topics.find(topic)
+                if config is None or (is_order and not config.order):
+                    continue
+                stats = _consume_stats(broker, group, [topic])
+                if not stats.offset_table:
+                    continue
+                found.append(stats)
+                for queue in stats.offset_table.values():
+                    total_diff += max(queue.broker_offset - queue.consumer_offset, 0)
+                    total_inflight += max(queue.pull_offset - queue.consumer_offset, 0)
+            if found:
+                groups.append({group: found})
+        return json_answer(request, ConsumeStatsList(groups, broker.address, total_diff, total_inflight))
+
+    def query_consume_time_span(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = QueryConsumeTimeSpanRequestHeader.decode(request.ext)
+        config = broker.topics.find(header.topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        spans = [_time_span(broker, header.group, header.topic, queue_id, now_ms) for queue_id in range(config.read_queue_nums)]
+        return json_answer(request, QueryConsumeTimeSpanBody(spans))
+
+    def query_correction_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = QueryCorrectionOffsetHeader.decode(request.ext)
+        left_out = set((header.filter_groups or "").split(","))
+        lowest: dict[int, int] = {}
+        for group in offsets.groups_of(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in offsets.offsets_of(group, header.topic).items():
+                queue = broker.store.find_queue(header.topic, queue_id)
+                if offset >= (0 if queue is None else queue.min_offset):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        for queue_id, offset in offsets.offsets_of(header.compare_group, header.topic).items():
+            if lowest.get(queue_id, 0) > offset:
+                lowest[queue_id] = NO_CORRECTION
+        return json_answer(request, QueryCorrectionOffsetBody(dict(sorted(lowest.items()))))
+
+    def clone_group_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = CloneGroupOffsetRequestHeader.decode(request.ext)
+        if broker.groups.find(header.dest_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group {header.dest_group} does not exist, so it cannot be given offsets; create it first",
+            )
+        topics = [header.topic] if header.topic else offsets.topics_of(header.src_group)
+        online = broker.clients.topics_subscribed_by(header.src_group)
+        for topic in topics:
+            if broker.topics.find(topic) is None:
+                continue
+            # Of a group that is online, topics it no longer subscribes to are left-overs.
+            if not header.offline and online and topic not in online:
+                continue
+            offsets.clone(header.src_group, header.dest_group, topic)
+        return done(request)
+
+    def get_all_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        if offsets.is_empty():
+            raise Refused(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
+        return json_answer(request, offsets.wrapper())
+
+    def get_all_delay_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, broker.delay.table() if broker.delay is not None else DelayOffsetSerializeWrapper())
+
+    def query_consume_queue(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return _query_consume_queue(broker, request, QueryConsumeQueueRequestHeader.decode(request.ext))
+
+    return {
+        RequestCode.GET_CONSUME_STATS: get_consume_stats,
+        RequestCode.GET_BROKER_CONSUME_STATS: get_broker_consume_stats,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: query_consume_time_span,
+        RequestCode.QUERY_CORRECTION_OFFSET: query_correction_offset,
+        RequestCode.CLONE_GROUP_OFFSET: clone_group_offset,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: get_all_consumer_offset,
+        RequestCode.GET_ALL_DELAY_OFFSET: get_all_delay_offset,
+        RequestCode.QUERY_CONSUME_QUEUE: query_consume_queue,
+    }
+
+
+def _consume_stats(broker: BrokerParts, group: str, topics: list[str]) -> ConsumeStats:
+    online = broker.clients.topics_subscribed_by(group)
+    stats = ConsumeStats()
+    for topic in topics:
+        config = broker.topics.find(topic)
+        if config is None or (online and topic not in online):
+            continue
+        for queue_id in range(config.read_queue_nums):
+            queue = broker.store.find_queue(topic, queue_id)
+            consumed = broker.offsets.query(group, topic, queue_id) or 0
+            pulled = broker.offsets.query_pulled(group, topic, queue_id)
+            last = broker.store.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
+            stats.offset_table[MessageQueue(topic, broker.name, queue_id)] = OffsetWrapper(
+                broker_offset=0 if queue is None else queue.max_offset,
+                consumer_offset=consumed,
+                pull_offset=consumed if pulled is None else pulled,
+                last_timestamp=last or 0,
+            )
+        stats.consume_tps += broker.stats.tps("GROUP_GET_NUMS", f"{topic}@{group}")
+    return stats
+
+
+def _time_span(broker: BrokerParts, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
+    span = QueueTimeSpan(MessageQueue(topic, broker.name, queue_id), -1, -1, -1, 0)
+    queue = broker.store.find_queue(topic, queue_id)
+    if queue is None:
+        return span
+    consumed = broker.offsets.query(group, topic, queue_id) or 0
+    span.min_time_stamp = _or_minus_one(broker.store.earliest_store_time(queue))
+    span.max_time_stamp = _or_minus_one(broker.store.store_time(queue, queue.max_offset - 1))
+    span.consume_time_stamp = _or_minus_one(broker.store.store_time(queue, consumed - 1)) if consumed > 0 else span.min_time_stamp
+    if consumed < queue.max_offset:
+        next_at = broker.store.store_time(queue, max(consumed, queue.min_offset))
+        span.delay_time = max(now_ms - next_at, 0) if next_at is not None else 0
+    return span
+
+
+def _query_consume_queue(broker: BrokerParts, request: Command, header: QueryConsumeQueueRequestHeader) -> bytes:
+    queue = broker.store.find_queue(header.topic, header.queue_id)
+    if queue is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+    body = QueryConsumeQueueResponseBody(min_queue_index=queue.min_offset, max_queue_index=queue.max_offset)
+    codes: frozenset[int] | None = None
+    if header.consumer_group:
+        body.subscription_data = broker.clients.subscription(header.consumer_group, header.topic)
+        if body.subscription_data is None:
+            body.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
+        else:
+            codes = sub.tag_codes(body.subscription_data)
+    if not queue.min_offset <= header.index < queue.max_offset:
+        return json_answer(request, body, f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!")
+    entries = queue.entries(header.index, min(max(header.count, 0), MAX_ENTRIES))
+    subscribed = body.subscription_data is not None
+    body.queue_data = [
+        ConsumeQueueData(offset, size, code, eval=subscribed and (codes is None or code in codes))
+        for offset, size, code in ENTRY.iter_unpack(entries)
+    ]
+    return json_answer(request, body)
+
+
+def _or_minus_one(time_ms: int | None) -> int:
+    return -1 if time_ms is None else time_ms

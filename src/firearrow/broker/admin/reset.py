@@ -1,0 +1,128 @@
+"""Moving a group to other offsets (222): to a time, to an offset, to the end.
+
+At the broker (`useServerSideResetOffset`, the default): the new offsets are put down as wishes in the offset table, for all
+queues or one, whether consumers are online or not. Each consumer's next pull is answered "go on there", and pulls that are
+held are answered at once.
+
+At the consumers, as brokers before 5.0 did it: every consumer of the group is told (220) to drop its queues and go on at the
+given offsets. That needs consumers online and offsets committed; without force, it only goes back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import json_answer
+from firearrow.store.consume_queue import ConsumeQueue
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import MessageQueue, MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.admin import ResetOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+log = logging.getLogger("firearrow.broker")
+
+NO_OFFSET = -1
+ALL_QUEUES = -1
+OLDEST_CLIENT = 28  # V3_0_7_SNAPSHOT: clients before it do not know 220
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    def reset_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = ResetOffsetRequestHeader.decode(request.ext)
+        config = broker.topics.find(header.topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if broker.groups.find(header.group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        if broker.settings.use_server_side_reset_offset:
+            targets = _targets(broker, header, config)
+            online = broker.clients.consumer_group(header.group) is not None
+            for queue_id, offset in targets.items():
+                if online:
+                    broker.offsets.reset(header.group, header.topic, queue_id, offset)
+                else:  # nobody who could overwrite it: the next consumer simply starts there
+                    broker.offsets.set(header.group, header.topic, queue_id, offset)
+                broker.wake_queue(header.topic, queue_id)
+        else:
+            targets = _tell_consumers(broker, header, config, c_list=request.language == "CPP")
+        fields = {"event": "offsets_reset", "group": header.group, "topic": header.topic, "offsets": targets, "by": conn.peer}
+        log.info("group %s of topic %s was sent to offsets %s", header.group, header.topic, targets, extra={"fields": fields})
+        return json_answer(request, _offset_table(broker, header.topic, targets), None if targets else "No queues to reset.")
+
+    return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset}
+
+
+def _targets(broker: BrokerParts, header: ResetOffsetRequestHeader, config: TopicConfig) -> dict[int, int]:
+    """Queue -> the offset to go to."""
+    if header.queue_id == ALL_QUEUES or header.queue_id < 0:
+        queue_ids = list(range(config.read_queue_nums))
+    elif header.queue_id < max(config.read_queue_nums, config.write_queue_nums):
+        queue_ids = [header.queue_id]
+    else:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId is {header.queue_id}, but topic {header.topic} has {config.read_queue_nums} read queues",
+        )
+    explicit = header.offset if header.offset is not None and header.offset != NO_OFFSET else None
+    targets = {}
+    for queue_id in queue_ids:
+        queue = broker.store.find_queue(header.topic, queue_id)
+        if explicit is not None:
+            low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+            if not low <= explicit <= high + 1:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"Target offset {explicit} not in consume queue range [{low}-{high}]")
+            targets[queue_id] = explicit
+        else:
+            targets[queue_id] = _offset_at(broker, queue, header.timestamp)
+    return targets
+
+
+def _offset_at(broker: BrokerParts, queue: ConsumeQueue | None, timestamp_ms: int) -> int:
+    if queue is None:
+        return 0
+    return queue.max_offset if timestamp_ms < 0 else broker.store.offset_by_time(queue, timestamp_ms)
+
+
+def _tell_consumers(
+    broker: BrokerParts, header: ResetOffsetRequestHeader, config: TopicConfig, *, c_list: bool
+) -> dict[int, int]:
+    targets = {}
+    for queue_id in range(config.write_queue_nums):
+        consumed = broker.offsets.query(header.group, header.topic, queue_id)
+        if consumed is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist: it has no offset of queue {queue_id}"
+            )
+        offset = _offset_at(broker, broker.store.find_queue(header.topic, queue_id), header.timestamp)
+        targets[queue_id] = offset if header.is_force or offset < consumed else consumed
+    consumers = broker.clients.consumer_group(header.group)
+    if consumers is None:
+        raise Refused(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            f"Consumer not online, so can not reset online client offset. Group: {header.group}, Topic: {header.topic}",
+        )
+    too_old = [member.client_id for member in consumers.members.values() if member.version < OLDEST_CLIENT]
+    if too_old:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature: {', '.join(too_old)}")
+    ext: dict[str, Any] = {"topic": header.topic, "group": header.group, "timestamp": header.timestamp}
+    told = _offset_list(broker, header.topic, targets) if c_list else _offset_table(broker, header.topic, targets)
+    body = fastjson.dumps(told.to_json())
+    for conn in consumers.members:
+        broker.notify(conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, body)
+    return targets
+
+
+def _offset_table(broker: BrokerParts, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
+    return ResetOffsetBody({MessageQueue(topic, broker.name, queue_id): offset for queue_id, offset in targets.items()})
+
+
+def _offset_list(broker: BrokerParts, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:
+    """The form that C++ clients read."""
+    return ResetOffsetBodyForC([MessageQueueForC(topic, broker.name, queue_id, offset) for queue_id, offset in targets.items()])

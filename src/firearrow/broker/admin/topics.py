@@ -1,0 +1,169 @@
+"""Operators and topics: create, change and delete them, describe them, say who consumes them, clean up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.bodies_in import read_body
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.tables.topic_attributes import parse_wish
+from firearrow.broker.tables.topics import check_new_name
+from firearrow.wire.bodies import (
+    CreateTopicListRequestBody,
+    DataVersion,
+    GroupList,
+    MessageQueue,
+    QuerySubscriptionResponseBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
+from firearrow.wire.headers.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from firearrow.wire.names import LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, is_system_topic
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    topics = broker.topics
+
+    def update_and_create_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = CreateTopicRequestHeader.decode(request.ext)
+        if header.topic_filter_type not in FILTER_TYPES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"topicFilterType is {header.topic_filter_type[:64]!r}, not in {FILTER_TYPES}"
+            )
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        with broker.stats.topics_created.timed(system=is_system_topic(header.topic)):
+            topics.update(wanted, now_ms, alter=parse_wish(header.attributes))
+        return done(request)
+
+    def update_and_create_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wanted = read_body(request, CreateTopicListRequestBody.from_json).topic_config_list
+        with broker.stats.topics_created.timed(system=any(is_system_topic(one.topic_name) for one in wanted)):
+            topics.update_all(wanted, now_ms)
+        return done(request)
+
+    def delete_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
+        topic = DeleteTopicRequestHeader.decode(request.ext).topic
+        if not topic.strip():
+            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if topic in topics.system_topics() or is_system_topic(topic):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic, and stays.")
+        check_new_name(topic)  # a name that no topic can have must not get near the files
+        # POP consumers retry through a topic of their own for each topic; both spellings of its name.
+        retries = {f"{RETRY_PREFIX}{group}{joint}{topic}" for group in broker.offsets.groups_of(topic) for joint in "_+"}
+        for name in (topic, *(retry for retry in retries if topics.find(retry) is not None)):
+            forget_topic(broker, name, now_ms)
+        return done(request)
+
+    def get_all_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        GetAllTopicConfigRequestHeader.decode(request.ext)
+        mapping = DataVersion(timestamp=broker.boot_ms)
+        return json_answer(request, TopicConfigSerializeWrapper(dict(topics.all()), topics.data_version, mapping))
+
+    def get_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, _must_find(broker, GetTopicConfigRequestHeader.decode(request.ext).topic))
+
+    def get_topic_stats_info(conn: Connection, request: Command, now_ms: int) -> bytes:
+        config = _must_find(broker, GetTopicStatsInfoRequestHeader.decode(request.ext).topic)
+        topic = config.topic_name
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            queue = broker.store.find_queue(topic, queue_id)
+            low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+            last = broker.store.store_time(queue, high - 1) if queue is not None and high > low else None
+            table[MessageQueue(topic, broker.name, queue_id)] = TopicOffset(low, high, last or 0)
+        return json_answer(request, TopicStatsTable(table, broker.stats.tps("TOPIC_PUT_NUMS", topic)))
+
+    def get_system_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, TopicList(sorted(topics.system_topics() | SYSTEM_TOPICS)))
+
+    def query_topic_consume_by_who(conn: Connection, request: Command, now_ms: int) -> bytes:
+        topic = QueryTopicConsumeByWhoRequestHeader.decode(request.ext).topic
+        groups = dict.fromkeys((*broker.clients.groups_subscribed_to(topic), *broker.offsets.groups_of(topic)))
+        return json_answer(request, GroupList(list(groups)))
+
+    def query_topics_by_consumer(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = QueryTopicsByConsumerRequestHeader.decode(request.ext).group
+        return json_answer(request, TopicList(broker.offsets.topics_of(group), broker.address))
+
+    def query_subscription_by_consumer(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = QuerySubscriptionByConsumerRequestHeader.decode(request.ext)
+        known = broker.clients.subscription(header.group, header.topic)
+        return json_answer(request, QuerySubscriptionResponseBody(header.group, header.topic, known))
+
+    def clean_unused_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
+        stored = {queue.topic for queue in broker.store.queues()}
+        for topic in stored - topics.all().keys():
+            if not is_system_topic(topic) and not topic.startswith(LMQ_PREFIX):
+                forget_topic(broker, topic, now_ms)
+        return done(request)
+
+    def nothing_to_clean(conn: Connection, request: Command, now_ms: int) -> bytes:
+        """Queue files follow the log by themselves: what 306 asks for is always done already."""
+        return done(request)
+
+    def delete_expired_commitlog(conn: Connection, request: Command, now_ms: int) -> bytes:
+        broker.store.delete_expired(now_ms)
+        return done(request)
+
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: update_and_create_topic,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: update_and_create_topic_list,
+        RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
+        RequestCode.GET_ALL_TOPIC_CONFIG: get_all_topic_config,
+        RequestCode.GET_TOPIC_CONFIG: get_topic_config,
+        RequestCode.GET_TOPIC_STATS_INFO: get_topic_stats_info,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: get_system_topic_list,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: query_topic_consume_by_who,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: query_topics_by_consumer,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: query_subscription_by_consumer,
+        RequestCode.CLEAN_UNUSED_TOPIC: clean_unused_topic,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: nothing_to_clean,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: delete_expired_commitlog,
+    }
+
+
+def forget_topic(broker: BrokerParts, topic: str, now_ms: int) -> None:
+    """Takes a topic out of every table and its queues out of the store. A topic made anew under its name starts at 0."""
+    broker.topics.delete(topic, now_ms)
+    for queue in [queue for queue in broker.store.queues() if queue.topic == topic]:
+        broker.wake_queue(topic, queue.queue_id)  # whoever waits there shall ask again, and hear that it is gone
+    broker.offsets.remove_topic(topic)
+    broker.request_modes.remove_topic(topic)
+    broker.stats.topic_deleted(topic)
+    broker.store.drop_topic(topic)
+
+
+def _must_find(broker: BrokerParts, topic: str) -> TopicConfig:
+    config = broker.topics.find(topic)
+    if config is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    return config

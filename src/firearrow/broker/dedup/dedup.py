@@ -1,0 +1,303 @@
+"""Sends that come twice are stored once.
+
+A producer whose answer was lost sends again, and cannot know that the first send was stored. There are two ways to tell a repeat:
+
+**Idempotent producers.** A message says who sends it, `__PRODUCER_ID` (up to 128 bytes), and its number, `__PRODUCER_SEQ` (0 to
+2^63 - 1). The broker stores each number once for every pair of producer and queue. A repeat is answered with the first result:
+queue, queue offset, message ids. Numbers need not follow each other and may come in any order, since several sends may be under
+way at once. A producer counts up, for each queue or for all together, and takes a new id when it does not know where it was.
+
+**Unique keys.** For clients that know nothing of that: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that comes again on its
+topic within so many milliseconds is a repeat. Clients keep the key when they send again, though perhaps to another queue.
+
+Inside an elected group a message may come twice as well, from a follower that passes it on to the leader (ha/passing_on.py) and
+does not hear from it. Such messages are remembered by their unique keys for some seconds, whatever the settings say.
+
+All this holds for single messages and for those of a batch, for delayed messages and half messages (the first result is then
+that of the record that waits). It does not hold for retry and dead letter topics: a consumer sends a message there as often as it
+fails, with its old properties. Whoever passes consumed messages on with their properties should leave those of the producer out.
+
+What is remembered
+- of a pair: its last `idempotentProducerWindow` numbers (at least). An older one that is not among them may have been stored or
+  not: it is refused with 13.
+- `idempotentProducerMaxNum` pairs; the one unused for longest is forgotten first, and its numbers would be stored again.
+- `deduplicateUniqKeyMaxNum` keys at most, of those the newest.
+
+All of it is a function of the log: dedup_file.py makes it again at the start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from firearrow.broker.dedup.numbered_batch import rising_numbers
+from firearrow.broker.dedup.windows import Producers, ProducerWindow
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.validation import producer_sequence
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.timer.admission import recall_handle
+from firearrow.store.consume_queue import ConsumeQueue
+from firearrow.store.message_store import MessageStore
+from firearrow.wire import properties
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
+
+_NOT_HERE = (RETRY_PREFIX, DLQ_PREFIX)
+_WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))
+PASSED_ON = 0x4  # in the flag of a request: it comes from another member of the elected group, which had it from a client
+_PASSED_ON_MS = 10_000  # a member that lost the connection, or takes another for the leader, tries again within 3 s
+_PASSED_ON_MOST = 200_000
+_FRESH_LOOK = 1_024  # fresh results between two looks for those that are readable in the log by now
+
+
+class First(NamedTuple):
+    """The result of a send, as it was answered the first time."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_key: bytes
+    store_ms: int
+    more: dict[str, str] | None = None  # what the answer says besides
+
+
+class Claim(NamedTuple):
+    """A message that is about to be stored. `first` is set when it is a repeat: then it must not be."""
+
+    first: First | None
+    window: ProducerWindow | None
+    sequence: int
+    key: bytes | None  # under which it is remembered, if unique keys are
+    passed_on: bool = False
+
+
+class NewNumbers(NamedTuple):
+    """A whole batch of one producer with numbers that rise, all above those it had in the queue: nothing in it is a repeat."""
+
+    window: ProducerWindow
+    sequences: list[int]
+    properties: list[bytes]  # as far as they stand before the number
+
+
+class _FreshBatch(NamedTuple):
+    """Where the messages of a batch are, and their properties: what a repeat needs until they can be read from the log."""
+
+    queue_id: int
+    queue_offset: int
+    offsets: Sequence[int]
+    properties: list[bytes]
+    store_ms: int
+
+    def first(self, offset: int) -> First:
+        at = self.offsets.index(offset)
+        unique_key = properties.find(self.properties[at], b"UNIQ_KEY") or b""
+        return First(self.queue_id, self.queue_offset + at, offset, unique_key, self.store_ms)
+
+
+class Dedup:
+    def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
+        self.producers = Producers(settings.idempotent_producer_max_num, settings.idempotent_producer_window)
+        self.keys: UniqueKeyWindow | None = None
+        if settings.deduplicate_uniq_key_window_ms:
+            self.watch_keys(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
+        self._passed_on = UniqueKeyWindow(_PASSED_ON_MS, _PASSED_ON_MOST)
+        self._store = store
+        self._broker_name = settings.broker_name
+        self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
+        self._fresh_batches: deque[_FreshBatch] = deque()  # the same of whole batches, in the order of the log
+        self._next_look = _FRESH_LOOK
+
+    def watch_keys(self, window_ms: int, max_num: int) -> None:
+        """Unique keys are looked at, for a while or for good."""
+        self.keys = UniqueKeyWindow(window_ms, max_num)
+
+    def claim(
+        self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int, *, passed_on: bool = False
+    ) -> Claim | None:
+        """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
+        if queue.topic.startswith(_NOT_HERE):
+            return None
+        window, number, key = None, 0, None
+        if sequence is not None:
+            producer, number = sequence
+            window = self.producers.window(producer, queue.topic, queue.queue_id)
+            at = window.find(number)
+            if at is not None:
+                return Claim(self._first_of(window, at, queue.queue_id, unique_key), window, number, None)
+        for keys in (self.keys, self._passed_on if passed_on else None):
+            if keys is None or not unique_key:
+                continue
+            key = _key(queue.topic, unique_key)
+            offset = keys.find(key, now_ms)
+            first = None if offset is None else self._read(offset)
+            if first is not None and now_ms - first.store_ms <= keys.window_ms:
+                return Claim(first, None, 0, None)
+        return None if window is None and key is None else Claim(None, window, number, key, passed_on)
+
+    def stored(self, claim: Claim, first: First) -> None:
+        """What was claimed has its place in the log now."""
+        offset = first.physical_offset
+        self._fresh[offset] = first
+        if len(self._fresh) >= self._next_look:
+            readable = self._store.confirm_offset
+            self._fresh = {offset: first for offset, first in self._fresh.items() if offset >= readable}
+            self._next_look = 2 * len(self._fresh) + _FRESH_LOOK
+        if claim.window is not None:
+            claim.window.add(claim.sequence, first.queue_offset, offset)
+            self.producers.changes += 1
+        if claim.key is None:
+            return
+        if self.keys is not None and self.keys.learns:
+            self.keys.add(claim.key, offset, first.store_ms)
+        if claim.passed_on:
+            self._passed_on.add(claim.key, offset, first.store_ms)
+
+    def claim_new(self, queue: ConsumeQueue, body: bytes) -> NewNumbers | None:
+        """A batch that is new as a whole, which is seen at once. None: its messages have to be looked at one by one."""
+        if self.keys is not None or queue.topic.startswith(_NOT_HERE):
+            return None
+        found = rising_numbers(body)
+        if found is None:
+            return None
+        producer, numbers, blocks = found
+        window = self.producers.window(producer, queue.topic, queue.queue_id)
+        return NewNumbers(window, numbers, blocks) if numbers[0] > window.highest else None
+
+    def stored_new(self, claim: NewNumbers, queue: ConsumeQueue, offsets: Sequence[int], now_ms: int) -> None:
+        """A batch that was claimed as a whole has its place in the log now, at the end of its queue."""
+        fresh, readable = self._fresh_batches, self._store.confirm_offset
+        while fresh and fresh[0].offsets[-1] < readable:
+            fresh.popleft()
+        queue_offset = queue.next_offset - len(offsets)
+        fresh.append(_FreshBatch(queue.queue_id, queue_offset, offsets, claim.properties, now_ms))
+        claim.window.extend(claim.sequences, range(queue_offset, queue.next_offset), offsets)
+        self.producers.changes += 1
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted: one of the same name starts from nothing."""
+        self.producers.forget(topic)
+        for keys in (self.keys, self._passed_on):
+            if keys is not None:
+                keys.forget(_key(topic, b""))
+
+    def replay(self, record: Record) -> None:
+        """A record of the log, in its order: what its send had left here."""
+        known = properties.find
+        topic, queue_id = _destination(record)
+        waiting = record.topic in _WAITING_TOPICS
+        if not topic or topic.startswith(_NOT_HERE) or not self._in_its_queue(record):
+            return
+        try:
+            sequence = producer_sequence(record.properties)
+        except Refused:  # written by a broker that does not know these properties
+            sequence = None
+        if sequence is not None:
+            window = self.producers.window(sequence[0], topic, queue_id)
+            if not window.knows(sequence[1]):
+                window.add(sequence[1], record.queue_offset, record.physical_offset)
+        if self.keys is None:
+            return
+        # What the broker stored a second time, when it was due or committed, was not sent a second time.
+        again = record.sys_flag & TRANSACTION_COMMIT or known(record.properties, b"REAL_TOPIC") is not None
+        unique_key = known(record.properties, b"UNIQ_KEY")
+        if unique_key is not None and (waiting or not again):
+            self.keys.replay(_key(topic, unique_key), record.physical_offset, record.store_timestamp)
+
+    def _first_of(self, window: ProducerWindow, at: int, queue_id: int, own_key: bytes) -> First:
+        offset = window.physical_offsets[at]
+        return self._read(offset) or First(queue_id, window.queue_offsets[at], offset, own_key, 0)
+
+    def _read(self, physical_offset: int) -> First | None:
+        """The result of what is stored there; None when the log has it no longer."""
+        fresh = self._fresh.get(physical_offset)
+        if fresh is not None:
+            return fresh
+        for sent in self._fresh_batches:
+            if sent.offsets[0] <= physical_offset <= sent.offsets[-1] and physical_offset in sent.offsets:
+                return sent.first(physical_offset)
+        raw = self._store.read_record(physical_offset)
+        if raw is None:
+            return None
+        try:
+            record = decode(raw)
+        except ProtocolError:
+            return None
+        topic, queue_id = _destination(record)
+        unique_key = properties.find(record.properties, b"UNIQ_KEY") or b""
+        more = None
+        out_ms = properties.find(record.properties, b"TIMER_OUT_MS")
+        if record.topic == TIMER_TOPIC and out_ms is not None and out_ms.isdigit():
+            handle = recall_handle(topic, self._broker_name, int(out_ms) + 1, unique_key.decode("utf-8", "replace"))
+            more = {"recallHandle": handle}
+        return First(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp, more)
+
+    def _in_its_queue(self, record: Record) -> bool:
+        """False for a record of a topic that was deleted, and perhaps made anew, after it was stored."""
+        queue = self._store.find_queue(record.topic, record.queue_id)
+        if queue is None or not queue.min_offset <= record.queue_offset < queue.max_offset:
+            return False
+        entry = queue.entry(record.queue_offset)
+        return entry is not None and entry[0] == record.physical_offset
+
+
+class UniqueKeyWindow:
+    """Where the keys of the last milliseconds are.
+
+    There are two generations; the older is dropped as a whole when the younger is as old as the window.
+    """
+
+    def __init__(self, window_ms: int, max_num: int) -> None:
+        self.window_ms = window_ms
+        self.learns = True  # what is stored from now on
+        self._half = max(1, max_num // 2)
+        self._young: dict[bytes, int] = {}
+        self._old: dict[bytes, int] = {}
+        self._since_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def find(self, key: bytes, now_ms: int) -> int | None:
+        """The physical offset of the message; it may be older than the window."""
+        self._turn(now_ms)
+        offset = self._young.get(key)
+        return self._old.get(key) if offset is None else offset
+
+    def add(self, key: bytes, physical_offset: int, now_ms: int) -> None:
+        self._young[key] = physical_offset
+        if len(self._young) >= self._half:
+            self._next_generation(now_ms)
+
+    def replay(self, key: bytes, physical_offset: int, store_ms: int) -> None:
+        if self.find(key, store_ms) is None:
+            self.add(key, physical_offset, store_ms)
+
+    def forget(self, prefix: bytes) -> None:
+        for generation in (self._young, self._old):
+            for key in [key for key in generation if key.startswith(prefix)]:
+                del generation[key]
+
+    def _turn(self, now_ms: int) -> None:
+        if now_ms - self._since_ms > self.window_ms:
+            if now_ms - self._since_ms > 2 * self.window_ms:
+                self._young = {}
+            self._next_generation(now_ms)
+
+    def _next_generation(self, now_ms: int) -> None:
+        self._old, self._young, self._since_ms = self._young, {}, now_ms
+
+
+def _destination(record: Record) -> tuple[str, int]:
+    """Topic and queue that a message was sent to, wherever it waits."""
+    if record.topic not in _WAITING_TOPICS:
+        return record.topic, record.queue_id
+    topic = (properties.find(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+    number = properties.find(record.properties, b"REAL_QID") or b"0"
+    return topic, int(number) if number.isdigit() else 0
+
+
+def _key(topic: str, unique_key: bytes) -> bytes:
+    return b"%b\0%b" % (topic.encode(), unique_key)

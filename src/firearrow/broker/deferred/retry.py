@@ -1,0 +1,200 @@
+"""Retries and dead letters: what becomes of a message that a consumer could not deal with.
+
+A concurrent consumer sends it back (36). The broker stores it again, delayed, for `%RETRY%group`, which every consumer of the
+group reads; when it has been tried often enough, for `%DLQ%group`, where somebody has to look at it.
+
+    consumed, failed --36--> DELAY = 3 + times --delay.py--> %RETRY%group --> consumed again, reconsumeTimes + 1
+                       |     (10 s, 30 s, 1 m ... 2 h; or the level that the consumer asks for)
+                       +---> %DLQ%group     reconsumeTimes >= the limit, or the consumer asks for level -1
+
+The limit is the group's `retryMaxTimes`, or what the client says (since version 3.4.9). Both topics are made when they are first
+needed: as many queues as the group's `retryQueueNums`, and one; permission 6. A group with `retryQueueNums` 0 has no retries:
+what it sends back is dropped.
+
+The message keeps its body, its flags, when and where it was born, and its properties, with these set:
+
+    RETRY_TOPIC              where it was sent to at first; consumers restore it
+    ORIGIN_MESSAGE_ID        offset message id of its first record
+    WAIT                     false
+    DELAY                    the level; 0 in a dead letter
+    DLQ_ORIGIN_TOPIC         of a dead letter: as RETRY_TOPIC
+    DLQ_ORIGIN_MESSAGE_ID    of a dead letter: its UNIQ_KEY, by which its producer knows it
+
+An orderly consumer tries again by itself, and in the end sends the message to `%RETRY%group` as a producer would; so does a
+concurrent one whose 36 failed. Such a send (`redirect`) goes to the dead letters when it has been tried more often than the
+limit, or while somebody in the group holds a queue lock: retries would come out of order.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.deferred.router import TRANSACTION_BITS
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessage
+from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
+from firearrow.wire import properties
+from firearrow.wire.bodies import SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from firearrow.wire.message_ids import offset_msg_id
+from firearrow.wire.names import (
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    dlq_topic,
+    retry_topic,
+)
+from firearrow.wire.record import Record, decode
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+FIRST_LEVEL = 3  # of the first retry
+DLQ_QUEUES = 1
+CLIENT_LIMIT_VERSION = 121  # V3_4_9: clients from here on say how often they want to try
+
+_ROOM = 32  # REAL_TOPIC, REAL_QID and their separators, which a delayed message gets (delay.py); the topic's name comes on top
+_TIMER_NAMES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_NEVER_CONSUMED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    def consumer_send_msg_back(conn: Connection, request: Command, now_ms: int) -> bytes | None:
+        header = ConsumerSendMsgBackRequestHeader.decode(request.ext)
+        group = broker.groups.must_find(header.group, now_ms)
+        _check_writable(broker)
+        answer = encode_response(request, ResponseCode.SUCCESS)
+        if group.retry_queue_nums <= 0:
+            return answer
+        record = _consumed_record(broker, header.offset)
+        limit = _limit(group, header.max_reconsume_times, request.version)
+        if record.reconsume_times >= limit or header.delay_level < 0:
+            message = _dead_letter(broker, group, record, now_ms)
+        else:
+            message = _next_try(broker, group, record, header, now_ms)
+        broker.inner.put(message, now_ms)
+        broker.stats.sent_back(_first_topic(record), header.group)
+        broker.answer_when_stored(conn, request, answer)
+        return None
+
+    return {RequestCode.CONSUMER_SEND_MSG_BACK: consumer_send_msg_back}
+
+
+def redirect(broker: BrokerParts, header: SendMessageRequestHeader, version: int, now_ms: int) -> bool:
+    """A client sends to a retry topic. True if `header` was changed: it goes to the dead letters now."""
+    group = broker.groups.must_find(header.topic.removeprefix(RETRY_PREFIX), now_ms)
+    if "TRAN_MSG\x01" in header.properties:  # of a committed transaction's message; the retry is no half message
+        kept = properties.parse(header.properties)
+        kept.pop("TRAN_MSG", None)
+        header.properties = properties.encode(kept).decode()
+        header.sys_flag &= ~TRANSACTION_BITS
+    limit = _limit(group, header.max_reconsume_times, version)
+    if header.reconsume_times <= limit and not broker.locks.any_held(group.group_name, now_ms):
+        return False
+    _ensure_dlq(broker, group, now_ms)
+    header.properties = properties.encode(_as_dead_letter(properties.parse(header.properties), header.topic)).decode()
+    header.topic, header.queue_id = dlq_topic(group.group_name), 0
+    return True
+
+
+def _limit(group: SubscriptionGroupConfig, asked: int | None, version: int) -> int:
+    return group.retry_max_times if asked is None or asked < 0 or version < CLIENT_LIMIT_VERSION else asked
+
+
+def _next_try(
+    broker: BrokerParts, group: SubscriptionGroupConfig, record: Record, header: ConsumerSendMsgBackRequestHeader, now_ms: int
+) -> InnerMessage:
+    sys_flag = UNIT_SUBSCRIPTION if header.unit_mode else 0
+    topic = broker.topics.ensure(
+        retry_topic(group.group_name), group.retry_queue_nums, PERM_READ_WRITE, now_ms, sys_flag=sys_flag
+    )
+    if not topic.perm & PERM_WRITE:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{topic.topic_name}] sending message is forbidden: its permission is {topic.perm}; "
+            f"allow writing with: mqadmin updateTopicPerm -t {topic.topic_name} -p 6",
+        )
+    # The group may have been given more retry queues than its topic has; nobody reads those.
+    queues = min(group.retry_queue_nums, topic.write_queue_nums)
+    kept = _as_retry(record)
+    kept["DELAY"] = str(header.delay_level or FIRST_LEVEL + record.reconsume_times)
+    return _again(record, topic.topic_name, random.randrange(max(queues, 1)), kept)
+
+
+def _dead_letter(broker: BrokerParts, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> InnerMessage:
+    _ensure_dlq(broker, group, now_ms)
+    return _again(record, dlq_topic(group.group_name), 0, _as_dead_letter(_as_retry(record), record.topic))
+
+
+def _ensure_dlq(broker: BrokerParts, group: SubscriptionGroupConfig, now_ms: int) -> None:
+    broker.topics.ensure(dlq_topic(group.group_name), DLQ_QUEUES, PERM_READ_WRITE, now_ms)
+
+
+def _as_retry(record: Record) -> dict[str, str]:
+    known = properties.parse(record.properties)
+    known.setdefault("RETRY_TOPIC", record.topic)
+    known.setdefault("ORIGIN_MESSAGE_ID", offset_msg_id(record.store_host, record.physical_offset))
+    known["WAIT"] = "false"
+    return known
+
+
+def _as_dead_letter(known: dict[str, str], topic: str) -> dict[str, str]:
+    """The properties of a dead letter: nothing delays it any more, and it says where it came from."""
+    for name in _TIMER_NAMES:
+        known.pop(name, None)
+    known["DELAY"] = "0"
+    known["DLQ_ORIGIN_TOPIC"] = known.get("RETRY_TOPIC", topic)
+    message_id = known.get("UNIQ_KEY") or known.get("ORIGIN_MESSAGE_ID")
+    if message_id:
+        known["DLQ_ORIGIN_MESSAGE_ID"] = message_id
+    return known
+
+
+def _first_topic(record: Record) -> str:
+    return (properties.find(record.properties, b"RETRY_TOPIC") or record.topic.encode()).decode()
+
+
+def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> InnerMessage:
+    raw = properties.encode(known)
+    size = len(raw) + len(topic) + _ROOM
+    if size > properties.MAX_BYTES:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the message at offset {record.physical_offset} cannot be sent back: with what a retry adds, its properties "
+            f"would take {size} bytes, the limit is {properties.MAX_BYTES}; send fewer or shorter ones",
+        )
+    message = InnerMessage.of(record, topic, queue_id)
+    message.properties = raw
+    message.reconsume_times = record.reconsume_times + 1
+    return message
+
+
+def _check_writable(broker: BrokerParts) -> None:
+    if not broker.settings.broker_permission & PERM_WRITE:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.address}] sending message is forbidden: brokerPermission is {broker.settings.broker_permission}",
+        )
+    if not broker.store.writable:
+        raise Refused(ResponseCode.SYSTEM_ERROR, broker.store.refusal or "the store takes no messages")
+
+
+def _consumed_record(broker: BrokerParts, offset: int) -> Record:
+    raw = broker.store.read_record(offset) if offset >= 0 else None
+    try:
+        record = None if raw is None else decode(raw)
+    except ProtocolError:
+        record = None
+    if record is None or record.topic in _NEVER_CONSUMED:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"look message by offset failed, {offset}: no message that could have been consumed begins there (any more)",
+        )
+    return record

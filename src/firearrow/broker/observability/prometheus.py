@@ -1,0 +1,293 @@
+"""The broker's figures as Prometheus reads them: text, one line a figure, under the names and labels of RocketMQ 5.
+
+Hardly anything is counted for this: messages that are larger than most, requests, decisions about transactions. The lines are
+made, when somebody asks, from counters and offsets that the broker has anyway, so that metrics cost the paths of messages next
+to nothing. `pieces` is a generator: whoever runs it stops between two pieces as often and as long as others need the event loop
+(metrics_endpoint.py). Tables that may change meanwhile are copied before they are walked.
+
+All figures have the labels cluster, node_type="broker", node_id=brokerName, and those of `metricsLabel`. What RocketMQ does not
+have (the log's offsets, flushes, the event loop) begins with `firearrow_`, what every process has with `process_`.
+
+Some differ in meaning. `message_type` is what the topic is declared to hold (its attribute message.type), not what the message
+was. rocketmq_send_to_dlq_messages_total is by group, not also by topic; rocketmq_half_messages is of all topics together. Of
+rocketmq_rpc_latency_milliseconds: sends that are answered together count under the code of the first of them, and pulls that
+were held are not there, because how long they took says nothing about the broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from firearrow.broker.context import BrokerParts
+from firearrow.broker.observability import metrics_store
+from firearrow.broker.observability.metrics_page import Labels, Page
+from firearrow.broker.observability.process import LoopLag, process_figures
+from firearrow.broker.observability.stats import PUT_TIME_EDGES, GroupGetStats, TopicPutStats
+from firearrow.broker.tables.clients import ConsumerGroup
+from firearrow.net.server import Connection
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+
+_MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where figures come from that are not in the broker's parts."""
+
+    connections: Iterable[Connection]
+    loop_lag: LoopLag
+    common: Labels
+
+
+def pieces(broker: BrokerParts, sources: Sources, now_ms: int) -> Iterator[str]:
+    """The whole text, in pieces of some lines; empty ones are only places to stop at."""
+    page = Page(sources.common)
+    yield from _broker(page, broker, sources)
+    yield from _traffic(page, broker)
+    yield from _requests(page, broker)
+    yield from _transactions(page, broker)
+    yield from _clients(page, broker)
+    yield from _lag(page, broker, now_ms)
+    yield from metrics_store.waiting(page, broker, now_ms)
+    yield from metrics_store.storage(page, broker, now_ms)
+    yield from _loop(page, sources.loop_lag)
+    for name, kind, text, value in process_figures():
+        yield page.family(name, kind, text) + page.line(name, {}, value)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _broker(page: Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
+    yield page.one("rocketmq_broker_permission", "gauge", "2 write, 4 read, 6 both", broker.settings.broker_permission)
+    yield page.one("rocketmq_topic_number", "gauge", "Topics", len(broker.topics.all()))
+    yield page.one("rocketmq_consumer_group_number", "gauge", "Consumer groups", len(broker.groups.all()))
+    conns = [conn for conn in sources.connections if conn.state is not None]
+    sends = sum(conn.state.in_flight for conn in conns)
+    yield page.one("rocketmq_processor_watermark", "gauge", "Requests that wait to be answered", sends, {"processor": "send"})
+    yield page.line("rocketmq_processor_watermark", {"processor": "pull"}, 0)
+    held = sum(conn.state.held for conn in conns)
+    yield page.one("firearrow_held_pulls", "gauge", "Pulls that wait for messages", held)
+    yield page.one("firearrow_connections", "gauge", "Connections to the listen port and the fast port", len(conns))
+    uptime = "firearrow_boot_time_seconds"
+    yield page.one(uptime, "gauge", "When the broker was started, seconds since 1970", broker.boot_ms / 1000)
+
+
+def _traffic(page: Page, broker: BrokerParts) -> Iterator[str]:
+    stats, topics = broker.stats, broker.topics
+    put: list[tuple[Labels, TopicPutStats]] = []
+    for topic, sent in stats.topics_put():
+        kind = _message_type(topics.find(topic))
+        put.append(({"is_system": _truth(is_system_topic(topic)), "message_type": kind, "topic": topic}, sent))
+        yield ""
+    put_nums = ((labels, sent.nums) for labels, sent in put)
+    yield from page.lines("rocketmq_messages_in_total", "counter", "Messages stored", put_nums)
+    put_size = ((labels, sent.size) for labels, sent in put)
+    yield from page.lines("rocketmq_throughput_in_total", "counter", "Bytes of messages stored", put_size)
+    sizes = ((labels, sent.sizes()) for labels, sent in put)
+    yield from page.histograms("rocketmq_message_size", "Bytes of a message, as it is stored", sizes)
+    got: list[tuple[Labels, GroupGetStats]] = []
+    for topic, group, given in stats.groups_got():
+        got.append(({"consumer_group": group, "is_system": _truth(_is_system(topic, group)), "topic": topic}, given))
+        yield ""
+    got_nums = ((labels, given.nums) for labels, given in got)
+    yield from page.lines("rocketmq_messages_out_total", "counter", "Messages given to consumers", got_nums)
+    got_size = ((labels, given.size) for labels, given in got)
+    yield from page.lines("rocketmq_throughput_out_total", "counter", "Bytes of messages given to consumers", got_size)
+    dead = (
+        ({"consumer_group": labels["topic"].removeprefix(DLQ_PREFIX)}, sent.nums)
+        for labels, sent in put
+        if labels["topic"].startswith(DLQ_PREFIX)
+    )
+    yield from page.lines("rocketmq_send_to_dlq_messages_total", "counter", "Messages that became dead letters", dead)
+    back = (({"consumer_group": group, "topic": topic}, times) for topic, group, times in stats.groups_sent_back())
+    yield from page.lines("firearrow_sent_back_messages_total", "counter", "Messages that consumers could not deal with", back)
+
+    yield page.one("firearrow_put_failed_total", "counter", "Sends that the store refused", stats.put_failed)
+    pulls = [({"result": "found"}, stats.get_found), ({"result": "miss"}, stats.get_miss)]
+    yield from page.lines("firearrow_pulls_total", "counter", "Pulls that were answered, with messages or without", pulls)
+    yield from _put_times(page, stats.put_time_counts)
+    longest_s = stats.put_time_max_ms / 1000
+    yield page.one("firearrow_put_seconds_max", "gauge", "The longest time from a send to its answer", longest_s)
+
+
+def _put_times(page: Page, counts: list[int]) -> Iterator[str]:
+    name = "firearrow_put_seconds_bucket_total"
+    below = 0
+    samples: list[tuple[Labels, float]] = []
+    for edge, count in zip((*PUT_TIME_EDGES, None), counts, strict=True):
+        below += count
+        samples.append(({"le": "+Inf" if edge is None else str(edge / 1000)}, below))
+    yield from page.lines(name, "counter", "Sends answered within so many seconds; for histogram_quantile", samples)
+
+
+def _requests(page: Page, broker: BrokerParts) -> Iterator[str]:
+    samples = (
+        (
+            {
+                "is_long_polling": "false",
+                "protocol_type": "remoting",
+                "request_code": _code_name(RequestCode, code),
+                "response_code": _code_name(ResponseCode, answer),
+                "result": "success",
+            },
+            took,
+        )
+        for (code, answer), took in list(broker.stats.requests.items())
+    )
+    yield from page.histograms("rocketmq_rpc_latency_milliseconds", "Time from a request to its answer", samples)
+    stats = broker.stats
+    for kind, text, creations in (("topic", "topics", stats.topics_created), ("consumer_group", "groups", stats.groups_created)):
+        took = [
+            ({"invocation_status": "success" if done else "failure", "is_system": _truth(system)}, histogram)
+            for (done, system), histogram in creations.took.items()
+        ]
+        yield from page.histograms(f"rocketmq_{kind}_create_execution_time_milliseconds", f"Time to make or change {text}", took)
+
+
+def _code_name(codes: type[IntEnum], code: int) -> str:
+    try:
+        return codes(code).name.lower()
+    except ValueError:
+        return "unknown"
+
+
+def _transactions(page: Page, broker: BrokerParts) -> Iterator[str]:
+    stats = broker.stats
+    tables = (
+        ("rocketmq_commit_messages_total", "Transactions that were committed", stats.committed),
+        ("rocketmq_rollback_messages_total", "Transactions that were rolled back", stats.rolled_back),
+    )
+    for name, text, table in tables:
+        yield from page.lines(name, "counter", text, [({"topic": topic}, count) for topic, count in table.items()])
+    finished = [({"topic": topic}, ages) for topic, ages in stats.finished.items()]
+    # Apache's name says milliseconds, its values and edges are seconds.
+    name = "rocketmq_finish_message_latency_milliseconds"
+    yield from page.histograms(name, "Seconds from a half message until it is committed", finished)
+    name = "rocketmq_half_messages"
+    yield page.one(name, "gauge", "Half messages that wait for a decision, of all topics", broker.open_transactions())
+
+
+def _message_type(config: object) -> str:
+    attributes = getattr(config, "attributes", None) or {}
+    return str(attributes.get("message.type", "NORMAL")).lower()
+
+
+def _is_system(topic: str, group: str) -> bool:
+    return is_system_topic(topic) or is_system_group(group)
+
+
+def _clients(page: Page, broker: BrokerParts) -> Iterator[str]:
+    same = {"protocol_type": "remoting"}
+    producing = Counter(
+        (client.language.lower(), client.version) for members in broker.clients.producers().values() for client in members
+    )
+    producers = (
+        ({"language": language, **same, "version": version_text(version)}, count)
+        for (language, version), count in producing.items()
+    )
+    yield from page.lines("rocketmq_producer_connections", "gauge", "Producers that are connected", producers)
+    consumers = [sample for group in list(broker.clients.consumer_groups()) for sample in _members(group)]
+    yield from page.lines("rocketmq_consumer_connections", "gauge", "Consumers that are connected", consumers)
+
+
+def _members(group: ConsumerGroup) -> Iterator[tuple[Labels, float]]:
+    counted = Counter((client.language.lower(), client.version) for client in group.members.values())
+    for (language, version), count in counted.items():
+        labels = {
+            "consume_mode": _MODES.get(group.consume_type or "", "push"),
+            "consumer_group": group.name,
+            "is_system": _truth(is_system_group(group.name)),
+            "language": language,
+            "protocol_type": "remoting",
+            "version": version_text(version),
+        }
+        yield labels, count
+
+
+def version_text(number: int) -> str:
+    """A client's version as RocketMQ names it. Its numbers go up by two for a release and by twenty for a minor one since 5.0.0;
+    older ones, and snapshots, are given as they are."""
+    minor, rest = divmod(number - 413, 20)
+    return f"v5_{minor}_{rest // 2}" if number >= 413 and rest % 2 == 0 else str(number)
+
+
+class _Lag:
+    """How far one group is with one topic: what it has not consumed, of that what it has not been given, since when."""
+
+    __slots__ = ("earliest_ms", "in_flight", "labels", "lag", "next_ms", "ready")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.lag = self.ready = self.in_flight = 0
+        self.earliest_ms = self.next_ms = 0  # of the oldest message not consumed, and of the oldest not given; 0: none
+
+
+def _lag(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+    known: list[_Lag] = []
+    for topic in broker.offsets.topics():
+        for group in broker.offsets.groups_of(topic):
+            if broker.topics.find(topic) is None:
+                break
+            labels = {
+                "consumer_group": group,
+                "is_retry": _truth(topic.startswith(RETRY_PREFIX)),
+                "is_system": _truth(_is_system(topic, group)),
+                "topic": topic,
+            }
+            lag = _Lag(labels)
+            for queue_id in list(broker.offsets.offsets_of(group, topic)):
+                _count_queue(broker, lag, group, topic, queue_id)
+                yield ""
+            known.append(lag)
+    families = (
+        ("rocketmq_consumer_lag_messages", "Messages that the group has not consumed", [one.lag for one in known]),
+        ("rocketmq_consumer_ready_messages", "Of these: not given to a consumer yet", [one.ready for one in known]),
+        ("rocketmq_consumer_inflight_messages", "Of these: given to a consumer", [one.in_flight for one in known]),
+        (
+            "rocketmq_consumer_lag_latency_milliseconds",
+            "Age of the oldest message that the group has not consumed",
+            [now_ms - one.earliest_ms if one.earliest_ms else 0 for one in known],
+        ),
+        (
+            "rocketmq_consumer_queueing_latency_milliseconds",
+            "Age of the oldest message that no consumer of the group was given",
+            [now_ms - one.next_ms if one.next_ms else 0 for one in known],
+        ),
+    )
+    for name, text, values in families:
+        yield from page.lines(name, "gauge", text, ((one.labels, value) for one, value in zip(known, values, strict=True)))
+
+
+def _count_queue(broker: BrokerParts, lag: _Lag, group: str, topic: str, queue_id: int) -> None:
+    queue = broker.store.find_queue(topic, queue_id)
+    consumed = broker.offsets.query(group, topic, queue_id)
+    if queue is None or consumed is None:
+        return
+    consumed = min(max(consumed, queue.min_offset), queue.max_offset)  # what is deleted can no longer be consumed
+    given = broker.offsets.query_pulled(group, topic, queue_id)
+    given = consumed if given is None else min(max(given, consumed), queue.max_offset)
+    lag.lag += queue.max_offset - consumed
+    lag.in_flight += given - consumed
+    lag.ready += queue.max_offset - given
+    if consumed < queue.max_offset:
+        stored_ms = broker.store.store_time(queue, consumed) or 0
+        lag.earliest_ms = min(lag.earliest_ms or stored_ms, stored_ms)
+        if given < queue.max_offset:
+            next_ms = stored_ms if given == consumed else broker.store.store_time(queue, given) or 0
+            lag.next_ms = min(lag.next_ms or next_ms, next_ms)
+
+
+def _loop(page: Page, lag: LoopLag) -> Iterator[str]:
+    name = "firearrow_loop_lag_seconds"
+    below = 0
+    text = page.family(name, "histogram", "How late the event loop was with a timer")
+    for edge, count in zip((*lag.edges_s, None), lag.counts, strict=True):
+        below += count
+        text += page.line(f"{name}_bucket", {"le": "+Inf" if edge is None else str(edge)}, below)
+    yield text + page.line(f"{name}_sum", {}, lag.total_s) + page.line(f"{name}_count", {}, below)

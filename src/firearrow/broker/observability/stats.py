@@ -1,0 +1,336 @@
+"""What went through the broker: per topic, per group, in all; by the minute, the hour and the day (315), and as rates (28).
+
+The hot paths add to plain attributes of an object that they look up once and keep (`topic_put`) or once per
+group of messages. Everything else happens in `tick`, which looks at the totals now and then and remembers them:
+
+    window   samples every   kept   a window's sum is the newest sample minus the oldest, its rate that over the time between
+    minute   10 s            7
+    hour     10 min          7
+    day      1 h             25
+
+Rates for the broker as a whole come from one sample a second, kept for ten minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firearrow.broker.observability.creation_stats import Creations
+from firearrow.broker.observability.histograms import Histogram
+
+_SECOND_MS = 1_000
+_WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # (ms between samples, how many are kept): minute, hour, day
+_SECONDS_KEPT = 601
+# Upper edges, in ms, of the distribution of put times; what is longer goes into one more.
+PUT_TIME_EDGES = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+
+
+# Upper edges of the sizes of messages, in bytes, and of the times of requests and transactions, in ms and s: Apache's.
+SIZE_EDGES = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+REQUEST_EDGES_MS = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+FINISH_EDGES_S = (5, 60, 600, 3_600, 43_200, 86_400)
+SMALL = SIZE_EDGES[0]  # messages that are not larger are not counted by size: they are all the others
+
+
+class TopicPutStats:
+    """What was sent to a topic. The send path adds to it."""
+
+    __slots__ = ("_larger", "nums", "size")
+
+    def __init__(self) -> None:
+        self.nums = 0
+        self.size = 0
+        self._larger: Histogram | None = None
+
+    def add(self, nums: int, size: int) -> None:
+        self.nums += nums
+        self.size += size
+        if size > SMALL * nums:
+            self.larger(size // nums, nums)
+
+    def larger(self, size: int, nums: int = 1) -> None:
+        """So many messages, counted in `nums` and `size` already, are larger than SMALL; of a batch, on the average."""
+        if self._larger is None:
+            self._larger = Histogram(SIZE_EDGES)
+        self._larger.add(size, nums)
+
+    def sizes(self) -> Histogram:
+        sizes = Histogram(SIZE_EDGES)
+        if self._larger is not None:
+            sizes.counts = list(self._larger.counts)
+        sizes.counts[0] = self.nums - sum(sizes.counts[1:])
+        sizes.total = self.size
+        return sizes
+
+
+class GroupGetStats:
+    """What a group pulled of a topic. The pull path adds to it."""
+
+    __slots__ = ("nums", "size", "times")
+
+    def __init__(self) -> None:
+        self.nums = 0
+        self.size = 0
+        self.times = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A window's answer."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+    def to_json(self) -> dict[str, float | int]:
+        return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
+
+
+class _Item:
+    """One statistic's samples: (ms, value, times) for each window."""
+
+    __slots__ = ("windows",)
+
+    def __init__(self) -> None:
+        self.windows: tuple[deque[tuple[int, int, int]], ...] = tuple(deque(maxlen=kept) for _, kept in _WINDOWS)
+
+    def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
+        self.windows[window].append((now_ms, value, times))
+
+    def snapshot(self, window: int) -> Snapshot:
+        samples = self.windows[window]
+        if len(samples) < 2:
+            return Snapshot()
+        (first_ms, first, first_times), (last_ms, last, last_times) = samples[0], samples[-1]
+        total, times = last - first, last_times - first_times
+        return Snapshot(
+            sum=total,
+            tps=total * 1000.0 / (last_ms - first_ms) if last_ms > first_ms else 0.0,
+            avgpt=total / times if times else 0.0,
+        )
+
+
+class BrokerStats:
+    def __init__(self, cluster: str, now_ms: int) -> None:
+        self.cluster = cluster
+        self.put_failed = 0
+        self.get_found = 0  # pulls that returned something
+        self.get_miss = 0  # pulls that did not
+        self.put_time_counts = [0] * (len(PUT_TIME_EDGES) + 1)
+        self.put_time_max_ms = 0
+        # (request code, response code) -> ms until it was answered
+        self.requests: dict[tuple[int, int], Histogram] = {}
+        # Transactions: topic -> how many were decided so, and how old those were that were committed, in s
+        self.committed: dict[str, int] = {}
+        self.rolled_back: dict[str, int] = {}
+        self.finished: dict[str, Histogram] = {}
+        self.topics_created, self.groups_created = Creations(), Creations()
+        self._topic_put: dict[str, TopicPutStats] = {}
+        self._group_get: dict[str, GroupGetStats] = {}
+        self._sent_back: dict[str, int] = {}
+        self._dropped_put = TopicPutStats()  # totals of what was taken out of the tables above, so that sums never fall
+        self._dropped_get = GroupGetStats()
+        self._items: dict[tuple[str, str], _Item] = {}
+        self._next_sample_ms = [now_ms + every for every, _ in _WINDOWS]
+        self._seconds: deque[tuple[int, int, int, int, int]] = deque(maxlen=_SECONDS_KEPT)
+        self._next_second_ms = now_ms
+        self._day = _local_day(now_ms)
+        self._put_mornings = (0, 0)  # yesterday's, today's
+        self._get_mornings = (0, 0)
+
+    # Hot paths.
+
+    def topic_put(self, topic: str) -> TopicPutStats:
+        """The topic's counters: add the messages to `nums`, the bytes of their records to `size`."""
+        stats = self._topic_put.get(topic)
+        if stats is None:
+            stats = self._topic_put[topic] = TopicPutStats()
+        return stats
+
+    def group_get(self, group: str, topic: str) -> GroupGetStats:
+        """The counters of what a group reads of a topic, for `got`."""
+        key = f"{topic}@{group}"
+        stats = self._group_get.get(key)
+        if stats is None:
+            stats = self._group_get[key] = GroupGetStats()
+        return stats
+
+    def got(self, stats: GroupGetStats, nums: int, size: int) -> None:
+        """A pull returned `nums` messages of `size` bytes together."""
+        stats.nums += nums
+        stats.size += size
+        stats.times += 1
+        self.get_found += 1
+
+    def missed(self) -> None:
+        """A pull returned nothing."""
+        self.get_miss += 1
+
+    def put_took(self, ms: int, count: int, request_code: int) -> None:
+        """`count` messages were stored, `ms` after they had come. Once per group of messages, under the code of the first."""
+        self.served(request_code, 0, ms, count)
+        self.put_time_counts[bisect_left(PUT_TIME_EDGES, ms)] += count
+        if ms > self.put_time_max_ms:
+            self.put_time_max_ms = ms
+
+    def served(self, request_code: int, response_code: int, ms: int, times: int = 1) -> None:
+        """Requests were answered `ms` after they had come. Not for pulls that were held: how long says nothing about us."""
+        took = self.requests.get((request_code, response_code))
+        if took is None:
+            took = self.requests[request_code, response_code] = Histogram(REQUEST_EDGES_MS)
+        took.add(ms, times)
+
+    def decided(self, topic: str, commit: bool, age_ms: int) -> None:
+        """A transaction was committed or rolled back."""
+        table = self.committed if commit else self.rolled_back
+        table[topic] = table.get(topic, 0) + 1
+        if commit:
+            finished = self.finished.get(topic)
+            if finished is None:
+                finished = self.finished[topic] = Histogram(FINISH_EDGES_S)
+            finished.add(age_ms // 1000)
+
+    def sent_back(self, topic: str, group: str) -> None:
+        key = f"{topic}@{group}"
+        self._sent_back[key] = self._sent_back.get(key, 0) + 1
+
+    # Events.
+
+    def tick(self, now_ms: int) -> None:
+        """Called once a second or so."""
+        if now_ms >= self._next_second_ms:
+            self._next_second_ms = now_ms + _SECOND_MS
+            self._seconds.append((now_ms, self.put_nums(), self.get_found, self.get_miss, self.get_nums()))
+        for window, (every, _) in enumerate(_WINDOWS):
+            if now_ms >= self._next_sample_ms[window]:
+                self._next_sample_ms[window] = now_ms + every
+                self._sample(window, now_ms)
+        day = _local_day(now_ms)
+        if day != self._day:
+            self._day = day
+            self._put_mornings = (self._put_mornings[1], self.put_nums())
+            self._get_mornings = (self._get_mornings[1], self.get_nums())
+
+    def topic_deleted(self, topic: str) -> None:
+        put = self._topic_put.pop(topic, None)
+        if put is not None:
+            self._dropped_put.nums += put.nums
+            self._dropped_put.size += put.size
+        self.committed.pop(topic, None)
+        self.rolled_back.pop(topic, None)
+        self.finished.pop(topic, None)
+        self._drop_groups([key for key in {**self._group_get, **self._sent_back} if key.partition("@")[0] == topic])
+        self._items = {(name, key): item for (name, key), item in self._items.items() if key.partition("@")[0] != topic}
+
+    def group_deleted(self, group: str) -> None:
+        self._drop_groups([key for key in {**self._group_get, **self._sent_back} if key.partition("@")[2] == group])
+        self._items = {(name, key): item for (name, key), item in self._items.items() if key.partition("@")[2] != group}
+
+    # Answers.
+
+    def put_nums(self) -> int:
+        return self._dropped_put.nums + sum(stats.nums for stats in self._topic_put.values())
+
+    def put_size(self) -> int:
+        return self._dropped_put.size + sum(stats.size for stats in self._topic_put.values())
+
+    def get_nums(self) -> int:
+        return self._dropped_get.nums + sum(stats.nums for stats in self._group_get.values())
+
+    def topics_put(self) -> list[tuple[str, TopicPutStats]]:
+        """(topic, what was sent to it)"""
+        return list(self._topic_put.items())
+
+    def groups_got(self) -> Iterator[tuple[str, str, GroupGetStats]]:
+        """(topic, group, what the group pulled of it), of those there are now"""
+        return ((*_split(key), got) for key, got in list(self._group_get.items()))
+
+    def groups_sent_back(self) -> Iterator[tuple[str, str, int]]:
+        """(topic, group, how many messages it sent back), of those there are now"""
+        return ((*_split(key), times) for key, times in list(self._sent_back.items()))
+
+    def view(self, name: str, key: str) -> tuple[Snapshot, Snapshot, Snapshot] | None:
+        """(minute, hour, day) of a statistic; None if there is no such one."""
+        item = self._items.get((name, key))
+        if item is None:
+            if not any((name, key) == (other, k) for other, k, _, _ in self._totals()):
+                return None
+            return Snapshot(), Snapshot(), Snapshot()  # too young to have been sampled twice
+        return item.snapshot(0), item.snapshot(1), item.snapshot(2)
+
+    def tps(self, name: str, key: str) -> float:
+        """Messages a second over the last minute."""
+        snapshots = self.view(name, key)
+        return 0.0 if snapshots is None else snapshots[0].tps
+
+    def rates(self) -> dict[str, tuple[float, float, float]]:
+        """putTps, getFoundTps, getMissTps, getTotalTps and getTransferredTps over 10 s, 60 s and 600 s."""
+        names = {"putTps": 1, "getFoundTps": 2, "getMissTps": 3, "getTransferredTps": 4}
+        table = {name: (self._rate(at, 10), self._rate(at, 60), self._rate(at, 600)) for name, at in names.items()}
+        found, miss = table["getFoundTps"], table["getMissTps"]
+        table["getTotalTps"] = (found[0] + miss[0], found[1] + miss[1], found[2] + miss[2])
+        return table
+
+    def day_totals(self) -> dict[str, int]:
+        return {
+            "msgPutTotalYesterdayMorning": self._put_mornings[0],
+            "msgPutTotalTodayMorning": self._put_mornings[1],
+            "msgPutTotalTodayNow": self.put_nums(),
+            "msgGetTotalYesterdayMorning": self._get_mornings[0],
+            "msgGetTotalTodayMorning": self._get_mornings[1],
+            "msgGetTotalTodayNow": self.get_nums(),
+        }
+
+    # Inside.
+
+    def _totals(self) -> Iterator[tuple[str, str, int, int]]:
+        """(statistic, key, value so far, times so far)"""
+        for topic, put in self._topic_put.items():
+            yield "TOPIC_PUT_NUMS", topic, put.nums, put.nums
+            yield "TOPIC_PUT_SIZE", topic, put.size, put.nums
+        for key, got in self._group_get.items():
+            yield "GROUP_GET_NUMS", key, got.nums, got.times
+            yield "GROUP_GET_SIZE", key, got.size, got.times
+        for key, times in self._sent_back.items():
+            yield "SNDBCK_PUT_NUMS", key, times, times
+        yield "BROKER_PUT_NUMS", self.cluster, self.put_nums(), self.put_nums()
+        yield "BROKER_GET_NUMS", self.cluster, self.get_nums(), self.get_nums()
+
+    def _sample(self, window: int, now_ms: int) -> None:
+        for name, key, value, times in self._totals():
+            item = self._items.get((name, key))
+            if item is None:
+                item = self._items[name, key] = _Item()
+                # It began after the last look, from nothing: without a first sample its first messages would never count.
+                for other, (every, _) in enumerate(_WINDOWS):
+                    item.sample(other, self._next_sample_ms[other] - every if other != window else now_ms - every, 0, 0)
+            item.sample(window, now_ms, value, times)
+
+    def _rate(self, at: int, seconds: int) -> float:
+        if len(self._seconds) < 2:
+            return 0.0
+        last = self._seconds[-1]
+        first = self._seconds[max(0, len(self._seconds) - 1 - seconds)]
+        return (last[at] - first[at]) * 1000.0 / (last[0] - first[0]) if last[0] > first[0] else 0.0
+
+    def _drop_groups(self, keys: list[str]) -> None:
+        for key in keys:
+            self._sent_back.pop(key, None)
+            got = self._group_get.pop(key, None)
+            if got is not None:
+                self._dropped_get.nums += got.nums
+                self._dropped_get.size += got.size
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition("@")
+    return topic, group
+
+
+def _local_day(now_ms: int) -> tuple[int, int]:
+    moment = time.localtime(now_ms / 1000)
+    return moment.tm_year, moment.tm_yday

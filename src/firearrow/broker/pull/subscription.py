@@ -1,0 +1,90 @@
+"""What a consumer wants of a topic: a tag expression, and the form in which a queue is filtered by it.
+
+    expression      every message                 some tags
+                    "*", "", absent               "TagA || TagB"   (split at "||", trimmed, empty parts ignored)
+    tags_set        empty                         {"TagA", "TagB"}
+    code_set        empty                         {2598919, 2598920}   String.hashCode of each tag, as in the consume queue
+    tag_codes       None                          frozenset of the same, what the store compares with
+
+The broker compares hash codes only; two tags with one code both pass, and the client looks at the text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firearrow.broker.requests.refused import Refused
+from firearrow.wire.bodies import SubscriptionData
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.java_hash import hash_code
+
+if TYPE_CHECKING:
+    from firearrow.broker.sql92 import Filter
+
+TAG = "TAG"
+SQL92 = "SQL92"
+
+
+def build(topic: str, expression: str | None, sub_version: int = 0, expression_type: str | None = TAG) -> SubscriptionData:
+    """The subscription that an expression stands for. Refuses (23) an expression of separators only."""
+    if expression_type and expression_type != TAG:
+        return SubscriptionData(
+            topic=topic, sub_string=expression or "", sub_version=sub_version, expression_type=expression_type
+        )
+    if is_everything(expression):
+        return SubscriptionData(topic=topic, sub_string="*", sub_version=sub_version, expression_type=TAG)
+    assert expression is not None
+    tags = split_tags(expression)
+    if not tags:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription expression {expression!r} of topic {topic} names no tag; use '*', or tags joined by '||'",
+        )
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=tags,
+        code_set=[hash_code(tag) for tag in tags],
+        sub_version=sub_version,
+        expression_type=TAG,
+    )
+
+
+def is_everything(expression: str | None) -> bool:
+    return not expression or expression.strip() in ("", "*")
+
+
+def split_tags(expression: str) -> list[str]:
+    """The tags of an expression, each once, in the order written."""
+    return list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+
+
+def tag_codes(subscription: SubscriptionData) -> frozenset[int] | None:
+    """The hash codes a message must have one of; None lets every message pass (also when the filter is not a tag filter).
+
+    The codes are made from the expression and not taken from the client's code set: some clients send none, some send text.
+    """
+    if (subscription.expression_type or TAG) != TAG or is_everything(subscription.sub_string):
+        return None
+    return frozenset(hash_code(tag) for tag in split_tags(subscription.sub_string)) or None
+
+
+def check_expression_type(expression_type: str | None, *, enabled: bool) -> None:
+    """Refuses what this broker cannot filter by. `enabled` is enablePropertyFilter."""
+    if (expression_type or TAG) == TAG or (expression_type == SQL92 and enabled):
+        return
+    cure = "set enablePropertyFilter=true on the broker" if expression_type == SQL92 else "use TAG or SQL92"
+    raise Refused(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {str(expression_type)[:64]}; {cure}, or subscribe with tags",
+    )
+
+
+def compile_sql(expression: str) -> Filter:
+    """The filter of an SQL92 expression. Raises ValueError with the place that is wrong.
+
+    Imported at the first use: most brokers never see an SQL92 subscription, and every start would pay for it.
+    """
+    from firearrow.broker.sql92 import compile_expression
+
+    return compile_expression(expression)

@@ -1,0 +1,156 @@
+"""Request and reply (324, 325, 326): the answer to a message travels back to the very client that asked.
+
+A requester sends an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL. Whoever consumes it sends a
+reply to the topic `<cluster>_REPLY_TOPIC`, with a request code of its own. The broker hands it to the requester on the
+connection that it has:
+
+    replier --325--> broker --326--> requester          REPLY_TO_CLIENT must be a producer that is connected to this broker
+                     broker <---0--- requester
+    replier <---0--- broker                             1 when the requester is gone, refuses or does not answer in 10 s
+
+With `storeReplyMessageEnable` (on by default) the reply is kept in the reply topic, too, whether it could be handed over or not.
+The answer to the replier says where; it leaves when the record is durable and the requester has answered. Nobody reads it from
+there but an operator who looks for what became of an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessage, Stored
+from firearrow.broker.tables.topics import PERM_WRITE
+from firearrow.wire import properties
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import ReplyMessageRequestHeader, SendMessageRequestHeader
+from firearrow.wire.message_ids import UniqueKeys, host_bytes, host_text, offset_msg_id
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+PUSH_TIMEOUT_MS = 10_000
+COMPRESSION_FLAGS = 0x703  # compressed, how, and multi tags: a reply is never part of a transaction
+
+log = logging.getLogger("firearrow.broker")
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    ip, _, port = broker.address.rpartition(":")
+    host = host_bytes(ip, int(port))
+    unique_keys = UniqueKeys(ip, os.getpid(), seed=1)
+    stamps = {"MSG_REGION": broker.settings.region_id, "TRACE_ON": "true" if broker.settings.trace_on else "false"}
+
+    def send_reply_message(conn: Connection, request: Command, now_ms: int) -> None:
+        header = SendMessageRequestHeader.decode(request.ext)
+        _check(broker, header, request.body, now_ms)
+        known = properties.parse(header.properties)
+        known.setdefault("UNIQ_KEY", unique_keys.next(now_ms))
+        known |= stamps
+        kept = _store(broker, conn, request, header, known, now_ms)
+        queue_offset, msg_id = (0, "0") if kept is None else (kept.queue_offset, offset_msg_id(host, kept.physical_offset))
+        where = {"queueId": str(header.queue_id), "queueOffset": str(queue_offset), "msgId": msg_id} | stamps
+
+        def finished(problem: str) -> None:
+            code = ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS
+            broker.answer_when_stored(conn, request, encode_response(request, code, problem or None, where))
+
+        client_id = known.get("REPLY_TO_CLIENT")
+        if client_id is None:
+            finished("reply message properties[REPLY_TO_CLIENT] is null: nobody is named who asked")
+            return
+        requester = broker.clients.find_producer(client_id)
+        if requester is None:
+            finished(f"push reply message fail, channel of <{client_id}> not found.")
+            return
+
+        def answered(answer: Command | None, why: str) -> None:
+            if answer is None:
+                finished(f"push reply message to <{client_id}> fail: {why}")
+            elif answer.code != ResponseCode.SUCCESS:
+                finished(f"push reply message to <{client_id}> fail: it answered {answer.code} {answer.remark or ''}".rstrip())
+            else:
+                finished("")
+
+        known["PUSH_REPLY_TIME"] = str(now_ms)
+        ext = _pushed_header(header, known, conn.peer_host, host, now_ms).encode()
+        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+        broker.call_client(requester.conn, code, ext, request.body, PUSH_TIMEOUT_MS, answered)
+
+    return {RequestCode.SEND_REPLY_MESSAGE: send_reply_message, RequestCode.SEND_REPLY_MESSAGE_V2: send_reply_message}
+
+
+def _check(broker: BrokerParts, header: SendMessageRequestHeader, body: bytes, now_ms: int) -> None:
+    """As for any send; the queue is chosen here if the client leaves that to us."""
+    topic = broker.topics.for_send(header, now_ms)
+    if not topic.perm & PERM_WRITE:
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"the topic {topic.topic_name} has permission {topic.perm} and takes no messages"
+        )
+    queues = max(topic.read_queue_nums, topic.write_queue_nums)
+    if header.queue_id < 0 and topic.write_queue_nums > 0:
+        header.queue_id = random.randrange(topic.write_queue_nums)
+    if not 0 <= header.queue_id < queues:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{header.queue_id}] is illegal: topic {topic.topic_name} has the queues 0..{queues - 1}",
+        )
+    limit = broker.store_settings.max_message_size
+    if not body or len(body) > limit:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the reply is illegal: its body has {len(body)} bytes; it may have 1 to {limit}"
+        )
+
+
+def _store(
+    broker: BrokerParts, conn: Connection, request: Command, header: SendMessageRequestHeader, known: dict[str, str], now_ms: int
+) -> Stored | None:
+    """Where the record is; None if it is not kept."""
+    raw = properties.encode(known)
+    if len(raw) > properties.MAX_BYTES:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the reply is illegal: its properties take {len(raw)} bytes, the limit is {properties.MAX_BYTES}",
+        )
+    if not broker.settings.store_reply_message_enable:
+        return None
+    if not broker.store.writable:
+        log.warning("a reply to %s is handed over but not kept: %s", known.get("REPLY_TO_CLIENT"), broker.store.refusal)
+        return None
+    message = InnerMessage(
+        topic=header.topic,
+        queue_id=header.queue_id,
+        body=request.body,
+        properties=raw,
+        flag=header.flag,
+        sys_flag=header.sys_flag & COMPRESSION_FLAGS,
+        born_ms=header.born_timestamp,
+        born_host=conn.peer_host,
+        reconsume_times=header.reconsume_times,
+    )
+    return broker.inner.deliver(message, now_ms)
+
+
+def _pushed_header(
+    header: SendMessageRequestHeader, known: dict[str, str], born_host: bytes, store_host: bytes, now_ms: int
+) -> ReplyMessageRequestHeader:
+    return ReplyMessageRequestHeader(
+        producer_group=header.producer_group,
+        topic=header.topic,
+        default_topic=header.default_topic,
+        default_topic_queue_nums=header.default_topic_queue_nums,
+        queue_id=header.queue_id,
+        sys_flag=header.sys_flag & COMPRESSION_FLAGS,
+        born_timestamp=header.born_timestamp,
+        flag=header.flag,
+        properties=properties.encode(known).decode(),
+        reconsume_times=header.reconsume_times,
+        unit_mode=header.unit_mode,
+        born_host=host_text(born_host),
+        store_host=host_text(store_host),
+        store_timestamp=now_ms,
+    )

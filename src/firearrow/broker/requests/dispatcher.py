@@ -1,0 +1,194 @@
+"""Who deals with a request: the service behind the broker's listeners.
+
+Sends and pulls have paths of their own; everything else is a handler in a table. The requests of a read are served in the
+order they came, in one pass. What the sends among them appended is written when the round is over (rounds.py): `call_soon`
+runs after every connection that had data ready has been served.
+
+A peer's fault is answered with a code and a reason; a fault of ours is answered with code 1 and logged. Either way the
+connection stays up, and so do the requests behind the bad one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.pull.handler import Pulls
+from firearrow.broker.requests.flow_control import Flow
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.roles.replication import PassOn
+from firearrow.broker.send.group_commit import Rounds
+from firearrow.broker.send.handler import PERM_WRITE, Sends, quick_reply
+from firearrow.broker.tables import clients
+from firearrow.net.server import Connection
+from firearrow.store.errors import StoreError, TooLargeError
+from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
+from firearrow.wire.errors import HeaderError, ProtocolError
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.quick_requests import decode_at_once
+
+log = logging.getLogger("firearrow.broker")
+
+_SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
+_PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+# What is wrong with a request -> the code of the answer; the first that fits.
+_FAULTS = (
+    (HeaderError, ResponseCode.INVALID_PARAMETER),
+    (ProtocolError, ResponseCode.MESSAGE_ILLEGAL),
+    (TooLargeError, ResponseCode.MESSAGE_ILLEGAL),
+    (StoreError, ResponseCode.SERVICE_NOT_AVAILABLE),
+)
+
+
+class ConnectionState:
+    """What the dispatcher keeps with a connection."""
+
+    __slots__ = ("held", "in_flight")
+
+    def __init__(self) -> None:
+        self.in_flight = 0  # sends that are not answered yet
+        self.held = 0  # pulls that wait for messages
+
+
+class Dispatch:
+    """The service behind the broker's listeners."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        handlers: dict[int, Handler],
+        sends: Sends,
+        pulls: Pulls,
+        rounds: Rounds,
+        flow: Flow,
+        now_ms: Callable[[], int],
+    ) -> None:
+        decode_at_once()
+        self._parts = parts
+        self._stats = parts.stats
+        self._now_ms = now_ms
+        self._handlers = handlers
+        self._sends = sends
+        self._pulls = pulls
+        self._rounds = rounds
+        self._flow = flow
+        self._round_started_ms = 0  # 0: no round is open
+        self._closed: str | None = None  # why no send is taken
+        self._pass_on: PassOn | None = None  # who takes them then
+        self._call_soon = asyncio.get_running_loop().call_soon
+
+    def connected(self, conn: Connection) -> None:
+        conn.state = ConnectionState()
+
+    def disconnected(self, conn: Connection) -> None:
+        clients.connection_closed(self._parts, conn)
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        now = self._now_ms()
+        refused: Refused | None = None
+        judged = False  # whether the broker takes sends at all is asked once per read
+        for request in commands:
+            code = request.code
+            try:
+                if code in _SENDS:
+                    if not judged:
+                        judged = True
+                        refused = self._refuse_sends(conn, now)
+                        if refused is not None and refused.code == ResponseCode.SYSTEM_BUSY:
+                            self.open_round()  # one in which nothing is taken is one, too: what comes next is judged by it
+                    if refused is not None:
+                        if self._pass_on is not None:
+                            self._pass_on(conn, request)
+                            continue
+                        raise refused
+                    self._sends.send(conn, request, now)
+                    if not request.flag & 2:
+                        conn.state.in_flight += 1
+                    if not self._round_started_ms:
+                        self._round_started_ms = now
+                        self._call_soon(self._end_round)
+                    continue
+                if code in _PULLS:
+                    response = self._pulls.pull(conn, request, now)
+                    if response is not None:
+                        self._stats.served(code, self._pulls.answered_with, self._now_ms() - now)
+                else:
+                    handler = self._handlers.get(code)
+                    if handler is None:
+                        raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(code))
+                    response = handler(conn, request, now)
+                    if response is not None:
+                        self._stats.served(code, ResponseCode.SUCCESS, self._now_ms() - now)
+            except Exception as error:
+                response = _error_response(conn, request, error)
+                self._stats.served(*_failed(code, error), self._now_ms() - now)
+            if response and not request.flag & 2:
+                conn.write(response)
+
+    def open_round(self) -> None:
+        """What the broker itself appends is written with what clients sent in this round."""
+        if not self._round_started_ms:
+            self._round_started_ms = self._now_ms()
+            self._call_soon(self._end_round)
+
+    def answer_when_stored(self, conn: Connection, request: Command, response: bytes) -> None:
+        """Keeps the answer to a request that made the broker append something; it leaves like the reply to a send."""
+        if not request.flag & 2:
+            conn.state.in_flight += 1
+            self._sends.replies.append(quick_reply((conn, request, response)))
+            if not self._round_started_ms:
+                self.open_round()
+
+    def stop_sends(self, why: str = "the broker is stopping; send to another one", pass_on: PassOn | None = None) -> None:
+        """No send is taken from now on; what was taken is written. `pass_on` gets those that come."""
+        self._closed = why
+        self._pass_on = pass_on
+        if self._round_started_ms:
+            self._end_round()
+
+    def take_sends(self) -> None:
+        """After `stop_sends`: sends are taken again."""
+        self._closed = self._pass_on = None
+
+    def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
+        store, permission = self._parts.store, self._parts.settings.broker_permission
+        if not permission & PERM_WRITE:
+            return Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
+            )
+        if self._closed is not None:
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)
+        if not store.writable:
+            return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal or "the store takes no messages")
+        busy = self._flow.refusal(now, conn.state.in_flight, self._rounds.flushing_since_ms)
+        return None if busy is None else Refused(ResponseCode.SYSTEM_BUSY, busy)
+
+    def _end_round(self) -> None:
+        started, self._round_started_ms = self._round_started_ms, 0
+        if not started:
+            return  # ended early by `stop_sends`
+        now = self._now_ms()
+        self._rounds.end_round(now)
+        self._flow.round_took(started, self._now_ms())
+
+
+def _failed(code: int, error: Exception) -> tuple[int, int]:
+    """(request code, response code) to count it under. Codes that nobody knows are one: peers could make up any number."""
+    if isinstance(error, Refused):
+        return -1 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else code, error.code
+    return code, next((answer for kind, answer in _FAULTS if isinstance(error, kind)), ResponseCode.SYSTEM_ERROR)
+
+
+def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:
+    """The peer's fault is answered with a reason; ours is logged too."""
+    if isinstance(error, Refused):
+        return encode_response(request, error.code, error.remark, error.ext)
+    for kind, code in _FAULTS:
+        if isinstance(error, kind):
+            return encode_response(request, code, str(error) if kind is StoreError else f"request {request.code}: {error}")
+    log.error("request %d from %s failed", request.code, conn.peer, exc_info=error)
+    text = f"request {request.code} failed in the broker: {type(error).__name__}: {error}"
+    return encode_response(request, ResponseCode.SYSTEM_ERROR, text)

@@ -1,0 +1,181 @@
+"""What a master does besides answering: it delivers what waits (delay levels, timers, transactions) and remembers what was sent.
+
+A member of an elected group takes these services up when it becomes the master, where the one before it was, and lays them down
+again when another does. `work` and `save` are called every 100 ms; what is due earlier than that has a timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.dedup.snapshot import DedupFile
+from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.tables.persistence import ConfigFiles
+from firearrow.broker.timer.service import TimerService
+from firearrow.broker.transaction.service import Transactions
+from firearrow.wire import fastjson
+
+TICK_S = 0.1
+DELAY_SAVE_MS = 10_000
+DELAY_NOTE_MS = 500  # of an elected master, whose place another may take at any time
+SENT_AGAIN_MS = 10_000  # after an election
+STILL_MS = 10
+
+
+class MasterServices:
+    """`clean`: how the store was left."""
+
+    def __init__(
+        self, parts: BrokerParts, inner: InnerMessages, config: ConfigFiles, now_ms: Callable[[], int], *, clean: bool
+    ) -> None:
+        settings, placing, now = parts.settings, parts.placing, now_ms()
+        self._parts = parts
+        self._config = config
+        self._now_ms = now_ms
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._armed_ms = 0  # when it was set
+        self._transaction_timer: asyncio.TimerHandle | None = None
+        # Log offset that must be durable first, text of delayOffset.json, the offsets in it
+        self._delay_note: tuple[int, bytes, list[int]] | None = None
+        self._next_delay_ms = 0
+        self._watched_until_ms = 0
+        self._delay = DelayService(parse_levels(settings.message_delay_level), parts.store, inner)
+        self._delay.load(config.load("delayOffset.json"))
+        if settings.enable_d_leger_commit_log:
+            self._delay.confirmed(self._delay.offsets())
+        placing.places.append(self._delay.place)
+        self._timers = TimerService(settings, parts.store, inner, clean=clean, now_ms=now)
+        placing.places.append(self._timers.place)
+        placing.checks += [self._delay.check, self._timers.check]
+        parts.delay, parts.timers = self._delay, self._timers
+        self._transactions = transactions = Transactions(parts, now)
+        parts.open_transactions = lambda: transactions.open_count
+        placing.places.insert(0, transactions.place)  # what is half of a transaction is delayed when it is committed
+
+    def remember(self, sends: Sends) -> None:
+        """Sends that are repeated are found out, also those from before the start."""
+        self._sends = sends
+        self._dedup_file = DedupFile(sends.dedup, self._parts.store, self._config)
+        self._dedup_file.load(self._now_ms())
+
+    def handlers(self) -> dict[int, Handler]:
+        return self._transactions.handlers()
+
+    # Every 100 ms.
+
+    def work(self) -> None:
+        self._deliver_due()
+        self._work_on_transactions()
+
+    def save(self, now: int) -> None:
+        settings = self._parts.settings
+        if now >= self._next_delay_ms and not settings.is_slave:
+            self._next_delay_ms = now + (DELAY_NOTE_MS if settings.enable_d_leger_commit_log else DELAY_SAVE_MS)
+            self._note_delay_offsets(now)
+        self._save_delay_offsets()
+        if settings.is_slave:
+            self._dedup_file.follow()
+            return
+        self._dedup_file.tick(now)
+        if self._watched_until_ms and now >= self._watched_until_ms:
+            self._watched_until_ms = 0
+            self._sends.watch_keys_no_more()
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """When a message will be delivered, or a transaction asked about, as far as that is known."""
+        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def _deliver_due(self, *, timed: bool = False) -> None:
+        """Delayed and timer messages go out. What is due before the next tick gets a timer (`timed`: that went off)."""
+        loop, now = asyncio.get_running_loop(), self._now_ms()
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+            self._due_timer = None
+        if self._delay.tick(now) | self._timers.tick(now):
+            self._due_timer = loop.call_later(0, self._deliver_due)
+            return
+        waiting = [due_ms for due_ms in (self._delay.next_due_ms(), self._timers.next_due_ms()) if due_ms is not None]
+        due_ms = min(waiting, default=None)
+        if due_ms is not None and due_ms - now < TICK_S * 1000:
+            # The same moment as before, although time has passed: the clock stands still, and nobody is in a hurry.
+            least_ms = STILL_MS if timed and now == self._armed_ms else 1
+            self._armed_ms = now
+            self._due_timer = loop.call_later(max(due_ms - now, least_ms) / 1000, lambda: self._deliver_due(timed=True))
+
+    def _work_on_transactions(self) -> None:
+        if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:
+            self._transaction_timer = asyncio.get_running_loop().call_later(0, self._more_transactions)
+
+    def _more_transactions(self) -> None:
+        self._transaction_timer = None
+        self._work_on_transactions()
+
+    def _note_delay_offsets(self, now: int) -> None:
+        if self._delay.changed() and (self._delay_note is None or not self._parts.settings.enable_d_leger_commit_log):
+            offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
+            self._delay_note = (self._parts.store.appended_offset, text, offsets)
+
+    def _save_delay_offsets(self) -> None:
+        """The file may only say what is durable: otherwise a power cut could lose what it calls delivered."""
+        if self._delay_note is not None and self._parts.store.flushed_offset >= self._delay_note[0]:
+            (_, text, offsets), self._delay_note = self._delay_note, None
+            if self._parts.settings.enable_d_leger_commit_log:
+                self._delay.confirmed(offsets)
+            self._parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
+
+    # When the master changes.
+
+    def take_up(self, now: int) -> dict[int, Handler]:
+        """What waits is delivered by this broker from now on: it begins where the master before it was, as after a restart.
+        Returns the handlers that changed."""
+        self._dedup_file.follow()
+        # Who had no answer from the master before sends again, and what it sends may have been stored.
+        if self._sends.watch_keys(SENT_AGAIN_MS):
+            self._dedup_file.learn_newest()
+        self._watched_until_ms = now + SENT_AGAIN_MS
+        self._timers.take_up(now)
+        before, places = self._transactions, self._parts.placing.places
+        self._transactions = transactions = Transactions(self._parts, now)
+        places[places.index(before.place)] = transactions.place
+        self._parts.open_transactions = lambda: transactions.open_count
+        return transactions.handlers()
+
+    def lay_down(self) -> None:
+        self.cancel()
+        self._due_timer = self._transaction_timer = self._delay_note = None
+        self._delay.take_back()
+        self._sends.watch_keys_no_more()
+        self._watched_until_ms = 0
+        self._sends.remember_anew()
+        self.remember(self._sends)
+
+    # The end.
+
+    def cancel(self) -> None:
+        for timer in (self._due_timer, self._transaction_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def stop(self) -> None:
+        """Nothing new is begun."""
+        if not self._parts.settings.is_slave:
+            self._transactions.stop(self._now_ms())
+
+    def close(self, now: int) -> None:
+        """The log is as durable as it will be: how far everything is goes to its files."""
+        is_slave = self._parts.settings.is_slave
+        if is_slave:
+            self._dedup_file.follow()
+        else:
+            self._transactions.close(now)
+            self._note_delay_offsets(now)
+        self._save_delay_offsets()
+        self._dedup_file.note()
+        self._dedup_file.save()
+        if not is_slave:
+            self._timers.close(now)

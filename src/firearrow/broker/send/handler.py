@@ -1,0 +1,430 @@
+"""Sends (10, 310, 320): a request in, one or many records appended, a reply kept until they are durable.
+
+A request is checked, its record is handed to the store, and its reply is built at once, because everything the reply says
+(queue, offset, message id) is known the moment the record has its place in the log. The reply is only *kept*: the broker
+writes the records of a whole event-loop round with one system call, and lets the replies go when the log is as durable as
+the settings ask for. Nobody ever hears of a message that is not stored.
+
+    request --check--> record in the store's pending group --+--> written --(sync flush)--> on disk --> reply leaves
+                       reply in `Sends.replies` -------------+
+
+This is the hottest code of the broker. What makes it quick: a topic is looked up and judged once, and then remembered as a
+`SendTarget` until it changes; properties are searched, not parsed; the reply is one `%` on bytes.
+
+The broker adds to a single message's properties: UNIQ_KEY if the client sent none, MSG_REGION, TRACE_ON and CLUSTER. The
+messages of a batch are stored with the properties they came with.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import orjson
+
+from firearrow.broker.context import BrokerParts
+from firearrow.broker.dedup.dedup import PASSED_ON, Dedup, First
+from firearrow.broker.deferred.retry import redirect
+from firearrow.broker.deferred.router import quick_arrival, quick_placed
+from firearrow.broker.observability.stats import SMALL
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.validation import PLAIN_FLAGS, SUSPICIOUS, check, check_batch, stored_flags
+from firearrow.net.server import Connection
+from firearrow.store.consume_queue import ConsumeQueue
+from firearrow.wire import batch, properties
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.codes import VERSION, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import SendMessageRequestHeader
+from firearrow.wire.java_hash import tags_code_of
+from firearrow.wire.message_ids import UniqueKeys, host_bytes
+from firearrow.wire.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX
+
+PERM_WRITE = 2
+MAX_PROPERTIES = 32767
+
+_NOT_PLAIN = ~PLAIN_FLAGS
+_LENGTHS = struct.Struct(">II")
+
+
+def _waits(raw: bytes) -> bool:
+    """Whether the producer waits until the message is as durable as the settings ask for (WAIT; true if not said).
+
+    It always does with half a transaction: its decision may be here the moment after, and is refused before the half can be read.
+    """
+    return properties.find(raw, b"WAIT") != b"false" or properties.find(raw, b"TRAN_MSG") is not None
+
+
+def _too_long(raw: bytes) -> Refused:
+    return Refused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal: its properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES}; "
+        "send fewer or shorter ones",
+    )
+
+
+class Reply(NamedTuple):
+    conn: Connection
+    request: Command
+    data: bytes
+
+    def with_code(self, code: int) -> Reply:
+        """The same answer under another code: 10, 11 and 12 carry what success carries."""
+        data = self.data
+        if self.request.binary:
+            return Reply(self.conn, self.request, data[:8] + struct.pack(">h", code) + data[10:])
+        header = data[8:].replace(b'{"code":0,', b'{"code":%d,' % code, 1)
+        return Reply(self.conn, self.request, _LENGTHS.pack(len(header) + 4, len(header)) + header)
+
+
+# The constructor of a named tuple is a Python function; this is not, and takes half the time.
+quick_reply: Callable[[tuple[Connection, Command, bytes]], Reply] = partial(tuple.__new__, Reply)
+
+
+class SendTarget:
+    """A topic as the send path needs it: judged once, good until the topic changes."""
+
+    __slots__ = ("config", "for_retries", "put", "queues", "write_queues")
+
+    def __init__(self, config: TopicConfig, parts: BrokerParts) -> None:
+        ids = max(config.read_queue_nums, config.write_queue_nums)
+        self.config = config
+        self.queues: list[ConsumeQueue | None] = [None] * ids  # index = queue id; looked up at the queue's first message
+        self.write_queues = config.write_queue_nums
+        self.put = parts.stats.topic_put(config.topic_name)
+        self.for_retries = config.topic_name.startswith(RETRY_PREFIX)
+
+
+class Sends:
+    def __init__(self, parts: BrokerParts) -> None:
+        self.replies: list[Reply] = []  # of this round: leave when what they speak of is durable
+        self.early_replies: list[Reply] = []  # of messages sent with WAIT=false: leave when it is written
+        self.dedup = Dedup(parts.settings, parts.store)
+        self._watch_keys = self.dedup.keys is not None
+        self._parts = parts
+        self._store = parts.store
+        self._targets: dict[str, SendTarget] = {}
+        self._store_settings = parts.store_settings  # maxMessageSize may be changed while the broker runs
+        region = parts.settings.region_id
+        self._trace = "true" if parts.settings.trace_on else "false"
+        stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
+        self._stamps = stamps
+        self._stamp_block = properties.encode(stamps)
+        # Bytes, formatted with %: {region} and {version} never change, so they are put in once, here.
+        self._reply = (
+            b'{"code":0,"extFields":{"queueId":"%d","transactionId":%b,"msgId":"%b","TRACE_ON":"'
+            + self._trace.encode()
+            + b'","MSG_REGION":'
+            + orjson.dumps(region).replace(b"%", b"%%")
+            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
+            + b"%d}" % VERSION
+        )
+        ip, _, port = parts.address.rpartition(":")
+        self._unique_keys = UniqueKeys(ip, os.getpid())
+        self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
+        self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
+
+    def forget_all(self) -> None:
+        """Everything may have changed."""
+        self._targets.clear()
+
+    def watch_keys(self, window_ms: int) -> bool:
+        """For a while, messages that come again are not stored again. False if that is the setting anyway."""
+        if self._parts.settings.deduplicate_uniq_key_window_ms:
+            return False
+        self.dedup.watch_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
+        self._watch_keys = True
+        return True
+
+    def watch_keys_no_more(self) -> None:
+        if not self._parts.settings.deduplicate_uniq_key_window_ms:
+            self.dedup.keys = None
+            self._watch_keys = False
+
+    def remember_anew(self) -> None:
+        """What was stored and not confirmed may be gone, and must not count as known."""
+        self.dedup = Dedup(self._parts.settings, self._store)
+
+    def forget(self, topic: str, *, deleted: bool = False) -> None:
+        """The topic was changed or deleted: judge it anew at the next send."""
+        self._targets.pop(topic, None)
+        if deleted:
+            self.dedup.forget(topic)
+
+    def send(self, conn: Connection, request: Command, now_ms: int) -> None:
+        """Appends what the request carries and keeps its reply. Raises Refused or HeaderError, and then nothing was appended."""
+        header = request.header or SendMessageRequestHeader.decode(request.ext)
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._judge(header, now_ms)
+        if target.for_retries and not header.batch and redirect(self._parts, header, request.version, now_ms):
+            target = self._targets.get(header.topic) or self._judge(header, now_ms)
+        queue = self._choose_queue(target, header.queue_id)
+        if header.batch:
+            self._send_batch(conn, request, header, target, queue, now_ms)
+        else:
+            self._send_one(conn, request, header, target, queue, now_ms)
+
+    def _send_one(
+        self,
+        conn: Connection,
+        request: Command,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        now_ms: int,
+    ) -> None:
+        body = request.body
+        if not body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body; send at least one byte")
+        if len(body) > self._store_settings.max_message_size:
+            raise self._too_large(len(body))
+        raw = header.properties.encode()
+        if raw.find(b"MSG_REGION\x01") >= 0 or raw.find(b"POP_CK\x01") >= 0:  # `in` is slower
+            raw = self._without_stamps(raw)
+        sent = raw  # what the client said: shorter to search than with what we add
+        if raw and raw[-1] != 2:
+            raw += b"\x02"  # 4.9 clients leave the last separator out
+        unique_key = properties.find(raw, b"UNIQ_KEY")
+        if unique_key is None:
+            unique_key = self._unique_keys.next(now_ms).encode()
+            raw += b"UNIQ_KEY\x01%b\x02" % unique_key
+        code = tags_code_of(raw)
+        raw += self._stamp_block
+        if len(raw) > MAX_PROPERTIES:
+            raise _too_long(raw)
+        sys_flag = header.sys_flag
+        if sys_flag & _NOT_PLAIN:
+            sys_flag = stored_flags(sys_flag)
+        claim = None
+        if sent.find(SUSPICIOUS) >= 0 or self._watch_keys or request.flag & PASSED_ON:
+            claim = self.dedup.claim(queue, check(raw), unique_key, now_ms, passed_on=bool(request.flag & PASSED_ON))
+            if claim is not None and claim.first is not None:
+                self._answer_again(conn, request, raw, claim.first)
+                return
+        stored_in, put, more, keep = queue, target.put, None, None
+        if sent.find(b"DEL") >= 0 or sent.find(b"TRAN_MSG\x01") >= 0:  # as placing.may_be_placed, without the call
+            arrival = quick_arrival(
+                (header.topic, queue.queue_id, raw, sys_flag, header.reconsume_times, unique_key.decode(), code, False)
+            )
+            placement = self._parts.placing.place(arrival, now_ms)
+            if placement is not None:
+                stored_in = self._store.queue(placement.topic, placement.queue_id)
+                put = self._parts.stats.topic_put(placement.topic)  # its own topic counts it when it is delivered there
+                _, _, raw, code, sys_flag, more, keep = placement
+                if len(raw) > MAX_PROPERTIES:
+                    raise _too_long(raw)
+        queue_offset = stored_in.next_offset
+        offset = self._store.append(
+            stored_in,
+            body,
+            raw,
+            code,
+            flag=header.flag,
+            sys_flag=sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=conn.peer_host,
+            store_ms=now_ms,
+            reconsume_times=header.reconsume_times,
+        )
+        put.nums += 1
+        size = stored_in.base_size + len(body) + len(raw)
+        put.size += size
+        if size > SMALL:
+            put.larger(size)
+        if keep is not None:
+            keep(
+                quick_placed((
+                    queue_offset, offset, header.topic, queue.queue_id, body, raw, code,
+                    header.flag, sys_flag, header.born_timestamp, conn.peer_host, header.reconsume_times,
+                ))
+            )  # fmt: skip
+        if claim is not None:
+            self.dedup.stored(claim, First(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
+        if request.flag & 2:
+            return
+        data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
+        if raw.find(b"WAIT\x01false\x02") >= 0 and not _waits(raw):
+            self.early_replies.append(quick_reply((conn, request, data)))
+        else:
+            self.replies.append(quick_reply((conn, request, data)))
+
+    def _send_batch(
+        self,
+        conn: Connection,
+        request: Command,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        now_ms: int,
+    ) -> None:
+        if len(request.body) > self._store_settings.max_message_size:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"message body size exceeded: the batch has {len(request.body)} bytes, "
+                f"maxMessageSize is {self._store_settings.max_message_size}; send smaller batches",
+            )
+        if header.topic.startswith(RETRY_PREFIX):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {header.topic}; send single messages"
+            )
+        if not request.body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
+        raw = header.properties.encode()
+        check_batch(header.sys_flag, raw)
+        if header.sys_flag & _NOT_PLAIN:
+            header.sys_flag = stored_flags(header.sys_flag)
+        queue_id, queue_offset = queue.queue_id, queue.next_offset
+        passed_on = bool(request.flag & PASSED_ON)
+        once = self._watch_keys or passed_on or b"__PRODUCER_" in request.body
+        new = self.dedup.claim_new(queue, request.body) if once and not passed_on else None
+        if once and new is None:
+            results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
+            queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
+            offsets = [result.physical_offset for result in results]
+        else:
+            offsets = self._store.append_batch_body(
+                queue,
+                request.body,
+                sys_flag=header.sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=conn.peer_host,
+                store_ms=now_ms,
+                reconsume_times=header.reconsume_times,
+            )
+            target.put.add(len(offsets), self._store.appended_offset - offsets[0])
+            if new is not None:
+                self.dedup.stored_new(new, queue, offsets, now_ms)
+        if request.flag & 2:
+            return
+        unique_key = properties.find(raw, b"UNIQ_KEY") or b""
+        msg_ids = self._msg_ids(len(offsets)) % tuple(offsets)
+        reply = Reply(conn, request, self._success(request, queue_id, queue_offset, msg_ids, unique_key))
+        (self.replies if _waits(raw) else self.early_replies).append(reply)
+
+    def _append_once(
+        self,
+        conn: Connection,
+        header: SendMessageRequestHeader,
+        target: SendTarget,
+        queue: ConsumeQueue,
+        body: bytes,
+        now_ms: int,
+        passed_on: bool,
+    ) -> list[First]:
+        """The results of all messages of a batch; those that were stored before are not stored again."""
+        messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
+        keys = [properties.find(raw, b"UNIQ_KEY") or b"" for _, _, raw, _ in messages]
+        sequences = [check(raw) for _, _, raw, _ in messages]
+        numbered = [sequence for sequence in sequences if sequence is not None]
+        if len(set(numbered)) < len(numbered):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is illegal: it has the same __PRODUCER_SEQ twice")
+        look = partial(self.dedup.claim, queue, now_ms=now_ms, passed_on=passed_on)
+        claims = [look(sequence, key) for sequence, key in zip(sequences, keys, strict=True)]
+        new = [message for message, claim in zip(messages, claims, strict=True) if claim is None or claim.first is None]
+        queue_offset = queue.next_offset
+        offsets = iter(
+            self._store.append_batch(
+                queue,
+                new,
+                sys_flag=header.sys_flag,
+                born_ms=header.born_timestamp,
+                born_host=conn.peer_host,
+                store_ms=now_ms,
+                reconsume_times=header.reconsume_times,
+            )
+        )
+        target.put.add(len(new), sum(queue.base_size + len(text) + len(known) for _, text, known, _ in new))
+        results = []
+        for claim, key in zip(claims, keys, strict=True):
+            if claim is not None and claim.first is not None:
+                results.append(claim.first)
+                continue
+            result = First(queue.queue_id, queue_offset, next(offsets), key, now_ms)
+            queue_offset += 1
+            if claim is not None:
+                self.dedup.stored(claim, result)
+            results.append(result)
+        return results
+
+    def _answer_again(self, conn: Connection, request: Command, raw: bytes, first: First) -> None:
+        """A send that was stored before: the same answer, when what it speaks of is durable."""
+        if request.flag & 2:
+            return
+        msg_id = self._msg_id % first.physical_offset
+        data = self._success(request, first.queue_id, first.queue_offset, msg_id, first.unique_key, first.more)
+        (self.replies if _waits(raw) else self.early_replies).append(Reply(conn, request, data))
+
+    def _success(
+        self,
+        request: Command,
+        queue_id: int,
+        queue_offset: int,
+        msg_id: bytes,
+        unique_key: bytes,
+        more: dict[str, str] | None = None,
+    ) -> bytes:
+        if request.binary or more:
+            ext: dict[str, str | int] = {"queueId": queue_id, "queueOffset": queue_offset, "msgId": msg_id.decode()}
+            ext |= {"transactionId": unique_key.decode(), "TRACE_ON": self._trace, "MSG_REGION": self._stamps["MSG_REGION"]}
+            return encode_response(request, ResponseCode.SUCCESS, None, ext | (more or {}))
+        # An id of letters and digits needs no escaping; anything else goes through the JSON writer.
+        quoted = b'"%b"' % unique_key if unique_key.isalnum() else orjson.dumps(unique_key.decode())
+        header = self._reply % (queue_id, quoted, msg_id, queue_offset, request.opaque)
+        return _LENGTHS.pack(len(header) + 4, len(header)) + header
+
+    def _judge(self, header: SendMessageRequestHeader, now_ms: int) -> SendTarget:
+        topic = header.topic
+        if topic in NOT_SENDABLE_TOPICS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic {topic} is the broker's own; clients cannot send to it")
+        parts = self._parts
+        config = parts.topics.find(topic)
+        if config is None:
+            if topic.startswith(RETRY_PREFIX):
+                parts.groups.must_find(topic[len(RETRY_PREFIX) :], now_ms)
+            config = parts.topics.create_in_send(
+                topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=header.unit_mode
+            )
+        if not config.perm & PERM_WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic {config.topic_name} has permission {config.perm} and takes no messages; "
+                f"allow writing with: mqadmin updateTopicPerm -t {config.topic_name} -p 6",
+            )
+        target = self._targets[header.topic] = SendTarget(config, self._parts)
+        return target
+
+    def _choose_queue(self, target: SendTarget, queue_id: int) -> ConsumeQueue:
+        if queue_id < 0 and target.write_queues > 0:
+            queue_id = random.randrange(target.write_queues)
+        if not 0 <= queue_id < len(target.queues):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} is illegal for topic {target.config.topic_name}: it has {target.config.write_queue_nums} "
+                f"write and {target.config.read_queue_nums} read queues; send to 0..{len(target.queues) - 1}",
+            )
+        queue = target.queues[queue_id]
+        if queue is None:
+            queue = target.queues[queue_id] = self._store.queue(target.config.topic_name, queue_id)
+        return queue
+
+    def _without_stamps(self, raw: bytes) -> bytes:
+        """A message that was consumed and is sent on brings all the stamps of its first broker along: they are made anew.
+
+        A stamp that a client made up by itself may stay: of two properties of one name the later counts, and ours is later.
+        """
+        kept = properties.parse(raw)
+        for name in (*self._stamps, "POP_CK"):
+            kept.pop(name, None)
+        return properties.encode(kept)
+
+    def _too_large(self, size: int) -> Refused:
+        return Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: its body has {size} bytes, maxMessageSize is {self._store_settings.max_message_size}; "
+            "send less, or raise maxMessageSize",
+        )

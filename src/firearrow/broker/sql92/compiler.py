@@ -1,0 +1,341 @@
+"""Turns the tree of a SQL92 filter expression into one Python function over the stored properties of a message.
+
+The function is written as source and compiled. Its text is made of fixed pieces and of names that we number (v0, c3, t1):
+property names, strings and numbers of the expression are bound as globals under such names and never become part of the text.
+
+    price > 5 AND region = 'EU'
+
+    def matches(raw):
+        raw = SEPARATOR + raw
+        try:
+            return ((v0 := <load c0>) is not None and (<v0 as int>) > c2 and (<load c3>) == c5)
+        except ConversionError:
+            return False
+
+A property that one comparison mentions is looked up there, and not at all when the comparison is not reached; one that several
+mention is looked up before. Looking up is two C calls on the bytes (`_LOAD`).
+
+A condition is true, false or null, and looking at it may fail, which decides the whole expression. Code for it comes in three
+forms: its value (True, False, None), whether it is true, whether it is false. The last two leave nulls aside and are what the
+common expressions need; they are *strict* where a failure further to the right must be noticed although the result is clear.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+from firearrow.broker.sql92 import conversions as values
+from firearrow.broker.sql92.ast import (
+    NUMBERS,
+    And,
+    Between,
+    Constant,
+    Equal,
+    In,
+    IsNull,
+    Kind,
+    Match,
+    Negate,
+    Node,
+    Not,
+    Or,
+    Order,
+    Property,
+    Truth,
+    children,
+    compare_numbers,
+    kind_of,
+    number_of,
+    walk,
+)
+from firearrow.wire import properties
+
+Matches = Callable[[bytes], bool]
+
+_TEMPLATE: Final = """
+def matches(raw):
+    raw = SEPARATOR + raw
+    {loads}
+    try:
+        return {test}
+    except ConversionError:
+        return False
+"""
+# The text behind the last "0x02 name 0x01" up to the next 0x02. An empty one does not count: then an earlier one may.
+_LOAD: Final = "(t[2].partition(SEPARATOR)[0] or find(raw, {name}) if (t := raw.rpartition({mark}))[1] else None)"
+# How a property is read where a number stands on the other side. Short runs of digits, the common case, need no call of ours.
+_READ: Final = {
+    Kind.INT: "(int({0}) if {0}.isdigit() and len({0}) < 10 else int32({0}))",
+    Kind.LONG: "(int({0}) if {0}.isdigit() and len({0}) < 19 else int64({0}))",
+    Kind.DOUBLE: "double({0})",
+}
+_MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "=="}
+_SEARCH: Final = {"CONTAINS": "{1} in {0}", "STARTSWITH": "{0}.startswith({1})", "ENDSWITH": "{0}.endswith({1})"}
+
+
+class _Form(Enum):
+    VALUE = 0  # True, False or None
+    TRUE = 1  # a bool: whether the condition is true
+    FALSE = 2  # a bool: whether it is false
+
+
+def compile_tree(root: Node) -> Matches:
+    writer = _Writer(root)
+    test = writer.condition(root, _Form.TRUE, strict=False)
+    source = _TEMPLATE.format(loads="; ".join(writer.loads) or "pass", test=test)
+    names = writer.names
+    exec(compile(source, "<SQL92 filter>", "exec"), names)
+    matches: Matches = names["matches"]
+    return matches
+
+
+class _Writer:
+    """Writes the code of every part of one tree, each once."""
+
+    def __init__(self, root: Node) -> None:
+        self.names: dict[str, Any] = {
+            "SEPARATOR": properties.VALUE_END,
+            "find": properties.find,
+            **{f.__name__: f for f in (values.ConversionError, values.int32, values.int64, values.double, values.order)},
+            **{f.__name__: f for f in (values.nothing, values.equal)},
+        }
+        self.loads: list[str] = []
+        self._variables: dict[str, str] = {}
+        self._pending: dict[str, str] = {}  # property -> the code that looks it up, until that is written somewhere
+        self._fallible: dict[Node, bool] = {}
+        self._temporaries = 0
+        for name, mentions in _mentions(root).items():
+            variable = self._variables[name] = f"v{len(self._variables)}"
+            encoded = name.encode()
+            mark = properties.VALUE_END + encoded + properties.NAME_END
+            load = _LOAD.format(name=self._bind(encoded), mark=self._bind(mark))
+            if mentions > 1:
+                self.loads.append(f"{variable} = {load}")
+            else:
+                self._pending[name] = f"({variable} := {load})"
+
+    def condition(self, node: Node, form: _Form, strict: bool = True) -> str:
+        match node:
+            case Not():
+                return self._not(node, form, strict)
+            case And() | Or():
+                return self._joined(node, form, strict)
+            case Equal():
+                return self._equal(node, form)
+            case Order():
+                return self._order(node, form)
+            case Between():
+                return self._between(node, form)
+            case In():
+                member = f"{{0}} {'not in' if node.negated else 'in'} {self._bind(frozenset(v.encode() for v in node.values))}"
+                return self._tested(node.subject, member, form, absent_fails=not node.negated)
+            case Match():
+                return self._match(node, form)
+            case IsNull():
+                return _formed(f"({self._operand(node.operand)} is None)", form, never_null=True)
+            case Truth():
+                return self._tested(node.subject, "{0} is None", form)
+        assert isinstance(node, Constant), node
+        return _formed(str(node.value), form)
+
+    def _not(self, node: Not, form: _Form, strict: bool) -> str:
+        if form is _Form.VALUE:
+            inner = self._temporary()
+            return f"(None if ({inner} := {self.condition(node.operand, form)}) is None else not {inner})"
+        return self.condition(node.operand, _Form.FALSE if form is _Form.TRUE else _Form.TRUE, strict)
+
+    def _joined(self, node: And | Or, form: _Form, strict: bool) -> str:
+        if form is _Form.VALUE:
+            return self._joined_value(node)
+        operands = node.operands
+        if isinstance(node, And) is (form is _Form.FALSE):
+            # One that has the form decides, and Apache stops there too. Those before the last one must not hide a failure.
+            last = len(operands) - 1
+            return f"({' or '.join(self.condition(each, form, strict or at < last) for at, each in enumerate(operands))})"
+        # All must have the form. At a null we could stop but Apache goes on, and may meet a failure.
+        if strict and any(self._can_fail(each) for each in operands[1:]) and any(map(_nullable, operands[:-1])):
+            return _formed(self._joined_value(node), form)
+        return f"({' and '.join(self.condition(each, form, strict) for each in operands)})"
+
+    def _joined_value(self, node: And | Or) -> str:
+        decisive, other = ("False", "True") if isinstance(node, And) else ("True", "False")
+        held = [self._temporary() for _ in node.operands]
+        decided = " or ".join(
+            f"({name} := {self.condition(each, _Form.VALUE)}) is {decisive}"
+            for name, each in zip(held, node.operands, strict=True)
+        )
+        return f"({decisive} if {decided} else None if {' or '.join(f'{name} is None' for name in held)} else {other})"
+
+    def _equal(self, node: Equal, form: _Form) -> str:
+        left, right = node.left, node.right
+        kinds = kind_of(left), kind_of(right)
+        if isinstance(left, Property) and (test := self._same_as_literal(right)) is not None:
+            return self._tested(left, test, form, absent_fails=kinds[1] is Kind.STRING)
+        if isinstance(right, Property) and kinds[0] is not Kind.BOOLEAN and (test := self._same_as_literal(left)) is not None:
+            return self._tested(right, test, form, absent_fails=kinds[0] is Kind.STRING, never_null=True)
+        if isinstance(left, Property) and isinstance(right, Property):
+            return self._same_properties(left, right, form)
+        if kinds[0] in NUMBERS and kinds[1] in NUMBERS:
+            return _formed(str(compare_numbers(left, right) == 0), form, never_null=True)
+        same = self._bind(_same(*kinds))
+        return _formed(f"equal({self._operand(left)}, {self._operand(right)}, {same})", form)
+
+    def _same_as_literal(self, literal: Node) -> str | None:
+        """The test of a property against a number, a string or a boolean that is written down; None if it is not."""
+        kind = kind_of(literal)
+        if kind in NUMBERS:
+            return f"{_READ[kind]} == {self._bind(number_of(literal))}"
+        if isinstance(literal, Constant) and kind is Kind.STRING:
+            return f"{{0}} == {self._bind(str(literal.value).encode(errors='surrogatepass'))}"
+        if isinstance(literal, Constant) and kind is Kind.BOOLEAN:
+            return f"({{0}}.lower() == {self._bind(b'true')}) is {literal.value}"
+        return None
+
+    def _same_properties(self, left: Property, right: Property, form: _Form) -> str:
+        """Both absent is true, the left one absent null, the right one absent false."""
+        first, second, again = self._mention(left), self._mention(right), self._mention(left)
+        if form is _Form.TRUE:
+            return f"({first} == {second})"
+        if form is _Form.FALSE:
+            return f"({first} != {second} and {again} is not None)"
+        return f"({first} == {second} or (None if {again} is None else False))"
+
+    def _order(self, node: Order, form: _Form) -> str:
+        left, right = node.left, node.right
+        kinds = kind_of(left), kind_of(right)
+        if isinstance(left, Property) and kinds[1] in NUMBERS:
+            return self._tested(left, f"{_READ[kinds[1]]} {node.symbol} {self._bind(number_of(right))}", form)
+        if isinstance(right, Property) and kinds[0] in NUMBERS:
+            return self._tested(right, f"{_READ[kinds[0]]} {_MIRRORED[node.symbol]} {self._bind(number_of(left))}", form)
+        if isinstance(left, Property) and isinstance(right, Property):
+            first, second = self._mention(left), self._mention(right)
+            test = f"order({self._mention(left)}, {self._mention(right)}) {node.symbol} 0"
+            return _formed(f"(None if {first} is None or {second} is None else {test})", form)
+        if kinds[0] in NUMBERS and kinds[1] in NUMBERS:
+            return _formed(str(_ORDERS[node.symbol](compare_numbers(left, right), 0)), form, never_null=True)
+        # One side is null, always. The right side is looked at only when the left is not null.
+        if kinds[0] is Kind.NULL:
+            return _formed(self._operand(left), form)
+        return _formed(f"(None if {self._operand(left)} is None else {self._operand(right)})", form)
+
+    def _between(self, node: Between, form: _Form) -> str:
+        kind = kind_of(node.low)
+        if isinstance(node.subject, Property) and kind in NUMBERS and kind is kind_of(node.high):
+            low, high = self._bind(number_of(node.low)), self._bind(number_of(node.high))
+            inside = f"{low} <= {_READ[kind]} <= {high}"
+            return self._tested(node.subject, f"(not {inside})" if node.negated else inside, form)
+        first, second, join = ("<", ">", Or) if node.negated else (">=", "<=", And)
+        bounds = (Order(first, node.subject, node.low, node.position), Order(second, node.subject, node.high, node.position))
+        return self._joined(join(bounds, node.position), form, strict=True)
+
+    def _match(self, node: Match, form: _Form) -> str:
+        """False, negated or not, when there is nothing to search in or for."""
+        if not node.search:
+            return _formed("False", form, never_null=True)
+        test = _SEARCH[node.how].format("{0}", self._bind(node.search.encode(errors="surrogatepass")))
+        if node.negated:
+            test = f"(not {test})"
+        if isinstance(node.operand, Property):
+            return self._tested(node.operand, test, form, never_null=True)
+        if isinstance(node.operand, Constant) and node.operand.kind is Kind.STRING:
+            return _formed(f"({test.format(self._operand(node.operand))})", form, never_null=True)
+        return _formed(f"(nothing({self._operand(node.operand)}) is not None)", form, never_null=True)
+
+    def _tested(self, subject: Property, test: str, form: _Form, *, absent_fails: bool = False, never_null: bool = False) -> str:
+        """A test of one property. Absent, it is null, or false with `never_null`; `absent_fails`: the test is false of None."""
+        first, again = self._mention(subject), self._mention(subject)
+        if form is _Form.VALUE and not never_null:
+            return f"(None if {first} is None else {test.format(again)})"
+        if form is _Form.FALSE and not never_null:
+            return f"({first} is not None and not {test.format(again)})"
+        positive = f"({test.format(first)})" if absent_fails else f"({first} is not None and {test.format(again)})"
+        return f"(not {positive})" if form is _Form.FALSE else positive
+
+    def _operand(self, node: Node) -> str:
+        """The value of any part: None, bytes, a number or a boolean."""
+        if isinstance(node, Property):
+            return self._mention(node)
+        if kind_of(node) in NUMBERS:
+            return self._bind(number_of(node))
+        if isinstance(node, Constant):
+            return self._bind(node.value.encode(errors="surrogatepass") if isinstance(node.value, str) else node.value)
+        if isinstance(node, Negate):
+            return f"nothing({self._operand(node.operand)})"
+        return self.condition(node, _Form.VALUE)
+
+    def _mention(self, subject: Property) -> str:
+        return self._pending.pop(subject.name, self._variables[subject.name])
+
+    def _bind(self, value: object) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _temporary(self) -> str:
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    def _can_fail(self, node: Node) -> bool:
+        if node not in self._fallible:
+            self._fallible[node] = _fails_itself(node) or any(map(self._can_fail, children(node)))
+        return self._fallible[node]
+
+
+_ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def _mentions(root: Node) -> dict[str, int]:
+    """In how many comparisons each property stands."""
+    counts: Counter[str] = Counter()
+    for _, node in walk(root):
+        counts.update({child.name for child in children(node) if isinstance(child, Property)})
+    return counts
+
+
+def _formed(value: str, form: _Form, *, never_null: bool = False) -> str:
+    """Code for a value, in the form asked for."""
+    if form is _Form.VALUE:
+        return value
+    if never_null:
+        return value if form is _Form.TRUE else f"(not {value})"
+    return f"({value} is {form is _Form.TRUE})"
+
+
+def _same(left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
+    """How values of two kinds are compared for being equal, neither being null."""
+    if left in NUMBERS and right is Kind.STRING:
+        return lambda number, text: _reader(left)(text) == number
+    if left is Kind.STRING and right in NUMBERS:
+        return lambda text, number: _reader(right)(text) == number
+    if left is Kind.STRING and right is Kind.BOOLEAN:
+        return lambda text, boolean: values.is_true(text) is boolean
+    if left is Kind.BOOLEAN and right is Kind.STRING:
+        return values.incomparable
+    if left is right:
+        return operator.eq
+    return lambda _left, _right: False
+
+
+def _reader(kind: Kind) -> Callable[[bytes], int | float]:
+    return {Kind.INT: values.int32, Kind.LONG: values.int64, Kind.DOUBLE: values.double}[kind]
+
+
+def _fails_itself(node: Node) -> bool:
+    """Whether looking at this part, its own parts aside, may fail."""
+    if isinstance(node, Equal):
+        kinds = {kind_of(node.left), kind_of(node.right)}
+        return Kind.STRING in kinds and (not kinds.isdisjoint(NUMBERS) or kind_of(node.left) is Kind.BOOLEAN)
+    return isinstance(node, Order | Between)
+
+
+def _nullable(node: Node) -> bool:
+    return not isinstance(node, IsNull | Match)

@@ -1,0 +1,304 @@
+"""Reads a SQL92 filter expression into a tree, with Apache's grammar and Apache's rules about what may be compared.
+
+    condition  := and (OR and)*
+    and        := equality (AND equality)*
+    equality   := comparison ( (= | <>) comparison | IS [NOT] NULL )*
+    comparison := operand ( (> | >= | < | <=) operand | [NOT] (CONTAINS | STARTSWITH | ENDSWITH) string
+                          | [NOT] BETWEEN operand AND operand | [NOT] IN (string, ...) )*
+    operand    := (+ | - | NOT)* ( literal | property | ( condition ) )
+
+NOT stands with the signs and binds tighter than any comparison: `NOT a = 1` is `(NOT a) = 1`. What follows a complete condition
+is not read (see `parse`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from firearrow.broker.sql92.ast import (
+    NUMBERS,
+    And,
+    Between,
+    Constant,
+    Equal,
+    In,
+    IsNull,
+    Kind,
+    Match,
+    Negate,
+    Node,
+    Not,
+    Or,
+    Order,
+    Property,
+    Truth,
+    compare_numbers,
+    kind_of,
+    number_of,
+    walk,
+)
+from firearrow.broker.sql92.lexer import STRING, Lexer, SqlError, Word, shorten, unquote
+
+MAX_CHARACTERS: Final = 65536
+MAX_DEPTH: Final = 60  # of conditions in conditions; ANDs in a row, bracketed or not, are one level, and so are ORs
+MAX_OPERANDS: Final = 2048  # properties and literals; the strings of IN and CONTAINS do not count
+
+# How strongly an operator binds. Nothing is weaker than an opening bracket, which only its closing one completes.
+_OPENING = _NONE = 0
+_OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 1, 2, 3, 4, 5
+_STRENGTHS: Final = {
+    "OR": _OR,
+    "AND": _AND,
+    **dict.fromkeys(("=", "<>", "IS"), _EQUALITY),
+    **dict.fromkeys((">", ">=", "<", "<=", "CONTAINS", "STARTSWITH", "ENDSWITH", "BETWEEN", "IN", "NOT"), _COMPARISON),
+}
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_INFINITY: Final = float("inf")
+
+
+def parse(text: str) -> tuple[Node, int]:
+    """The condition at the start of the text, and where the word after it begins: the length of the text if there is none.
+
+    Apache ignores everything from that word on (which must be a word, though). Raises SqlError.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise SqlError(MAX_CHARACTERS, f"at most {MAX_CHARACTERS} characters", f"{len(text)}")
+    parser = _Parser(Lexer(text))
+    root = _condition(parser.condition())
+    rest = parser.words.peek()
+    for depth, node in walk(root):
+        if depth > MAX_DEPTH:
+            raise SqlError(node.position, f"conditions nested at most {MAX_DEPTH} deep", "deeper ones")
+    return root, rest.position
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Something that waits for the operand behind it: a prefix, an opening parenthesis, a binary operator, BETWEEN."""
+
+    word: Word
+    strength: int
+    left: Node | None = None
+    low: Node | None = None  # of BETWEEN, once it is read
+    negated: bool = False
+
+
+class _Parser:
+    """No recursion: what waits for an operand is on a stack of our own, so that depth costs memory only."""
+
+    def __init__(self, words: Lexer) -> None:
+        self.words = words
+        self._pending: list[_Pending] = []
+        self._operands = 0
+
+    def condition(self) -> Node:
+        """The longest condition at the start of the words, whatever comes behind it."""
+        complete = None
+        while complete is None:
+            complete = self._behind(self._operand())
+        return complete
+
+    def _operand(self) -> Node:
+        """The next property or literal; prefixes and parentheses before it are left pending."""
+        while (word := self.words.take()).kind in ("+", "-", "NOT", "("):
+            self._pending.append(_Pending(word, _OPENING if word.kind == "(" else _PREFIX))
+        self._operands += 1
+        if self._operands > MAX_OPERANDS:
+            raise SqlError(word.position, f"at most {MAX_OPERANDS} properties and literals", "more")
+        match word.kind:
+            case "ID":
+                return Property(word.text, word.position)
+            case "STRING":
+                return Constant(Kind.STRING, unquote(word.text), word.position)
+            case "DECIMAL":
+                return _decimal(word)
+            case "FLOAT":
+                return _float(word)
+            case "TRUE" | "FALSE":
+                return Constant(Kind.BOOLEAN, word.kind == "TRUE", word.position)
+            case "NULL":
+                return Constant(Kind.NULL, None, word.position)
+        raise SqlError(word.position, "a property, a literal or (", word.shown())
+
+    def _behind(self, node: Node) -> Node | None:
+        """Goes on behind an operand. Gives the condition when it is complete, None when an operator wants another operand."""
+        # An operator's result takes part in no stronger operation: after IS NULL there is no CONTAINS.
+        strongest = _COMPARISON
+        while True:
+            node = self._complete(node, _PREFIX)
+            if self._pending and self._pending[-1].word.kind == "BETWEEN":
+                if self._pending[-1].low is None:
+                    self._expect("AND and the upper bound of BETWEEN", "AND")
+                    self._pending[-1].low = node
+                    return None
+                node = _between(self._pending.pop(), node)
+                strongest = _COMPARISON
+                continue
+            strength = _STRENGTHS.get(self.words.peek().kind, _NONE)
+            if strength > strongest:
+                strength = _NONE
+            node = self._complete(node, max(strength, _OR))
+            if strength != _NONE:
+                strongest = strength
+                applied = self._operator(node, strength)
+                if applied is None:
+                    return None
+                node = applied
+            elif self._pending:
+                opening = self._pending.pop().word
+                self._expect(f") for the ( at character {opening.position + 1}, or an operator", ")")
+                strongest = _COMPARISON
+            else:
+                return node
+
+    def _complete(self, node: Node, weakest: int) -> Node:
+        """Applies what is pending and binds at least as strongly as `weakest` to the operand it waited for."""
+        while self._pending and self._pending[-1].strength >= weakest:
+            node = _applied(self._pending.pop(), node)
+        return node
+
+    def _operator(self, left: Node, strength: int) -> Node | None:
+        """Takes an operator. Gives its result if nothing but strings belong to it; else it is pending then."""
+        word = self.words.take()
+        negated = word.kind == "NOT"
+        if negated:
+            word = self.words.take()
+        match word.kind:
+            case "IS":
+                return self._is_null(left, word)
+            case "CONTAINS" | "STARTSWITH" | "ENDSWITH":
+                return Match(word.kind, left, self._string(), negated, word.position)
+            case "IN":
+                return self._in(left, word, negated)
+            case "BETWEEN":
+                self._pending.append(_Pending(word, _OPENING, left, negated=negated))
+                return None
+        if negated:
+            raise SqlError(word.position, "CONTAINS, STARTSWITH, ENDSWITH, BETWEEN or IN after NOT", word.shown())
+        self._pending.append(_Pending(word, strength, left))
+        return None
+
+    def _is_null(self, left: Node, operator: Word) -> Node:
+        negated = self.words.peek().kind == "NOT"
+        if negated:
+            self.words.take()
+        self._expect("NULL" if negated else "NULL or NOT NULL", "NULL")
+        test = IsNull(left, operator.position)
+        return Not(test, operator.position) if negated else test
+
+    def _in(self, left: Node, operator: Word, negated: bool) -> Node:
+        if not isinstance(left, Property):
+            raise SqlError(left.position, "a property before IN", _shown(left))
+        self._expect("( and the strings of IN", "(")
+        values = {self._string()}
+        while self._expect(", or ) after a string of IN", ",", ")").kind == ",":
+            values.add(self._string())
+        return In(left, frozenset(values), negated, operator.position)
+
+    def _string(self) -> str:
+        return unquote(self._expect("a string in single quotes", STRING).text)
+
+    def _expect(self, expected: str, *kinds: str) -> Word:
+        word = self.words.take()
+        if word.kind not in kinds:
+            raise SqlError(word.position, expected, word.shown())
+        return word
+
+
+def _applied(pending: _Pending, operand: Node) -> Node:
+    """The result of a prefix or a binary operator, now that its last operand is there."""
+    word, left = pending.word, pending.left
+    at = word.position
+    if left is None:
+        if word.kind == "+":
+            return operand
+        return Negate(operand, at) if word.kind == "-" else Not(_condition(operand), at)
+    if word.kind in ("AND", "OR"):
+        return _joined(And if word.kind == "AND" else Or, left, operand, at)
+    if word.kind in ("=", "<>"):
+        _check_equal(left, operand)
+        return Equal(left, operand, at) if word.kind == "=" else Not(Equal(left, operand, at), at)
+    _check_ordered(left, word)
+    _check_ordered(operand, word)
+    return Order(word.kind, left, operand, at)
+
+
+def _joined(join: type[And] | type[Or], left: Node, right: Node, at: int) -> Node:
+    operands: list[Node] = []
+    for node in (_condition(left), _condition(right)):
+        operands.extend(node.operands if isinstance(node, join) else (node,))
+    return join(tuple(operands), at)
+
+
+def _between(pending: _Pending, high: Node) -> Node:
+    subject, low = pending.left, pending.low
+    assert subject is not None
+    assert low is not None
+    for node in (subject, low, high):
+        _check_ordered(node, pending.word)
+    # Apache looks at the order of the bounds only where both are plain literals, and not for NOT BETWEEN.
+    literals = isinstance(low, Constant) and isinstance(high, Constant)
+    if literals and not pending.negated and compare_numbers(high, low) < 0:
+        raise SqlError(high.position, f"an upper bound that is not below the lower bound {number_of(low)}", str(number_of(high)))
+    return Between(subject, low, high, pending.negated, pending.word.position)
+
+
+def _condition(node: Node) -> Node:
+    """The same where a condition has to stand."""
+    if isinstance(node, Property):
+        return Truth(node, node.position)
+    if isinstance(node, Negate) or (isinstance(node, Constant) and node.kind not in (Kind.BOOLEAN, Kind.NULL)):
+        raise SqlError(node.position, "a condition, which is true or false", _shown(node))
+    return node
+
+
+def _check_ordered(node: Node, operator: Word) -> None:
+    if isinstance(node, Constant) and node.kind not in NUMBERS:
+        raise SqlError(node.position, f"a property or a number to compare with {operator.kind}", _shown(node))
+    if kind_of(node) is Kind.BOOLEAN:
+        raise SqlError(node.position, f"a property or a number to compare with {operator.kind}", "a condition")
+
+
+def _check_equal(left: Node, right: Node) -> None:
+    for node in (left, right):
+        if isinstance(node, Constant) and node.kind is Kind.NULL:
+            raise SqlError(node.position, "a value, or IS NULL instead of a comparison with NULL", "NULL")
+    literals = isinstance(left, Constant) and isinstance(right, Constant)
+    if literals and kind_of(left) is Kind.BOOLEAN and kind_of(right) is not Kind.BOOLEAN:
+        raise SqlError(right.position, f"TRUE or FALSE to compare with {_shown(left)}", _shown(right))
+
+
+def _decimal(word: Word) -> Constant:
+    digits = word.text.rstrip("lL")
+    value = int(digits) if len(digits) <= 19 else _LONG_MAX + 1
+    if value > _LONG_MAX:
+        raise SqlError(word.position, f"a whole number of at most {_LONG_MAX}", shorten(word.text))
+    return Constant(Kind.INT if value <= _INT_MAX else Kind.LONG, value, word.position)
+
+
+def _float(word: Word) -> Constant:
+    value = float(word.text)
+    if not 0 < value < _INFINITY:
+        raise SqlError(
+            word.position,
+            "a floating point number from 4.9E-324 to 1.7976931348623157E308 (zero is written 0)",
+            shorten(word.text),
+        )
+    return Constant(Kind.DOUBLE, value, word.position)
+
+
+def _shown(node: Node) -> str:
+    match node:
+        case Property():
+            return f"the property {shorten(node.name)}"
+        case Constant(kind=Kind.STRING):
+            return f"the string {shorten(repr(node.value))}"
+        case Constant(kind=Kind.BOOLEAN | Kind.NULL):
+            return str(node.value).upper() if node.value is not None else "NULL"
+        case Constant():
+            return f"the number {node.value}"
+        case Negate():
+            return "a minus sign"
+    return "a condition"

@@ -1,0 +1,99 @@
+"""Topics and groups of an elected group, kept in its log: what was answered to an operator outlives the leader that answered.
+
+The leader stores every change of a topic or a group as a message in a topic of the broker's own, and requests that make such a
+change are answered when the message is confirmed. Followers copy the tables every second anyway (ha/elected_tables.py); one that
+is elected applies the changes of its last minutes once more, in their order: each says what a topic or group is from then on.
+
+    rmq_sys_group_tables   queue 0: topics, queue 1: groups     body: {"name": ..., "config": ... or null}
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.send.internal import InnerMessage
+from firearrow.net.address import parse_address
+from firearrow.net.server import Connection
+from firearrow.store.errors import StoreError
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import Command
+from firearrow.wire.message_ids import host_bytes
+from firearrow.wire.record import decode
+
+TOPIC = "rmq_sys_group_tables"
+TOPICS, GROUPS = 0, 1
+MOST = 5_000  # changes of a kind that are applied again
+ANSWERED_WHEN_STORED = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+
+log = logging.getLogger("firearrow.broker")
+
+
+class TableLog:
+    """`leads`: this broker is the master."""
+
+    def __init__(self, parts: BrokerParts, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
+        self._parts = parts
+        self._leads = leads
+        self._now_ms = now_ms
+        self._host = host_bytes(*parse_address(parts.address))
+        parts.topics.listeners.append(lambda name, config: self._changed(TOPICS, name, config))
+        parts.groups.listeners.append(lambda name, config: self._changed(GROUPS, name, config))
+
+    def answering_when_stored(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
+        """The handlers whose answers wait until the change is confirmed."""
+        return {int(code): self._waiting(handlers[code]) for code in ANSWERED_WHEN_STORED if code in handlers}
+
+    def apply(self) -> None:
+        """This broker was elected: it must know what the one before it promised."""
+        for queue_id in (TOPICS, GROUPS):
+            queue = self._parts.store.find_queue(TOPIC, queue_id)
+            if queue is not None:
+                for offset in range(max(queue.min_offset, queue.max_offset - MOST), queue.max_offset):
+                    entry = queue.entry(offset)
+                    raw = self._parts.store.read_record(entry[0]) if entry is not None else None
+                    if raw is not None:
+                        self._apply_one(queue_id, raw)
+
+    def _apply_one(self, queue_id: int, raw: bytes) -> None:
+        try:
+            change = fastjson.loads(decode(raw).body)
+            name, config = str(change["name"]), change["config"]
+            if queue_id == TOPICS:
+                self._parts.topics.restore(name, TopicConfig.from_json(config) if config is not None else None)
+            else:
+                self._parts.groups.restore(name, SubscriptionGroupConfig.from_json(config) if config is not None else None)
+        except (ProtocolError, ValueError, TypeError, KeyError) as error:
+            log.warning("a change of a topic or group in the log cannot be read, and is left out: %s", error)
+
+    def _changed(self, queue_id: int, name: str, config: TopicConfig | SubscriptionGroupConfig | None) -> None:
+        if not self._leads():
+            return
+        body: dict[str, Any] = {"name": name, "config": None if config is None else config.to_json()}
+        now_ms = self._now_ms()
+        message = InnerMessage(TOPIC, queue_id, fastjson.dumps(body), b"", 0, 0, now_ms, self._host)
+        try:
+            self._parts.inner.deliver(message, now_ms)
+        except StoreError as error:
+            log.warning("the change of %s cannot be stored: %s", name, error)
+
+    def _waiting(self, handler: Handler) -> Handler:
+        def answer_when_stored(conn: Connection, request: Command, now_ms: int) -> None:
+            response = handler(conn, request, now_ms)
+            if response is not None:
+                self._parts.answer_when_stored(conn, request, response)
+
+        return answer_when_stored

@@ -1,0 +1,387 @@
+"""Who is connected: producers and consumers, as their heartbeats tell, and what each group subscribes to.
+
+A client sends a heartbeat every 30 s on every connection; it names the groups that produce and consume there. A client is
+forgotten when it says so (35), when its connection ends, or when it was silent for 120 s.
+
+Invariants
+- Nobody is registered on a closed connection: such a ghost would hold queues until it expired.
+- Whenever the members of a consuming group change, every member is told at once. The methods that can change a group return whom
+  to tell, as (connection, group). Broadcasting groups are not told: they do not share queues.
+- The subscription of a group to a topic is the newest seen, by its version, in a heartbeat or in a pull. A pull with a version
+  newer than the heartbeats' is served at once: with its own expression if it carries one, otherwise unfiltered until the
+  heartbeat comes, because the client compares tags itself, and a filter that is out of date could skip what the consumer wants.
+
+Costs: a pull looks at two dictionaries. The members of a group are kept by connection, so the end of a connection costs as
+much as the groups that it was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.pull import subscription as sub
+from firearrow.broker.requests.bodies_in import read_body
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.tables.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
+from firearrow.wire.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    SubscriptionData,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from firearrow.wire.names import retry_topic
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+BROADCASTING = "BROADCASTING"
+
+ToTell = list[tuple["Connection", str]]
+
+
+@dataclass(slots=True)
+class Client:
+    """One client on one connection, as one group knows it."""
+
+    conn: Connection
+    client_id: str
+    language: str
+    version: int
+    last_update_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    name: str
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int = 0  # of the last heartbeat that was a fingerprint's; 0 if there was none
+
+    @property
+    def broadcasting(self) -> bool:
+        return self.message_model == BROADCASTING
+
+    def subscription(self, topic: str) -> SubscriptionData | None:
+        return self.subscriptions.get(topic)
+
+    def client_ids(self) -> list[str]:
+        """Each member once. A client that came back on a new connection while the old one is not yet known to be dead is there
+        twice, and consumers that share queues among a list with doubles leave some queues to nobody."""
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def find(self, client_id: str) -> Client | None:
+        """The member of that name; its newest connection if it has several."""
+        found = None
+        for member in self.members.values():
+            if member.client_id == client_id and (found is None or member.last_update_ms >= found.last_update_ms):
+                found = member
+        return found
+
+
+class ClientTable:
+    def __init__(self, *, expiry_ms: int = 120_000) -> None:
+        self._expiry_ms = expiry_ms
+        self._producers: dict[str, dict[Connection, Client]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Connection, set[str]] = {}  # consumer groups
+        self._producing: dict[Connection, set[str]] = {}
+        self._producer_ids: dict[str, Client] = {}  # by client id: the last one heard of
+        # What a pull asks for most: the newest tag codes, made once per subscription.
+        self._tag_codes: dict[tuple[str, str], tuple[SubscriptionData, frozenset[int] | None]] = {}
+
+    # Reading.
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """The group, if it has members."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        return iter(self._consumers.values())
+
+    def producers(self) -> dict[str, list[Client]]:
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def producer_group(self, group: str) -> list[Client]:
+        return list(self._producers.get(group, {}).values())
+
+    def find_producer(self, client_id: str) -> Client | None:
+        """The client of that name, on the connection that it used last."""
+        found = self._producer_ids.get(client_id)
+        if found is None:
+            same = [
+                member for members in self._producers.values() for member in members.values() if member.client_id == client_id
+            ]
+            found = max(same, key=lambda member: member.last_update_ms, default=None)
+        return found
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        consumers = self._consumers.get(group)
+        return None if consumers is None else consumers.subscriptions.get(topic)
+
+    def tag_codes(self, group: str, subscription: SubscriptionData) -> frozenset[int] | None:
+        """The codes to filter by (None: everything), remembered for as long as the subscription stays the same object."""
+        key = (group, subscription.topic)
+        known = self._tag_codes.get(key)
+        if known is not None and known[0] is subscription:
+            return known[1]
+        codes = sub.tag_codes(subscription)
+        if subscription is self.subscription(group, subscription.topic):
+            self._tag_codes[key] = (subscription, codes)
+        return codes
+
+    def topics_subscribed_by(self, group: str) -> set[str]:
+        consumers = self._consumers.get(group)
+        return set() if consumers is None else set(consumers.subscriptions)
+
+    def groups_subscribed_to(self, topic: str) -> list[str]:
+        return [name for name, consumers in self._consumers.items() if topic in consumers.subscriptions]
+
+    # Events.
+
+    def seen_in_pull(
+        self, group: str, topic: str, sub_version: int, expression: str | None = None, expression_type: str | None = None
+    ) -> SubscriptionData | None:
+        """The subscription to serve a pull with; None if the group is not connected or does not subscribe to the topic.
+
+        `expression` is what the pull itself carries, if it does.
+        """
+        consumers = self._consumers.get(group)
+        known = None if consumers is None else consumers.subscriptions.get(topic)
+        if consumers is None or known is None or sub_version <= known.sub_version:
+            return known
+        if expression is not None:
+            newer = sub.build(topic, expression, sub_version, expression_type or known.expression_type)
+            consumers.subscriptions[topic] = newer
+            return newer
+        if (expression_type or known.expression_type or sub.TAG) != sub.TAG:
+            # Only the broker can compute this filter. The version alone rises whenever a consumer is given other queues, so the
+            # expression we know is almost certainly still the one.
+            return known
+        return replace(known, sub_string="*", tags_set=[], code_set=[], sub_version=sub_version)
+
+    def heartbeat_of_producer(
+        self, conn: Connection, client_id: str, group: str, language: str, version: int, now_ms: int
+    ) -> None:
+        if conn.closed:
+            return
+        members = self._producers.setdefault(group, {})
+        self._drop_id(members.get(conn))
+        _seen(members, conn, client_id, language, version, now_ms)
+        self._producing.setdefault(conn, set()).add(group)
+        self._producer_ids[client_id] = members[conn]
+
+    def heartbeat_of_consumer(
+        self, conn: Connection, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
+    ) -> tuple[ToTell, bool]:
+        """Returns whom to tell, and whether the sender should send its subscriptions in full next time."""
+        if conn.closed:
+            return [], False
+        group = data.group_name
+        consumers = self._consumers.get(group)
+        if consumers is None:
+            consumers = self._consumers[group] = ConsumerGroup(group)
+        consumers.consume_type = data.consume_type or consumers.consume_type
+        consumers.message_model = data.message_model or consumers.message_model
+        consumers.consume_from_where = data.consume_from_where or consumers.consume_from_where
+        changed = _seen(consumers.members, conn, heartbeat.client_id, language, version, now_ms)
+        self._groups_of.setdefault(conn, set()).add(group)
+        fingerprint = heartbeat.heartbeat_fingerprint
+        must_resend = fingerprint == 0 or consumers.fingerprint not in (0, fingerprint)
+        if heartbeat.without_sub:
+            must_resend = consumers.fingerprint != fingerprint
+        else:
+            consumers.fingerprint = fingerprint
+            changed |= self._subscribe(consumers, data.subscription_data_set)
+        return self._to_tell(consumers) if changed else [], must_resend
+
+    def unregister_producer(self, conn: Connection, group: str) -> None:
+        self._forget_producer(conn, group)
+
+    def unregister_consumer(self, conn: Connection, group: str) -> ToTell:
+        """Returns whom to tell."""
+        self._groups_of.get(conn, set()).discard(group)
+        return self._leave(conn, group)
+
+    def disconnected(self, conn: Connection) -> ToTell:
+        """The connection has ended. Returns whom to tell."""
+        for group in list(self._producing.get(conn, ())):
+            self._forget_producer(conn, group)
+        to_tell: ToTell = []
+        for group in self._groups_of.pop(conn, ()):
+            to_tell += self._leave(conn, group)
+        return to_tell
+
+    def tick(self, now_ms: int) -> tuple[ToTell, list[Connection]]:
+        """Forgets the silent. Returns whom to tell, and the connections to close. Called every 10 s or so."""
+        oldest = now_ms - self._expiry_ms
+        tables = [(group, members) for group, members in self._producers.items()]
+        for group, members in tables:
+            for conn in [conn for conn, member in members.items() if member.last_update_ms < oldest]:
+                self._forget_producer(conn, group)
+        silent: dict[Connection, None] = {}
+        to_tell: ToTell = []
+        for consumers in list(self._consumers.values()):
+            for conn in [conn for conn, member in consumers.members.items() if member.last_update_ms < oldest]:
+                silent[conn] = None
+        for conn in silent:
+            to_tell += self.disconnected(conn)
+        return [(conn, group) for conn, group in to_tell if conn not in silent], list(silent)
+
+    # Inside.
+
+    def _subscribe(self, consumers: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
+        """True if the group now has other topics than before."""
+        table = consumers.subscriptions
+        changed = False
+        for data in wanted:
+            known = table.get(data.topic)
+            if known is None:
+                changed = True
+                table[data.topic] = data
+            elif data.sub_version > known.sub_version:
+                table[data.topic] = data
+        gone = table.keys() - {data.topic for data in wanted}
+        for topic in gone:
+            del table[topic]
+            self._tag_codes.pop((consumers.name, topic), None)
+        return changed or bool(gone)
+
+    def _leave(self, conn: Connection, group: str) -> ToTell:
+        consumers = self._consumers.get(group)
+        if consumers is None or consumers.members.pop(conn, None) is None:
+            return []
+        if not consumers.members:
+            del self._consumers[group]
+            for topic in consumers.subscriptions:
+                self._tag_codes.pop((group, topic), None)
+            return []
+        return self._to_tell(consumers)
+
+    def _forget_producer(self, conn: Connection, group: str) -> None:
+        members = self._producers.get(group)
+        if members is not None:
+            self._drop_id(members.pop(conn, None))
+            if not members:
+                del self._producers[group]
+        groups = self._producing.get(conn)
+        if groups is not None:
+            groups.discard(group)
+            if not groups:
+                del self._producing[conn]
+
+    def _drop_id(self, producer: Client | None) -> None:
+        if producer is not None and self._producer_ids.get(producer.client_id) is producer:
+            del self._producer_ids[producer.client_id]
+
+    def _to_tell(self, consumers: ConsumerGroup) -> ToTell:
+        return [] if consumers.broadcasting else [(conn, consumers.name) for conn in consumers.members]
+
+
+def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, language: str, version: int, now_ms: int) -> bool:
+    """True if this is a new member."""
+    known = members.get(conn)
+    if known is None:
+        members[conn] = Client(conn, client_id, language, version, now_ms)
+        return True
+    known.client_id, known.language, known.version, known.last_update_ms = client_id, language, version, now_ms
+    return False
+
+
+# Requests: 34, 35, 38, 46, and what happens without one.
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    clients = broker.clients
+
+    def heart_beat(conn: Connection, request: Command, now_ms: int) -> bytes:
+        heartbeat = read_body(request, HeartbeatData.from_json)
+        must_resend = False
+        for data in heartbeat.consumer_data_set:
+            must_resend |= _heartbeat_of_consumer(broker, conn, request, heartbeat, data, now_ms)
+        if broker.settings.enable_register_producer:
+            for producer in heartbeat.producer_data_set:
+                clients.heartbeat_of_producer(
+                    conn, heartbeat.client_id, producer.group_name, request.language, request.version, now_ms
+                )
+        whole = heartbeat.heartbeat_fingerprint == 0
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": whole or must_resend}
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+
+    def unregister_client(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = UnregisterClientRequestHeader.decode(request.ext)
+        if header.producer_group:
+            clients.unregister_producer(conn, header.producer_group)
+        if header.consumer_group:
+            _tell(broker, clients.unregister_consumer(conn, header.consumer_group))
+        return encode_response(request, ResponseCode.SUCCESS, ext={})
+
+    def get_consumer_list_by_group(conn: Connection, request: Command, now_ms: int) -> bytes:
+        group = GetConsumerListByGroupRequestHeader.decode(request.ext).consumer_group
+        consumers = clients.consumer_group(group)
+        if consumers is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
+        return json_answer(request, GetConsumerListByGroupResponseBody(consumers.client_ids()), ext={})
+
+    def check_client_config(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wanted = read_body(request, CheckClientRequestBody.from_json).subscription_data
+        if (wanted.expression_type or sub.TAG) != sub.TAG:
+            sub.check_expression_type(wanted.expression_type, enabled=broker.settings.enable_property_filter)
+            try:
+                sub.compile_sql(wanted.sub_string)
+            except ValueError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    return {
+        RequestCode.HEART_BEAT: heart_beat,
+        RequestCode.UNREGISTER_CLIENT: unregister_client,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: get_consumer_list_by_group,
+        RequestCode.CHECK_CLIENT_CONFIG: check_client_config,
+    }
+
+
+def connection_closed(broker: BrokerParts, conn: Connection) -> None:
+    """To be called for every connection that ends."""
+    _tell(broker, broker.clients.disconnected(conn))
+
+
+def expire(broker: BrokerParts, now_ms: int) -> None:
+    """Forgets silent clients and closes their connections. To be called every 10 s or so."""
+    to_tell, silent = broker.clients.tick(now_ms)
+    for conn in silent:
+        conn.close("no heartbeat")
+    _tell(broker, to_tell)
+
+
+def _heartbeat_of_consumer(
+    broker: BrokerParts, conn: Connection, request: Command, heartbeat: HeartbeatData, data: ConsumerData, now_ms: int
+) -> bool:
+    config = broker.groups.find_or_create(data.group_name, now_ms)
+    if config is None:  # its pulls are told why
+        return False
+    # Made and registered now, so that the consumer finds its route at the next look: retries come to it.
+    sys_flag = UNIT_SUBSCRIPTION if data.unit_mode else 0
+    broker.topics.ensure(retry_topic(data.group_name), config.retry_queue_nums, PERM_READ_WRITE, now_ms, sys_flag=sys_flag)
+    to_tell, must_resend = broker.clients.heartbeat_of_consumer(conn, heartbeat, data, request.language, request.version, now_ms)
+    _tell(broker, to_tell)
+    return must_resend
+
+
+def _tell(broker: BrokerParts, to_tell: ToTell) -> None:
+    if not broker.settings.notify_consumer_ids_changed_enable:
+        return
+    for conn, group in to_tell:
+        config = broker.groups.find(group)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            broker.notify(conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, b"")

@@ -1,0 +1,297 @@
+"""How far each group has read each queue: `config/consumerOffset.json`, resets that wait, what was pulled.
+
+Offsets are kept per `topic@group` and queue, and mean the next message to consume. The last commit wins, also backwards: a
+consumer that was reset goes back on purpose.
+
+Three tables
+- offsets: what was committed. Saved every `flushConsumerOffsetInterval` and at the stop.
+- pull offsets: how far somebody has read, committed or not. Saved along.
+- resets: an operator's wish that a group go to an offset. While one waits for a queue, commits for it are ignored (they come from
+  before the wish) and queries are answered with it. The group's next pull of that queue is told to go there and takes the wish
+  out of the table. The wish is also put among the offsets, so that it outlives a restart of the broker.
+
+Broadcasting groups keep their offsets themselves; entries `topic@group@broadcast` that Apache RocketMQ wrote are kept.
+
+Cost: a commit is one string and two dictionary look-ups.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.tables.topics import MAX_QUEUES
+from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+SEPARATOR = "@"
+
+# What Apache RocketMQ calls "in memory": the part of the log that this machine could hold in its memory.
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class OffsetTable:
+    def __init__(self, *, version_step: int = 500) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.dirty = False  # something to save
+        self._version_step = version_step
+        self._commits = 0
+        self._offsets: dict[str, dict[int, int]] = {}
+        self._groups: dict[str, dict[str, None]] = {}  # topic -> the groups that have offsets of it
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+
+    # Consumers.
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int = 0) -> bool:
+        """False when the commit is ignored because a reset waits for this queue."""
+        key = f"{topic}@{group}"
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return False
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._entry(topic, group)
+        if queues.get(queue_id) != offset:  # clients commit every few seconds, whether they have consumed or not
+            queues[queue_id] = offset
+            self.dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self._next_version(now_ms)
+        return True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset committed, or the one that a waiting reset names; None if there is neither."""
+        key = f"{topic}@{group}"
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        offset = self._offsets.get(key, {}).get(queue_id)
+        return None if offset is None or offset < 0 else offset
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A consumer was given what there is below `offset`."""
+        key = f"{topic}@{group}"
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        return self._pulled.get(f"{topic}@{group}", {}).get(queue_id)
+
+    # Resets.
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group shall go on at `offset`, wherever it is now."""
+        key = f"{topic}@{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._entry(topic, group)[queue_id] = offset
+        self._pulled.get(key, {}).pop(queue_id, None)
+        self.dirty = True
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """The group is not connected: it shall start at `offset`."""
+        self._resets.get(f"{topic}@{group}", {}).pop(queue_id, None)
+        self._pulled.get(f"{topic}@{group}", {}).pop(queue_id, None)
+        self.commit(group, topic, queue_id, offset)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a pull of this queue must be sent to, once. A pull asks this before it commits anything."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        queues = self._resets.get(key)
+        if not queues:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    # Operators.
+
+    def offsets_of(self, group: str, topic: str) -> dict[int, int]:
+        return dict(self._offsets.get(f"{topic}@{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics of which the group has offsets."""
+        return [topic for topic, groups in self._groups.items() if group in groups]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of the topic."""
+        return list(self._groups.get(topic, ()))
+
+    def topics(self) -> list[str]:
+        """The topics of which somebody has offsets."""
+        return list(self._groups)
+
+    def clone(self, source: str, target: str, topic: str) -> bool:
+        """Gives `target` the offsets that `source` has of the topic; False if it has none."""
+        queues = self._offsets.get(f"{topic}@{source}")
+        if not queues:
+            return False
+        copied = self._entry(topic, target)
+        copied.clear()
+        copied.update(queues)
+        self._resets.pop(f"{topic}@{target}", None)
+        self.dirty = True
+        return True
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(key for key in self._all_keys() if key.partition(SEPARATOR)[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(key for key in self._all_keys() if key.partition(SEPARATOR)[2] in (group, f"{group}@broadcast"))
+
+    # File form.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what consumerOffset.json held. Called once."""
+        version = table.get("dataVersion")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        self._pulled = _read_table(table.get("pullOffsetTable"))
+        for key, queues in _read_table(table.get("offsetTable")).items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._entry(topic, group).update(queues)
+
+    def take_over(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
+        """A slave's offsets become those of its master, where that has any."""
+        self.data_version = theirs.data_version
+        for key, queues in theirs.offset_table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._entry(topic, group).update(queues)
+        self.dirty = True
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file holds, for the JSON writers; the large tables are text already, which is many times quicker.
+
+        May be called in another thread than the one that commits: entries are taken in single steps.
+        """
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "groupTopicMap": self._topics_of_groups(),
+            "offsetTable": _table_text(self._offsets),
+            "pullOffsetTable": _table_text(self._pulled),
+        }
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """The same as a body."""
+        offsets = {key: dict(sorted(queues.items())) for key, queues in self._offsets.items()}
+        pulled = {key: dict(sorted(queues.items())) for key, queues in self._pulled.items()}
+        return ConsumerOffsetSerializeWrapper(offsets, self.data_version, self._topics_of_groups(), pulled)
+
+    def is_empty(self) -> bool:
+        return not self._offsets
+
+    def _entry(self, topic: str, group: str) -> dict[int, int]:
+        key = f"{topic}@{group}"
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+            if SEPARATOR not in group:  # otherwise it was kept for a broadcasting group
+                self._groups.setdefault(topic, {})[group] = None
+        return queues
+
+    def _topics_of_groups(self) -> dict[str, list[str]]:
+        topics_of: dict[str, list[str]] = {}
+        for topic, groups in list(self._groups.items()):
+            for group in list(groups):
+                topics_of.setdefault(group, []).append(topic)
+        return topics_of
+
+    def _all_keys(self) -> list[str]:
+        return list({**self._offsets, **self._pulled, **self._resets})
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            topic, _, group = key.partition(SEPARATOR)
+            self._groups.get(topic, {}).pop(group, None)
+            self._offsets.pop(key, None)
+            self._pulled.pop(key, None)
+            self._resets.pop(key, None)
+            self.dirty = True
+
+    def _next_version(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
+        )
+
+
+def _read_table(value: Any) -> dict[str, dict[int, int]]:
+    """`topic@group` -> queue -> offset, keys quoted or not; what is none of that is left out rather than fatal."""
+    table: dict[str, dict[int, int]] = {}
+    for key, queues in (value if isinstance(value, dict) else {}).items():
+        if isinstance(queues, dict):
+            table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+    return table
+
+
+def _table_text(table: dict[str, dict[int, int]]) -> orjson.Fragment:
+    """A table of the file, as Apache RocketMQ writes it: one queue a line, numbers bare."""
+    entries = []
+    for key, queues in list(table.items()):
+        if queues:
+            lines = ",\n\t\t\t".join([f"{queue_id}:{offset}" for queue_id, offset in sorted(queues.items())])
+            entries.append(f"{orjson.dumps(key).decode()}:{{\n\t\t\t{lines}\n\t\t}}")
+    return orjson.Fragment("{\n\t\t" + ",\n\t\t".join(entries) + "\n\t}" if entries else "{}")
+
+
+# Requests: 14, 15.
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    offsets = broker.offsets
+
+    def query_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = QueryConsumerOffsetRequestHeader.decode(request.ext)
+        if broker.groups.find(header.consumer_group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!", {})
+        offset = offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False or not _begins_at_zero(broker, header.topic, header.queue_id):
+                raise Refused(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {})
+            offset = 0
+        return encode_response(request, ResponseCode.SUCCESS, ext={"offset": offset})
+
+    def update_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
+        header = UpdateConsumerOffsetRequestHeader.decode(request.ext)
+        if broker.groups.find(header.consumer_group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!", {})
+        if broker.topics.find(header.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!", {})
+        if not 0 <= header.queue_id < MAX_QUEUES:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"queueId is {header.queue_id}; expected 0 to {MAX_QUEUES - 1}", {})
+        taken = offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
+        return encode_response(request, ResponseCode.SUCCESS, None if taken else "Offset has been previously reset", {})
+
+    return {
+        RequestCode.QUERY_CONSUMER_OFFSET: query_consumer_offset,
+        RequestCode.UPDATE_CONSUMER_OFFSET: update_consumer_offset,
+    }
+
+
+def _begins_at_zero(broker: BrokerParts, topic: str, queue_id: int) -> bool:
+    """Whether a group without an offset starts at the queue's beginning, whatever it asked for: it does while the queue's first
+    message is there and young. Clients rely on it: a topic's first messages are often older than its first consumer."""
+    queue = broker.store.find_queue(topic, queue_id)
+    if queue is None or queue.min_offset > 0:
+        return False
+    first = queue.entry(0)
+    near = _MEMORY_BYTES * broker.store_settings.access_message_in_memory_max_ratio // 100
+    return first is not None and broker.store.max_offset - first[0] <= near

@@ -1,0 +1,217 @@
+"""Consumer groups: `config/subscriptionGroup.json`, creation on first sight, and topics that are forbidden to a group.
+
+A group's config says whether it may consume, how often and where its messages are retried. A group that nobody configured is made
+with defaults when it is first seen, if `autoCreateSubscriptionGroup` is on. Eight groups are always there, for tools.
+
+`forbidden` holds, per group and topic, a bit mask; bit 0 set means that the group may not read the topic.
+
+Every change has its own data version; values in the table are replaced, never altered. What an operator changed is on the
+disk when the method returns; a group that was made on first sight is saved soon after (and would be made again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.tables.table_file import EntryTexts, Save, TableFile
+from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_group
+
+READ_FORBIDDEN = 1
+
+
+class GroupTable:
+    """`listeners` are called with (group, its new config), or (group, None) when it was deleted."""
+
+    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.listeners: list[Callable[[str, SubscriptionGroupConfig | None], None]] = []
+        self._settings = settings
+        self._table: dict[str, SubscriptionGroupConfig] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self._texts = EntryTexts()
+        self.file = TableFile(save, self._file_form)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._table.get(group)
+
+    def find_or_create(self, group: str, now_ms: int = 0) -> SubscriptionGroupConfig | None:
+        """The group's config; None for a group that does not exist and may not be created, or has no possible name."""
+        config = self._table.get(group)
+        if config is not None:
+            return config
+        if not (self._settings.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)) or not _is_name(group):
+            return None
+        config = SubscriptionGroupConfig(group_name=group)
+        self._put(config, now_ms)
+        self.file.soon()
+        return config
+
+    def must_find(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
+        """As `find_or_create`, or refuses with 26 and says why."""
+        config = self.find_or_create(group, now_ms)
+        if config is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self.why_not_created(group))
+        return config
+
+    def why_not_created(self, group: str) -> str:
+        if not _is_name(group):
+            return f"subscription group [{group[:64]}] does not exist, and is no name for a group: letters, digits, _ - % | only"
+        return (
+            f"subscription group [{group}] does not exist, and autoCreateSubscriptionGroup is false. Create it with: "
+            f"mqadmin updateSubGroup -n <name server> -c {self._settings.broker_cluster_name} -g {group}"
+        )
+
+    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
+        return self._table
+
+    def forbidden(self, group: str, topic: str) -> bool:
+        """Whether the group was forbidden to read the topic."""
+        topics = self._forbidden.get(group)
+        return topics is not None and bool(topics.get(topic, 0) & READ_FORBIDDEN)
+
+    # File form.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what subscriptionGroup.json held. Called once, before `add_built_in_groups`."""
+        version = table.get("dataVersion")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        configs = table.get("subscriptionGroupTable")
+        for name, value in (configs if isinstance(configs, dict) else {}).items():
+            self._keep(replace(SubscriptionGroupConfig.from_json(value), group_name=name))
+        forbidden = table.get("forbiddenTable")
+        for group, topics in (forbidden if isinstance(forbidden, dict) else {}).items():
+            self._forbidden[group] = {topic: int(mask) for topic, mask in topics.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
+            "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    # Changing.
+
+    def add_built_in_groups(self, now_ms: int) -> None:
+        missing = [group for group in BUILT_IN_GROUPS if group not in self._table]
+        for group in missing:
+            self._keep(SubscriptionGroupConfig(group_name=group, consume_broadcast_enable=True))
+        if missing:
+            self._next_version(now_ms)
+            self.file.now()
+
+    def update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        """Creates or changes a group by an operator's wish."""
+        self.update_all([config], now_ms)
+
+    def update_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
+        """Several groups in one request: all are checked before the first is changed."""
+        for config in configs:
+            _check(config)
+        changed = [config for config in configs if self._table.get(config.group_name) != config]
+        for config in changed:
+            self._put(config, now_ms)
+        if changed:
+            self.file.now()
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """True if there was such a group."""
+        was_forbidden = self._forbidden.pop(group, None)
+        if self._table.pop(group, None) is None and was_forbidden is None:
+            return False
+        self._texts.pop(group)
+        self._next_version(now_ms)
+        self.file.now()
+        self._tell(group, None)
+        return True
+
+    def take_over(self, theirs: Mapping[str, Any]) -> None:
+        """A slave has the groups of its master, and none but them; `theirs` is in the form of the file."""
+        version = theirs.get("dataVersion")
+        if isinstance(version, dict) and DataVersion.from_json(version) == self.data_version:
+            return
+        before = self._table
+        self._table, self._forbidden, self._texts = {}, {}, EntryTexts()
+        self.load(theirs)
+        self.file.now()
+        for group in before.keys() | self._table.keys():
+            if before.get(group) != self._table.get(group):
+                self._tell(group, self._table.get(group))
+
+    def restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        """What the master before this one made of a group."""
+        if self._table.get(group) == config:
+            return
+        if config is not None:
+            self._keep(config)
+        else:
+            del self._table[group]
+            self._texts.pop(group)
+        self._tell(group, config)
+
+    def begin_term(self, term: int, now_ms: int) -> None:
+        """This broker was elected: its table is newer than any before."""
+        self.data_version = replace(self.data_version, state_version=term)
+        self._next_version(now_ms)
+        self.file.soon()
+
+    def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
+        if self.forbidden(group, topic) != readable:
+            return
+        topics = self._forbidden.setdefault(group, {})
+        mask = topics.get(topic, 0) & ~READ_FORBIDDEN if readable else topics.get(topic, 0) | READ_FORBIDDEN
+        if mask:
+            topics[topic] = mask
+        else:
+            del topics[topic]
+            if not topics:
+                del self._forbidden[group]
+        self._next_version(now_ms)
+        self.file.now()
+
+    def _put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        self._keep(config)
+        self._next_version(now_ms)
+        self._tell(config.group_name, config)
+
+    def _keep(self, config: SubscriptionGroupConfig) -> None:
+        self._table[config.group_name] = config
+        self._texts.put(config.group_name, config.to_json())
+
+    def _file_form(self) -> dict[str, Any]:
+        forbidden = {group: dict(topics) for group, topics in list(self._forbidden.items())}
+        table = {"dataVersion": self.data_version.to_json(), "forbiddenTable": forbidden}
+        return table | {"subscriptionGroupTable": self._texts.joined()}
+
+    def _next_version(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
+        )
+
+    def _tell(self, group: str, config: SubscriptionGroupConfig | None) -> None:
+        for listener in self.listeners:
+            listener(group, config)
+
+
+def _is_name(group: str) -> bool:
+    try:
+        check_group(group)
+    except ValueError:
+        return False
+    return True
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    try:
+        check_group(config.group_name)
+    except ValueError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    if not 0 <= config.retry_queue_nums <= 1_024:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"retryQueueNums is {config.retry_queue_nums}; expected 0 to 1024")

@@ -1,0 +1,99 @@
+"""Queue assignment by the broker (400) and its mode per topic and group (401, 402).
+
+A consumer that does not rebalance itself asks which of a topic's queues it shall consume. The answer must be the same whichever
+member asks: queues and members are sorted, and each member gets its share by its place.
+
+    N queues, C members, i the asking member's place, m = N mod C
+    AVG             i < m: floor(N/C) + 1 queues from i * that; else floor(N/C) queues from i * floor(N/C) + m
+    AVG_BY_CIRCLE   the queues i, i + C, i + 2C, ...
+
+A member that is not in the group's list gets nothing. Broadcasting members get everything.
+
+Only the broker's own queues are known here, so what is shared out are this broker's queues of the topic. POP is not served yet:
+a group set to POP by an older broker is assigned queues to pull.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.bodies_in import read_body
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.tables.request_modes import POP, PULL
+from firearrow.broker.tables.topics import PERM_READ
+from firearrow.wire.bodies import (
+    MessageQueue,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command
+from firearrow.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+T = TypeVar("T")
+
+AVG = "AVG"
+AVG_BY_CIRCLE = "AVG_BY_CIRCLE"
+BROADCASTING = "BROADCASTING"
+
+
+def share(strategy: str, queues: Sequence[T], members: Sequence[str], member: str) -> list[T]:
+    """The queues of `member`. Both lists are sorted by the caller. Refuses a strategy that there is not."""
+    if strategy not in (AVG, AVG_BY_CIRCLE):
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"unsupported strategy {strategy!r}: this broker shares queues out by AVG or AVG_BY_CIRCLE"
+        )
+    if member not in members:
+        return []
+    place, count = members.index(member), len(members)
+    if strategy == AVG_BY_CIRCLE:
+        return list(queues[place::count])
+    size, rest = divmod(len(queues), count)
+    start = place * size + min(place, rest)
+    return list(queues[start : start + size + (1 if place < rest else 0)])
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    def query_assignment(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wish = read_body(request, QueryAssignmentRequestBody.from_json)
+        topic = broker.topics.find(wish.topic)
+        count = topic.read_queue_nums if topic is not None and topic.perm & PERM_READ else 0
+        queues = [MessageQueue(topic=wish.topic, broker_name=broker.name, queue_id=queue_id) for queue_id in range(count)]
+        if wish.message_model != BROADCASTING:
+            consumers = broker.clients.consumer_group(wish.consumer_group)
+            members = sorted(consumers.client_ids()) if consumers is not None else []
+            queues = share(wish.strategy_name or AVG, queues, members, wish.client_id)
+        return json_answer(request, QueryAssignmentResponseBody([MessageQueueAssignment(queue, PULL) for queue in queues]))
+
+    def set_message_request_mode(conn: Connection, request: Command, now_ms: int) -> bytes:
+        wish = read_body(request, SetMessageRequestModeRequestBody.from_json)
+        topic, group, mode = wish.topic, wish.consumer_group, wish.mode
+        if topic.startswith(RETRY_PREFIX):
+            raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if broker.topics.find(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if broker.groups.find(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group[{group}] not exist")
+        if mode == POP:
+            raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "mode POP is not supported by this broker; use PULL")
+        if mode != PULL:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"mode is {mode[:64]!r}; expected PULL")
+        broker.request_modes.set(wish)
+        return done(request)
+
+    def get_all_message_request_mode(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return json_answer(request, broker.request_modes.to_json())
+
+    return {
+        RequestCode.QUERY_ASSIGNMENT: query_assignment,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: set_message_request_mode,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: get_all_message_request_mode,
+    }

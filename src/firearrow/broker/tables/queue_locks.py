@@ -1,0 +1,102 @@
+"""Queue locks (41, 42): which client of a group consumes a queue in order.
+
+A lock lasts 60 s from its last renewal; a client renews its locks every 20 s and trusts them for 30 s, so a lock that ran out
+here has long been given up there. Locking what one holds renews it. A queue is named as the client names it: topic, broker name
+and queue number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.requests.bodies_in import read_body
+from firearrow.broker.requests.responses import done, json_answer
+from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue, UnlockBatchRequestBody
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.frame import Command
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+LOCK_TTL_MS = 60_000
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    def __init__(self, ttl_ms: int = LOCK_TTL_MS) -> None:
+        self._ttl_ms = ttl_ms
+        self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
+        """Locks or renews what it can; returns the queues that this client holds now."""
+        locks = self._locks.setdefault(group, {})
+        held = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None:
+                locks[queue] = _Lock(client_id, now_ms)
+            elif lock.client_id == client_id or self._expired(lock, now_ms):
+                lock.client_id, lock.renewed_ms = client_id, now_ms
+            else:
+                continue
+            held.append(queue)
+        if not locks:
+            del self._locks[group]
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Gives up the queues that this client holds; those of others are left alone."""
+        locks = self._locks.get(group)
+        if locks is None:
+            return
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                del locks[queue]
+        if not locks:
+            del self._locks[group]
+
+    def any_held(self, group: str, now_ms: int) -> bool:
+        """Whether somebody in the group consumes in order just now."""
+        return any(not self._expired(lock, now_ms) for lock in self._locks.get(group, {}).values())
+
+    def renew_all(self, now_ms: int) -> None:
+        """For whoever moves the clock: the holders would have renewed their locks meanwhile."""
+        for locks in self._locks.values():
+            for lock in locks.values():
+                lock.renewed_ms = now_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Drops what has run out, so that groups that went away cost nothing."""
+        for group, locks in list(self._locks.items()):
+            for queue in [queue for queue, lock in locks.items() if self._expired(lock, now_ms)]:
+                del locks[queue]
+            if not locks:
+                del self._locks[group]
+
+    def _expired(self, lock: _Lock, now_ms: int) -> bool:
+        return now_ms - lock.renewed_ms > self._ttl_ms
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    locks = broker.locks
+
+    def lock_batch(conn: Connection, request: Command, now_ms: int) -> bytes:
+        body = read_body(request, LockBatchRequestBody.from_json)
+        held = locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+        return json_answer(request, LockBatchResponseBody(lock_ok_mq_set=held))
+
+    def unlock_batch(conn: Connection, request: Command, now_ms: int) -> bytes:
+        body = read_body(request, UnlockBatchRequestBody.from_json)
+        locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return done(request)
+
+    return {RequestCode.LOCK_BATCH_MQ: lock_batch, RequestCode.UNLOCK_BATCH_MQ: unlock_batch}

@@ -1,0 +1,373 @@
+"""The broker's topics: `config/topics.json`, the topics every broker has, creation on demand.
+
+A topic is a name, a number of queues to write to and to read from, and a permission (4 read, 2 write, 1 inherit: may be the
+template of new topics). The counts may differ. Making one smaller deletes nothing: the queues beyond it stay in the store,
+and are there again when the count grows back. To empty a topic's last queues, lower the write count first, and the read
+count when the consumers are through.
+
+Invariants
+- Every change has a data version of its own. Name servers ignore a registration whose version they have seen, so two changes
+  under one version would lose the second. `data_version` is a value that is replaced, never altered: whoever listens to
+  changes may keep it. Listeners are called at once, while it is the version of that very change.
+- A `TopicConfig` in the table is never altered either; a change puts a new one in its place.
+- What an operator changed is on the disk when the method returns. What a send or a heartbeat created is saved soon after, in the
+  background. Should the broker be killed in between, the topic is found again: see `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.tables.table_file import EntryTexts, Save, TableFile
+from firearrow.broker.tables.topic_attributes import alter_attributes
+from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.client import SendMessageRequestHeader
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC
+from firearrow.wire.names import (
+    BENCHMARK_TOPIC,
+    DLQ_PREFIX,
+    NOT_SENDABLE_TOPICS,
+    OFFSET_MOVED_EVENT,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    check_topic,
+    is_system_topic,
+)
+
+PERM_READ = 4
+PERM_WRITE = 2
+PERM_INHERIT = 1
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+
+MAX_QUEUES = 65_535
+DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we assume when one asks for nothing
+UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
+
+Listener = Callable[[str, TopicConfig | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic as the store knows it."""
+
+    name: str
+    queues: int  # the highest queue number, plus one
+    last_store_ms: int
+
+
+class TopicTable:
+    """`listeners` are called with (topic, its new config), or (topic, None) when it was deleted."""
+
+    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.listeners: list[Listener] = []
+        self.group_exists: Callable[[str], bool] = lambda group: True  # asked before a group's retry topic is made by a send
+        self._settings = settings
+        self._table: dict[str, TopicConfig] = {}
+        self._system: frozenset[str] = frozenset()
+        self._texts = EntryTexts()
+        self.file = TableFile(save, self._file_form)
+        self.stored: Callable[[], Iterable[StoredTopic]] = tuple  # the topics that have messages in the store
+
+    # Reading.
+
+    def find(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        return self._table
+
+    def system_topics(self) -> frozenset[str]:
+        """The topics that this broker made for itself at the start; nobody may change or delete them."""
+        return self._system
+
+    # File form.
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what topics.json held. Called once, before `add_system_topics`.
+
+        A topic that has messages but is not in the file may have been made after the file was last saved, when the broker was
+        killed: see `add_stored`.
+        """
+        version = table.get("dataVersion")
+        if isinstance(version, dict):
+            self.data_version = DataVersion.from_json(version)
+        configs = table.get("topicConfigTable")
+        for name, value in (configs if isinstance(configs, dict) else {}).items():
+            self._keep(replace(TopicConfig.from_json(value), topic_name=name))
+        self.add_stored()
+
+    def add_stored(self, now_ms: int = 0) -> None:
+        """Makes the topics again that have messages and are not in the table, with as many queues as are known of.
+
+        Such a topic was either made after the table was last saved or copied, or deleted before. Its newest message tells: one
+        that is newer than the table belongs to a topic that must not be lost.
+        """
+        saved_ms = self.data_version.timestamp
+        for topic in self.stored():
+            if topic.name in self._table or is_system_topic(topic.name) or topic.last_store_ms < saved_ms:
+                continue
+            usual = 1 if topic.name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else DEFAULT_QUEUES_OF_A_CLIENT
+            self.ensure(topic.name, max(topic.queues, usual), PERM_READ_WRITE, max(topic.last_store_ms, now_ms))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    # Changing.
+
+    def add_system_topics(self, now_ms: int) -> None:
+        """Puts the broker's own topics in, as the settings have them now; saves once if anything was missing or different."""
+        declared = {config.topic_name: config for config in system_topic_configs(self._settings)}
+        self._system = frozenset(declared) | {TEMPLATE_TOPIC}
+        changed = {name: config for name, config in declared.items() if self._table.get(name) != config}
+        stale = TEMPLATE_TOPIC not in declared and self._table.pop(TEMPLATE_TOPIC, None) is not None
+        if changed or stale:
+            for config in changed.values():
+                self._keep(config)
+            if stale:
+                self._texts.pop(TEMPLATE_TOPIC)
+            self.next_version(now_ms)
+            self.file.now()
+
+    def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
+        """The topic that a client wants to send to: as it is, or made now. Refuses (16) topics that only the broker writes."""
+        topic = header.topic
+        if topic in NOT_SENDABLE_TOPICS:
+            raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden: only the broker does.")
+        config = self._table.get(topic)
+        if config is not None:
+            return config
+        return self.create_in_send(
+            topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=bool(header.unit_mode)
+        )
+
+    def create_in_send(
+        self, topic: str, default_topic: str, default_topic_queue_nums: int, now_ms: int, *, unit_mode: bool = False
+    ) -> TopicConfig:
+        """The topic of a message being sent, made from the template that the client names if it does not exist yet.
+
+        The retry topic of a group needs no template but the group: for an unknown one nothing is made.
+        """
+        config = self._table.get(topic)
+        if config is not None:
+            return config
+        check_new_name(topic)
+        if topic.startswith(RETRY_PREFIX) and not self.group_exists(topic.removeprefix(RETRY_PREFIX)):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}: its retry topic is not made",
+            )
+        # Some clients send batches without a template.
+        template = self._table.get(default_topic or TEMPLATE_TOPIC)
+        wanted = default_topic_queue_nums if default_topic_queue_nums > 0 else DEFAULT_QUEUES_OF_A_CLIENT
+        sys_flag = UNIT_SUBSCRIPTION if unit_mode else 0
+        auto_create = self._settings.auto_create_topic_enable
+        if template is not None and template.perm & PERM_INHERIT and (auto_create or template.topic_name != TEMPLATE_TOPIC):
+            queues = min(wanted, template.write_queue_nums)
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~PERM_INHERIT,
+                topic_filter_type=template.topic_filter_type,
+                topic_sys_flag=sys_flag,
+            )
+        elif topic.startswith(RETRY_PREFIX):
+            config = TopicConfig(
+                topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE, topic_sys_flag=sys_flag
+            )
+        else:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
+        self._put(config, now_ms)
+        self.file.soon()
+        return config
+
+    def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
+        """The topic as it is, or newly made with this many queues (retry, dead letter and such topics)."""
+        config = self._table.get(topic)
+        if config is None:
+            check_new_name(topic)
+            config = TopicConfig(
+                topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
+            )
+            self._put(config, now_ms)
+            self.file.soon()
+        return config
+
+    def update(self, wanted: TopicConfig, now_ms: int, *, alter: Mapping[str, str] | None = None) -> TopicConfig:
+        """Creates or changes a topic by an operator's wish. `alter` holds signed attributes ("+key": value, "-key": "").
+
+        A wish that changes nothing is granted without a new version.
+        """
+        self._check(wanted)
+        current = self._table.get(wanted.topic_name)
+        attributes = alter_attributes(None if current is None else current.attributes, alter or {})
+        wanted = replace(wanted, attributes=attributes)
+        if current == wanted:
+            return wanted
+        self._put(wanted, now_ms)
+        self.file.now()
+        return wanted
+
+    def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
+        """Several topics in one request: all are checked before the first is changed. Their attributes are set as given."""
+        for config in wanted:
+            self._check(config)
+            current = self._table.get(config.topic_name)
+            alter = {f"+{key}": value for key, value in config.attributes.items()}
+            alter_attributes(None if current is None else current.attributes, alter)
+        for config in wanted:
+            if self._table.get(config.topic_name) != config:
+                self._put(config, now_ms)
+        self.file.now()
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """True if there was such a topic. Its messages are the store's affair."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._texts.pop(topic)
+        self.next_version(now_ms)
+        self.file.now()
+        self._tell(topic, None)
+        return True
+
+    def take_over(self, theirs: TopicConfigSerializeWrapper) -> list[str]:
+        """A slave has the topics of its master, and none but them; returns those that are gone."""
+        if theirs.data_version == self.data_version:
+            return []
+        gone = [topic for topic in self._table if topic not in theirs.topic_config_table and topic not in self._system]
+        changed = [config for name, config in theirs.topic_config_table.items() if self._table.get(name) != config]
+        for topic in gone:
+            del self._table[topic]
+            self._texts.pop(topic)
+        for config in changed:
+            self._keep(config)
+        self.data_version = theirs.data_version
+        self.file.now()
+        for topic in gone:
+            self._tell(topic, None)
+        for config in changed:
+            self._tell(config.topic_name, config)
+        return gone
+
+    def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
+        """The name server's order configuration names these topics."""
+        for topic in topics:
+            config = self._table.get(topic)
+            if config is not None and not config.order:
+                self._put(replace(config, order=True), now_ms)
+                self.file.soon()
+
+    def _put(self, config: TopicConfig, now_ms: int) -> None:
+        self._keep(config)
+        self.next_version(now_ms)
+        self._tell(config.topic_name, config)
+
+    def _keep(self, config: TopicConfig) -> None:
+        self._table[config.topic_name] = config
+        self._texts.put(config.topic_name, config.to_json())
+
+    def _file_form(self) -> dict[str, Any]:
+        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
+
+    def restore(self, topic: str, config: TopicConfig | None) -> None:
+        """What the master before this one made of a topic; the version is that of the new term."""
+        if self._table.get(topic) == config:
+            return
+        if config is not None:
+            self._keep(config)
+        else:
+            del self._table[topic]
+            self._texts.pop(topic)
+        self._tell(topic, config)
+
+    def begin_term(self, term: int, now_ms: int) -> None:
+        """This broker was elected: what it says counts more than what an earlier master says, who may not know yet."""
+        self.data_version = replace(self.data_version, state_version=term)
+        self.next_version(now_ms)
+        self.file.soon()
+
+    def next_version(self, now_ms: int) -> None:
+        """What the name servers are to be told differs from what they were told last."""
+        version = self.data_version
+        self.data_version = DataVersion(
+            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
+        )
+
+    def _tell(self, topic: str, config: TopicConfig | None) -> None:
+        for listener in self.listeners:
+            listener(topic, config)
+
+    def _check(self, wanted: TopicConfig) -> None:
+        topic = wanted.topic_name
+        check_new_name(topic)
+        if topic in self._system or is_system_topic(topic):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic. Choose another name."
+            )
+        for name, count in (("readQueueNums", wanted.read_queue_nums), ("writeQueueNums", wanted.write_queue_nums)):
+            if not 0 <= count <= MAX_QUEUES:
+                raise Refused(ResponseCode.INVALID_PARAMETER, f"{name} of topic {topic} is {count}; expected 0 to {MAX_QUEUES}")
+        if not 0 <= wanted.perm <= 7:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"perm of topic {topic} is {wanted.perm}; expected 2 (write), 4 (read) or 6"
+            )
+
+    def _why_not_created(self, topic: str, default_topic: str) -> str:
+        template = default_topic or TEMPLATE_TOPIC
+        if template == TEMPLATE_TOPIC and not self._settings.auto_create_topic_enable:
+            why = "autoCreateTopicEnable is false"
+        elif template not in self._table:
+            why = f"its template {template} does not exist"
+        else:
+            why = f"its template {template} has no inherit permission"
+        return (
+            f"topic[{topic}] not exist, apply first please! It is not created by sending because {why}. "
+            f"Create it with: mqadmin updateTopic -n <name server> -c {self._settings.broker_cluster_name} -t {topic}"
+        )
+
+
+def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
+    """The topics a broker makes for itself at its start."""
+    cluster, broker_name = settings.broker_cluster_name, settings.broker_name
+    plain = [
+        (SELF_TEST_TOPIC, 1, 6),
+        (BENCHMARK_TOPIC, 1024, 6),
+        (cluster, 16, 7 if settings.cluster_topic_enable else 1),
+        (broker_name, 1, 7 if settings.broker_topic_enable else 1),
+        (OFFSET_MOVED_EVENT, 1, 6),
+        (SCHEDULE_TOPIC, settings.delay_level_count(), 6),
+        (f"{cluster}_REPLY_TOPIC", 1, 6),
+        (f"rmq_sys_REVIVE_LOG_{cluster}", 8, 6),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1),
+        (TRANS_HALF_TOPIC, 1, 6),
+        (TRANS_OP_HALF_TOPIC, 1, 6),
+        (TIMER_TOPIC, 1, 6),
+    ]
+    if settings.auto_create_topic_enable:
+        plain.append((TEMPLATE_TOPIC, settings.default_topic_queue_nums, 7))
+    if settings.trace_topic_enable:
+        plain.append((settings.msg_trace_topic_name, 1, 6))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm) for name, queues, perm in plain
+    ]
+
+
+def check_new_name(topic: str) -> None:
+    """A topic's name becomes a directory's name: nothing is made under a name that is not one."""
+    try:
+        check_topic(topic)
+    except ValueError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None

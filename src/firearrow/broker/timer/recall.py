@@ -1,0 +1,112 @@
+"""Recalling a timer message that waits (370).
+
+The reply to a send says how: `recallHandle`, the URL-safe Base64 of
+
+    v1 <topic> <broker name> <TIMER_OUT_MS + 1> <UNIQ_KEY>
+
+A recall stores a marker: a timer message for the same slot of the wheel that names the other one (timer.py). Both end there.
+Whether the message is still waiting is not looked up: a message that has come, or never was, is recalled with success too, as
+long as its time has not come.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, NamedTuple
+
+from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.deferred.records import parse_long
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessage
+from firearrow.wire import properties
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers.client import RecallMessageRequestHeader
+
+if TYPE_CHECKING:
+    from firearrow.net.server import Connection
+
+RECALL_TAG = "_RECALL_TAG_"
+MAX_HANDLE_CHARS = 4_096
+
+_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    topic: str
+    broker_name: str
+    time_ms: int
+    unique_key: str
+
+    @classmethod
+    def parse(cls, text: str) -> RecallHandle:
+        """Raises ValueError with a text that can be answered."""
+        if len(text) > MAX_HANDLE_CHARS:
+            raise ValueError(f"the handle has {len(text)} characters, the limit is {MAX_HANDLE_CHARS}")
+        try:
+            words = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode().split(" ")
+        except (binascii.Error, ValueError):
+            raise ValueError(f"the handle {text[:64]!r} is not URL-safe Base64 of a text") from None
+        time_ms = parse_long(words[3].encode()) if len(words) == 5 else None
+        if len(words) != 5 or words[0] != _VERSION or not all(words) or time_ms is None:
+            raise ValueError(f"the handle {text[:64]!r} does not hold '{_VERSION} topic broker time key'")
+        if "\x01" in words[4] or "\x02" in words[4]:
+            raise ValueError(f"the handle {text[:64]!r} names a key that no message can have")
+        return cls(words[1], words[2], time_ms, words[4])
+
+
+def handlers(broker: BrokerParts) -> dict[int, Handler]:
+    def recall_message(conn: Connection, request: Command, now_ms: int) -> bytes | None:
+        header = RecallMessageRequestHeader.decode(request.ext)
+        _check_allowed(broker)
+        if broker.topics.find(header.topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
+        handle = _checked_handle(broker, header, now_ms)
+        broker.inner.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
+        answer = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
+        broker.answer_when_stored(conn, request, answer)
+        return None
+
+    return {RequestCode.RECALL_MESSAGE: recall_message}
+
+
+def _check_allowed(broker: BrokerParts) -> None:
+    if not broker.settings.recall_message_enable:
+        raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false")
+    if not broker.store.writable:
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal or "the store takes no messages")
+
+
+def _checked_handle(broker: BrokerParts, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
+    try:
+        handle = RecallHandle.parse(header.recall_handle)
+    except ValueError as error:
+        raise _illegal(str(error)) from None
+    if handle.topic != header.topic:
+        raise _illegal(f"topic not match: the handle is of a message of {handle.topic}, the request says {header.topic}")
+    if handle.broker_name != broker.name:
+        raise _illegal(f"broker not match: the message waits at the broker {handle.broker_name}, this is {broker.name}")
+    left_ms = handle.time_ms - now_ms
+    if left_ms <= 0:
+        raise _illegal(f"timestamp invalid: the message was due at {handle.time_ms}, now it is {now_ms}")
+    if left_ms >= broker.settings.timer_max_delay_sec * 1000:
+        raise _illegal(f"timestamp invalid: {handle.time_ms} is further ahead than timerMaxDelaySec allows")
+    return handle
+
+
+def _illegal(why: str) -> Refused:
+    return Refused(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {why}")
+
+
+def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, now_ms: int) -> InnerMessage:
+    names = {
+        "TAGS": RECALL_TAG,
+        "UNIQ_KEY": handle.unique_key,
+        "TIMER_DEL_UNIQKEY": handle.unique_key,
+        "TIMER_DELIVER_MS": str(handle.time_ms),
+        "BORN_TIMESTAMP": str(now_ms),
+    }
+    if producer_group and not {"\x01", "\x02"} & {*producer_group}:
+        names["PGROUP"] = producer_group
+    return InnerMessage(handle.topic, 0, b"0", properties.encode(names), 0, 0, now_ms, born_host)

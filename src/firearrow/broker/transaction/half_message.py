@@ -1,0 +1,197 @@
+"""Half messages: the forms that the message of a transaction takes on its way.
+
+sent       TRAN_MSG=true, PGROUP=its producer group
+half       in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, where no consumer looks. REAL_TOPIC and REAL_QID say where it is bound for,
+           __transactionId__ is its UNIQ_KEY; the transaction bits of its sysFlag are clear
+copied     behind the others in the same queue, whenever it was not decided when it was its turn. TRANSACTION_CHECK_TIMES
+           says how often its producers were asked, TRAN_PREPARED_QUEUE_OFFSET which record of the queue was its first
+committed  in its real queue: sysFlag 8, PREPAREDTRANSACTIONOFFSET = log offset of the half that was committed; without
+           REAL_TOPIC, REAL_QID and TRAN_PREPARED_QUEUE_OFFSET
+given up   in TRANS_CHECK_MAX_TIME_TOPIC, queue 0, as it last was in the half topic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firearrow.broker.deferred.router import COMMITTED, TRANSACTION_BITS, Arrival, Placed, Placement, bound_for, quick_placement
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessage, Stored
+from firearrow.store.consume_queue import ABSENT_SIZE, ConsumeQueue
+from firearrow.store.message_store import MessageStore
+from firearrow.wire import properties
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.record import Record, decode, encode
+
+SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"  # whose consumer offsets say how far the two topics are worked off
+
+# What only the broker says in a half message.
+_OURS = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET")
+_ROOM = 128  # bytes of properties that the broker may add later
+
+
+def is_half(arrival: Arrival) -> bool:
+    """Whether a client's message is half of a transaction. A retry that its consumer delays is not, even if its message was."""
+    if arrival.inner:
+        return False
+    raw = arrival.properties
+    at = raw.find(b"TRAN_MSG\x01")
+    if at < 0:
+        return False
+    if not raw.startswith(b"\x02TRAN_MSG\x01true\x02", at - 1) or raw.find(b"TRAN_MSG\x01", at + 9) >= 0:
+        wanted = properties.find(raw, b"TRAN_MSG")
+        if wanted is None or wanted.lower() != b"true":
+            return False
+    return arrival.reconsume_times <= 0 or _number((properties.find(raw, b"DELAY") or b"").decode()) <= 0
+
+
+def as_half(arrival: Arrival, keep: Callable[[Placed], None] | None = None) -> Placement:
+    raw = arrival.properties
+    # Somebody sends a message on that was part of a transaction, or delayed. (Parts of _OURS, quick to find; one is TRAN_MSG.)
+    if raw.count(b"TRAN") > 1 or raw.find(b"REAL_") >= 0 or raw.find(b"__trans") >= 0:
+        kept = properties.parse(raw)
+        for name in _OURS:
+            kept.pop(name.decode(), None)
+        raw = properties.encode(kept)
+    raw += b"__transactionId__\x01%b\x02%b" % (arrival.unique_key.encode(), bound_for(arrival.topic, arrival.queue_id))
+    if len(raw) > properties.MAX_BYTES - _ROOM:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
+            f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
+        )
+    return quick_placement((TRANS_HALF_TOPIC, 0, raw, arrival.tags_code, arrival.sys_flag & ~TRANSACTION_BITS, None, keep))
+
+
+def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:
+    """The half message at an offset of its queue; None if there is none, or no more."""
+    entry = queue.entry(offset) if offset >= queue.min_offset else None
+    if entry is None or entry[1] == ABSENT_SIZE:
+        return None
+    return _half(store.read(entry[0], entry[1]), TRANS_HALF_TOPIC)
+
+
+def half_at(store: MessageStore, physical_offset: int, topic: str = TRANS_HALF_TOPIC) -> Half | None:
+    """The half message whose record begins at an offset of the log."""
+    return _half(store.read_record(physical_offset) or b"", topic)
+
+
+class Half:
+    """A record of the half topic. Its properties are searched, not taken apart: most are asked for two or three."""
+
+    __slots__ = ("offset", "origin", "raw", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.raw = properties.ended(record.properties)
+        self.offset = record.queue_offset
+        first = _number(self._text(b"TRAN_PREPARED_QUEUE_OFFSET")) if b"TRAN_PREPARED_QUEUE_OFFSET" in self.raw else -1
+        self.origin = record.queue_offset if first < 0 else first  # of its first record: what all copies of it have in common
+
+    @property
+    def producer_group(self) -> str:
+        return self._text(b"PGROUP")
+
+    @property
+    def unique_key(self) -> str:
+        return self._text(b"UNIQ_KEY")
+
+    @property
+    def real_topic(self) -> str:
+        return self._text(b"REAL_TOPIC")
+
+    @property
+    def real_queue_id(self) -> int:
+        return max(_number(self._text(b"REAL_QID")), 0)
+
+    @property
+    def check_times(self) -> int:
+        return max(_number(self._text(b"TRANSACTION_CHECK_TIMES")), 0)
+
+    def immunity_ms(self, otherwise_ms: int) -> int | None:
+        """How long it does not want to be asked about; None if it does not say. What is no number means the broker's time-out."""
+        text = self._text(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+        if not text:
+            return None
+        seconds = _number(text)
+        return otherwise_ms if seconds == -1 else seconds * 1000
+
+    def _text(self, name: bytes) -> str:
+        value = properties.find(self.raw, name)
+        return "" if value is None else value.decode("utf-8", "replace")
+
+    def committed(self) -> InnerMessage:
+        message = InnerMessage.of(self.record, self.real_topic, self.real_queue_id)
+        raw = _without(_without(self.raw, b"REAL_QID\x01"), b"REAL_TOPIC\x01")
+        message.properties = _without(raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") if self.origin != self.offset else raw
+        message.sys_flag |= COMMITTED
+        message.prepared_offset = self.record.physical_offset
+        return message
+
+    def copied(self, check_times: int) -> InnerMessage:
+        message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
+        raw = _without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % self.origin
+        if check_times:
+            raw = _without(raw, b"TRANSACTION_CHECK_TIMES\x01") + b"TRANSACTION_CHECK_TIMES\x01%d\x02" % check_times
+        if len(raw) <= properties.MAX_BYTES:  # always, unless another broker stored it without room
+            message.properties = raw
+        return message
+
+    def given_up(self) -> InnerMessage:
+        return InnerMessage.of(self.record, TRANS_CHECK_MAX_TIME_TOPIC, 0)
+
+    def begun_anew(self) -> InnerMessage:
+        """As a half message of its own, about which nobody was asked yet."""
+        message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
+        raw = _without(_without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01"), b"TRANSACTION_CHECK_TIMES\x01")
+        message.properties = raw + b"TRANSACTION_CHECK_TIMES\x010\x02"
+        return message
+
+    def as_asked_about(self, copy: InnerMessage, stored: Stored) -> bytes:
+        """The record that its producer is shown: the copy, but with the topic and the queue that the producer knows."""
+        record = self.record
+        return encode(
+            Record(
+                topic=self.real_topic,
+                body=record.body,
+                properties=copy.properties,
+                queue_id=self.real_queue_id,
+                flag=record.flag,
+                queue_offset=stored.queue_offset,
+                physical_offset=stored.physical_offset,
+                sys_flag=record.sys_flag,
+                born_timestamp=record.born_timestamp,
+                born_host=record.born_host,
+                store_timestamp=record.store_timestamp,
+                store_host=record.store_host,
+                reconsume_times=record.reconsume_times,
+                version=1 if len(self.real_topic.encode()) < 128 else 2,
+            )
+        )
+
+
+def _half(raw: bytes, topic: str) -> Half | None:
+    try:
+        record = decode(raw)
+        half = Half(record)
+    except ProtocolError:
+        return None
+    return half if record.topic == topic and half.real_topic else None
+
+
+def _without(raw: bytes, wanted: bytes) -> bytes:
+    """Properties, ended, without those whose name (with its 0x01) is `wanted`."""
+    at = raw.rfind(wanted)
+    while at >= 0:
+        if at == 0 or raw[at - 1] == 2:
+            raw = raw[:at] + raw[raw.index(b"\x02", at) + 1 :]
+        at = raw.rfind(wanted, 0, at)
+    return raw
+
+
+def _number(text: str) -> int:
+    """A decimal number as Java reads one; -1 for what is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isdecimal() and digits.isascii() and len(digits) < 19 else -1

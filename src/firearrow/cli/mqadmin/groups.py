@@ -1,0 +1,157 @@
+"""`firearrow mqadmin`: groups, their members and offsets."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from firearrow.admin.aio import Admin
+from firearrow.admin.errors import NotFoundError
+from firearrow.admin.offsets import OffsetChange, Target
+from firearrow.cli.asking import confirmed
+from firearrow.cli.mqadmin.format import (
+    bool_of,
+    int_of,
+    java_text,
+    moment_of,
+    ms_of,
+    targets_of,
+    time_text,
+)
+from firearrow.cli.operator.client import version_name
+from firearrow.cli.operator.offset import told
+
+
+async def update_sub_group(admin: Admin, options: argparse.Namespace) -> None:
+    names = {
+        "consumeEnable": "consume_enable", "consumeFromMinEnable": "consume_from_min_enable",
+        "consumeBroadcastEnable": "consume_broadcast_enable", "consumeMessageOrderly": "consume_message_orderly",
+    }  # fmt: skip
+    settings: dict[str, Any] = {to: bool_of(options, name) for name, to in names.items() if getattr(options, name) is not None}
+    numbers = {"retryQueueNums": "retry_queue_nums", "retryMaxTimes": "retry_max_times"}
+    settings |= {to: int_of(options, name) for name, to in numbers.items() if getattr(options, name) is not None}
+    try:
+        known = await admin.group_configs(options.groupName)
+    except NotFoundError:
+        known = {}
+    for broker in await targets_of(admin, options):
+        if broker.name in known:
+            await admin.alter_group(options.groupName, settings, broker=broker.address)
+        else:
+            await admin.create_group(options.groupName, settings, broker=broker.address)
+        print(f"create subscription group to {broker.address} success.")
+
+
+async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> None:
+    if not confirmed(options, f"delete the group {options.groupName}"):
+        return
+    for broker in await targets_of(admin, options):
+        await admin.delete_group(options.groupName, keep_offsets=not bool_of(options, "removeOffset"), broker=broker.address)
+        print(f"delete subscription group [{options.groupName}] from broker [{broker.address}] success.")
+
+
+async def get_consumer_config(admin: Admin, options: argparse.Namespace) -> None:
+    clusters = {one.name: one.cluster for one in await admin.list_brokers()}
+    for broker, config in sorted((await admin.group_configs(options.groupName)).items()):
+        print(f"============================={clusters.get(broker, '')}:{broker}=============================")
+        for key, value in config.to_json().items():
+            print(f"{key:<40}=  {java_text(value)}")
+
+
+async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
+    if options.groupName is None:
+        print(f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  {'#TPS':<7}  #Diff Total")
+        for group in await admin.list_groups(system=True):
+            if not group.members and not group.lag and not group.topics:
+                continue
+            version, kind = "OFFLINE", ""
+            if group.members:
+                connection = await admin.consumer_connection(group.group)
+                version = version_name(min(one.version for one in connection.connection_set))
+                kind = {"CONSUME_PASSIVELY": "PUSH", "CONSUME_ACTIVELY": "PULL"}.get(group.consume_type or "", "")
+            model = group.message_model or ""
+            tps = int(await admin.group_rate(group.group))
+            print(f"{group.group[:64]:<64}  {group.members:<6}  {version:<24} {kind:<5}  {model:<14}  {tps:<7}  {group.lag}")
+        return
+    members = bool_of(options, "showClientIP")
+    queues = await admin.group_progress(options.groupName, topic=options.topicName, members=members)
+    client = f"{'#Client IP':<20} " if members else ""
+    print(
+        f"{'#Topic':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  {'#Consumer Offset':<20}  {client}"
+        f"{'#Diff':<20} {'#Inflight':<20}  #LastTime"
+    )
+    for one in queues:
+        client = f"{(one.client_id or 'N/A').partition('@')[0]:<20} " if members else ""
+        print(
+            f"{one.topic[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  {one.consumer_offset:<20} "
+            f" {client}{one.lag:<20} {one.in_flight:<20}  {time_text(one.last_consumed_ms)}"
+        )
+    print()
+    print(f"Consume TPS: {await admin.group_rate(options.groupName):.2f}")
+    print(f"Consume Diff Total: {sum(one.lag for one in queues)}")
+    print(f"Consume Inflight Total: {sum(one.in_flight for one in queues)}")
+
+
+async def consumer_connection(admin: Admin, options: argparse.Namespace) -> None:
+    connection = await admin.consumer_connection(options.consumerGroup)
+    print(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
+    for one in connection.connection_set:
+        print(f"{one.client_id:<36} {one.client_addr:<22} {one.language or '':<10} {version_name(one.version)}")
+    print("\nBelow is subscription:\n" + f"{'#Topic':<20}  #SubExpression")
+    for topic, wanted in sorted(connection.subscription_table.items()):
+        print(f"{topic:<20}  {wanted.sub_string}")
+    print(f"\nConsumeType: {connection.consume_type}")
+    print(f"MessageModel: {connection.message_model}")
+    print(f"ConsumeFromWhere: {connection.consume_from_where}")
+
+
+async def producer_connection(admin: Admin, options: argparse.Namespace) -> None:
+    for number, one in enumerate(await admin.producer_connection(options.producerGroup, options.topic), 1):
+        print(f"{number:04d}  {one.client_id:<32} {one.client_addr:<22} {one.language or '':<8} {version_name(one.version)}")
+
+
+async def producer(admin: Admin, options: argparse.Namespace) -> None:
+    groups: dict[str, list[str]] = {}
+    for one in await admin.list_producers(broker=options.broker):
+        line = f"client-id={one.client_id},remoteIP={one.address}, lang={one.language}, version={version_name(one.version)}"
+        groups.setdefault(one.group, []).append(line)
+    for group, lines in groups.items():
+        print(f"producer group ({group}) instances are : ")
+        print("\n".join(f"\t{line}" for line in lines))
+
+
+async def reset_offset_by_time(admin: Admin, options: argparse.Namespace) -> None:
+    queue_id = int_of(options, "queue") if options.queue is not None else None
+    to: Target
+    if options.offset is not None:
+        to = int_of(options, "offset")
+    else:
+        to = "end" if options.timestamp == "now" else moment_of(options.timestamp, "-s")
+    brokers = [one.name for one in await admin.list_brokers(broker=options.broker)] if options.broker else [None]
+    plan = await admin.plan_reset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
+    if not confirmed(options, told(options.group, options.topic, plan)):
+        return
+    changes = await admin.reset_offset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
+    print(f"rollback consumer offset by specified group[{options.group}], topic[{options.topic}], force[true], "
+          f"timestamp(string)[{options.timestamp}], timestamp(long)[{ms_of(to)}]")  # fmt: skip
+    _print_changes(changes)
+
+
+async def skip_accumulated_message(admin: Admin, options: argparse.Namespace) -> None:
+    plan = await admin.plan_reset(options.group, options.topic, "end")
+    if confirmed(options, told(options.group, options.topic, plan)):
+        _print_changes(await admin.reset_offset(options.group, options.topic, "end"))
+
+
+async def clone_group_offset(admin: Admin, options: argparse.Namespace) -> None:
+    if confirmed(options, f"give {options.destGroup} the offsets of {options.srcGroup} in {options.topic}"):
+        await admin.clone_offsets(options.srcGroup, options.destGroup, options.topic, offline=bool_of(options, "offline"))
+        print(
+            f"clone group offset success. srcGroup[{options.srcGroup}], destGroup=[{options.destGroup}], topic[{options.topic}]"
+        )
+
+
+def _print_changes(changes: list[OffsetChange]) -> None:
+    print(f"{'#brokerName':<40}  {'#queueId':<40}  {'#offset':<40}")
+    for change in changes:
+        print(f"{change.queue.broker_name:<40}  {change.queue.queue_id:<40}  {change.after:<40}")

@@ -1,0 +1,84 @@
+"""`firearrow mqadmin`: messages and traces."""
+
+from __future__ import annotations
+
+import argparse
+
+from firearrow.admin.aio import Admin
+from firearrow.admin.errors import NotFoundError
+from firearrow.cli.mqadmin.format import (
+    bool_of,
+    int_of,
+    java_text,
+    moment_of,
+    time_text,
+)
+from firearrow.client.message import MessageQueue, ReceivedMessage
+
+
+async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> None:
+    for msg_id in options.msgId.split(","):
+        await _print_message(admin, await admin.message_by_offset_id(msg_id.strip()))
+
+
+async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> None:
+    found = await admin.messages_by_key(options.topic, options.msgId, unique=True)
+    if not found:
+        raise NotFoundError(f"no message of {options.topic!r} has the id {options.msgId!r}")
+    for message in found:
+        await _print_message(admin, message)
+
+
+async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> None:
+    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+    found = await admin.messages_by_key(
+        options.topic, options.msgKey, begin=begin, end=end, max_messages=int_of(options, "maxNum")
+    )
+    print(f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}")
+    for message in found:
+        print(f"{message.msg_id:<50} {message.queue_id:>4} {message.queue_offset:>40}")
+
+
+async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> None:
+    queue = MessageQueue(options.topic, options.brokerName, int_of(options, "queueId"))
+    await _print_message(admin, await admin.message_at(queue, int_of(options, "offset")))
+
+
+async def print_msg(admin: Admin, options: argparse.Namespace) -> None:
+    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+    tags = None if options.subExpression.strip() == "*" else {tag.strip() for tag in options.subExpression.split("||")}
+    for message in await admin.messages_between(options.topic, begin=begin, end=end, max_messages=2**31):
+        if tags is None or message.tags in tags:
+            body = message.body.decode(errors="replace") if bool_of(options, "printBody") else "NOT PRINT BODY"
+            print(f"MSGID: {message.msg_id} {message!r} BODY: {body}")
+
+
+async def query_msg_trace_by_id(admin: Admin, options: argparse.Namespace) -> None:
+    events = await admin.message_trace(options.msgId, trace_topic=options.traceTopic)
+    print(f"{'#Type':<10} {'#ProducerGroup':<20} {'#ClientHost':<20} {'#SendTime':<20} {'#CostTimes':<10} #Status")
+    for one in events:
+        if one.kind == "Pub":
+            status = "success" if one.success else "failed"
+            print(f"{'Pub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
+    print(f"\n{'#Type':<10} {'#ConsumerGroup':<20} {'#ClientHost':<20} {'#ConsumerTime':<20} {'#CostTimes':<10} #Status")
+    for one in events:
+        if one.kind == "SubAfter":
+            status = "success" if one.success else "failed"
+            print(f"{'Sub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
+
+
+async def _print_message(admin: Admin, message: ReceivedMessage) -> None:
+    lines = {
+        "OffsetID": message.offset_msg_id, "Topic": message.topic, "Tags": f"[{message.tags}]",
+        "Keys": f"[{' '.join(message.keys)}]",
+        "Queue ID": message.queue_id, "Queue Offset": message.queue_offset, "CommitLog Offset": message.commit_log_offset,
+        "Reconsume Times": message.reconsume_times, "Born Timestamp": time_text(message.born_ms, 3),
+        "Store Timestamp": time_text(message.store_ms, 3), "Born Host": message.born_host, "Store Host": message.store_host,
+        "System Flag": message.sys_flag, "Properties": java_text(message.properties),
+        "Message Body": message.body.decode(errors="backslashreplace"),
+    }  # fmt: skip
+    for title, value in lines.items():
+        print(f"{title + ':':<20} {value}")
+    print()
+    for one in await admin.track(message):
+        print(f"MessageTrack [consumerGroup={one.group}, trackType={one.status}, exceptionDesc={one.detail or 'null'}]")

@@ -1,0 +1,138 @@
+"""`firearrow mqadmin`: clusters, brokers and name servers."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from firearrow.admin.aio import Admin
+from firearrow.admin.brokers import decimal
+from firearrow.cli.asking import confirmed
+from firearrow.cli.mqadmin.format import (
+    day_total,
+    int_of,
+    print_config,
+    targets_of,
+    time_text,
+)
+
+
+async def cluster_list(admin: Admin, options: argparse.Namespace) -> None:
+    brokers = await admin.list_brokers(cluster=options.clusterName)
+    if options.moreStats:
+        print(
+            f"{'#Cluster Name':<16}  {'#Broker Name':<32} {'#InTotalYest':>14} {'#OutTotalYest':>14} "
+            f"{'#InTotalToday':>14} {'#OutTotalToday':>14}"
+        )
+    else:
+        print(
+            f"{'#Cluster Name':<22}  {'#Broker Name':<22}  {'#BID':<4}  {'#Addr':<22} {'#Version':<16}  {'#InTPS(LOAD)':>16}  "
+            f"{'#OutTPS(LOAD)':>30}  "
+            f"{'#Timer(Progress)':<22}  {'#PCWait(ms)':<11}  {'#Hour':<12}  {'#SPACE':<8}  {'#ACTIVATED':<10}"
+        )
+    for one in brokers:
+        status = await admin.broker_status(one.address)
+        if options.moreStats:
+            if one.is_master:
+                totals = [day_total(status, way, day) for day in ("yesterday", "today") for way in ("Put", "Get")]
+                print(f"{one.cluster:<16}  {one.name:<32} " + " ".join(f"{total:>14}" for total in totals))
+            continue
+        send, pull = (
+            f"{decimal(status, name):.2f}({status.get(f'{pool}ThreadPoolQueueSize', '0')},"
+            f"{status.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', '0')}ms)"
+            for name, pool in (("putTps", "send"), ("getTransferredTps", "pull"))
+        )
+        behind = f"{status.get('timerReadBehind', '0')}-{status.get('timerOffsetBehind', '0')}"
+        earliest = decimal(status, "earliestMessageTimeStamp")
+        hours = (time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0
+        space = f"{decimal(status, 'commitLogDiskRatio'):.4f}"
+        print(
+            f"{one.cluster:<22}  {one.name:<22}  {one.broker_id:<4}  {one.address:<22} {status.get('brokerVersionDesc', ''):<16} "
+            f" {send:>16}  {pull:>30}  {behind:<22}  {status.get('pageCacheLockTimeMills', '0'):<11}  {hours:<12.2f}  {space:<8} "
+            f" {status.get('brokerActive', 'true'):>10}"
+        )
+
+
+async def broker_status(admin: Admin, options: argparse.Namespace) -> None:
+    targets = await targets_of(admin, options)
+    for broker in targets:
+        for key, value in sorted((await admin.broker_status(broker.address)).items()):
+            print(f"{broker.address:<24} {key:<32}: {value}" if len(targets) > 1 else f"{key:<32}: {value}")
+
+
+async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> None:
+    least = int_of(options, "level")
+    names = {one.name for one in await admin.list_brokers(broker=options.brokerAddr)}
+    print(
+        f"{'#Topic':<64}  {'#Group':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  {'#Consumer Offset':<20}  "
+        f"{'#Diff':<20}  #LastTime"
+    )
+    total = 0
+    for group in await admin.group_names(system=True):
+        for one in await admin.group_progress(group):
+            if one.broker in names and one.lag >= least:
+                total += one.lag
+                print(
+                    f"{one.topic[:64]:<64}  {group[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  "
+                    f"{one.consumer_offset:<20}  {one.lag:<20}  {time_text(one.last_consumed_ms)}"
+                )
+    print(f"\nDiff Total: {total}")
+
+
+async def get_broker_config(admin: Admin, options: argparse.Namespace) -> None:
+    for broker in await targets_of(admin, options):
+        print_config(broker.address, await admin.broker_config(broker.address), options.keyPattern or "")
+
+
+async def update_broker_config(admin: Admin, options: argparse.Namespace) -> None:
+    targets = await targets_of(admin, options)
+    if confirmed(options, f"set {options.key}={options.value} at {', '.join(one.name for one in targets)}"):
+        for broker in targets:
+            await admin.set_broker_config(broker.address, {options.key: options.value})
+            print(f"update broker config success, {broker.address}")
+
+
+async def get_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
+    for address, config in (await admin.name_server_config()).items():
+        print_config(address, config)
+
+
+async def update_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
+    if confirmed(options, f"set {options.key}={options.value} at all name servers"):
+        await admin.set_name_server_config({options.key: options.value})
+        print(f"update name server config success!{list(admin.options.name_servers)}\n{options.key} : {options.value}")
+
+
+async def update_kv_config(admin: Admin, options: argparse.Namespace) -> None:
+    await admin.kv_put(options.namespace, options.key, options.value)
+    print("create or update kv config to namespace success.")
+
+
+async def delete_kv_config(admin: Admin, options: argparse.Namespace) -> None:
+    if confirmed(options, f"delete {options.key} of {options.namespace} at all name servers"):
+        await admin.kv_delete(options.namespace, options.key)
+        print("delete kv config from namespace success.")
+
+
+async def wipe_write_perm(admin: Admin, options: argparse.Namespace) -> None:
+    if confirmed(options, f"take the permission to write from {options.brokerName}"):
+        for address, count in (await admin.wipe_write_permission(options.brokerName)).items():
+            print(f"wipe write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
+
+
+async def add_write_perm(admin: Admin, options: argparse.Namespace) -> None:
+    for address, count in (await admin.add_write_permission(options.brokerName)).items():
+        print(f"add write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
+
+
+async def clean(admin: Admin, options: argparse.Namespace) -> None:
+    way = {
+        "cleanExpiredCQ": admin.clean_expired_queues,
+        "cleanUnusedTopic": admin.clean_unused_topics,
+        "deleteExpiredCommitLog": admin.delete_expired_log,
+    }[options.subcommand]
+    targets = await targets_of(admin, options)
+    if confirmed(options, f"clean up at {', '.join(one.name for one in targets)}"):
+        for broker in targets:
+            await way(broker.address)
+        print("success")

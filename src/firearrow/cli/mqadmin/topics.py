@@ -1,0 +1,183 @@
+"""`firearrow mqadmin`: topics."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Awaitable, Callable
+
+from firearrow.admin.aio import Admin
+from firearrow.admin.cluster import BrokerAddress
+from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.name_servers import format_order, parse_order
+from firearrow.cli.arguments import WrongWordsError
+from firearrow.cli.asking import confirmed
+from firearrow.cli.mqadmin.format import (
+    attributes_of,
+    bool_of,
+    int_of,
+    perm_text,
+    targets_of,
+    time_text,
+)
+
+
+async def update_topic(admin: Admin, options: argparse.Namespace) -> None:
+    read, write, perm = (int_of(options, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
+    order = bool_of(options, "order")
+    attributes = attributes_of(options.attributes)
+    for broker in await targets_of(admin, options):
+        try:
+            there = broker.name in await admin.topic_configs(options.topic)
+        except NotFoundError:
+            there = False
+        put: Callable[..., Awaitable[object]] = admin.alter_topic if there else admin.create_topic
+        await put(
+            options.topic,
+            read_queues=read,
+            write_queues=write,
+            perm=perm,
+            order=order,
+            attributes=attributes if there else {name: value for name, value in attributes.items() if value is not None},
+            broker=broker.address,
+        )
+        print(f"create topic to {broker.address} success.")
+    print(
+        f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={perm_text(perm)}, "
+        f"topicFilterType=SINGLE_TAG, topicSysFlag=0, order={str(order).lower()}, attributes={options.attributes or '{}'}]"
+    )
+
+
+async def delete_topic(admin: Admin, options: argparse.Namespace) -> None:
+    if confirmed(options, f"delete the topic {options.topic}"):
+        await admin.delete_topic(options.topic, cluster=options.clusterName)
+        print(f"delete topic [{options.topic}] from cluster [{options.clusterName or 'all'}] success.")
+        print(f"delete topic [{options.topic}] from NameServer success.")
+
+
+async def update_topic_perm(admin: Admin, options: argparse.Namespace) -> None:
+    perm = int_of(options, "perm")
+    if perm not in (2, 4, 6):
+        raise WrongWordsError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
+    configs = await admin.topic_configs(options.topic)
+    for broker in await targets_of(admin, options):
+        if broker.name in configs:
+            await admin.alter_topic(options.topic, perm=perm, broker=broker.address)
+            print(f"update topic perm from {configs[broker.name].perm} to {perm} in {broker.address} success.")
+
+
+async def topic_list(admin: Admin, options: argparse.Namespace) -> None:
+    if not options.clusterModel:
+        print("\n".join(await admin.topic_names()))
+        return
+    print(f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}")
+    for cluster in sorted({one.cluster for one in await admin.list_brokers()}):
+        for topic in await admin.topic_names(cluster=cluster):
+            if topic.startswith(("%RETRY%", "%DLQ%")):
+                continue
+            try:
+                groups = await admin.topic_groups(topic)
+            except NotFoundError:
+                groups = []
+            for group in groups or [""]:
+                print(f"{cluster[:20]:<20}  {topic[:48]:<48}  {group[:48]:<48}")
+
+
+async def topic_route(admin: Admin, options: argparse.Namespace) -> None:
+    route = await admin.topic_route(options.topic)
+    if options.list:
+        print(
+            f"{'#Cluster Name':<45} {'#Broker Name':<32} {'#Broker Addrs':<25} {'#Read Queue':<11} {'#Write Queue':<12} {'#Perm'}"
+        )
+        for one in route.queue_counts:
+            for address in route.brokers.get(one.broker_name, {}).values():
+                cluster = route.clusters.get(one.broker_name, "")
+                print(f"{cluster:<45} {one.broker_name:<32} {address:<25} {one.read:<11} {one.write:<12} {one.perm}")
+        return
+    brokers = [
+        {
+            "brokerAddrs": {str(number): address for number, address in addresses.items()},
+            "brokerName": name,
+            "cluster": route.clusters.get(name, ""),
+            "enableActingMaster": False,
+        }
+        for name, addresses in sorted(route.brokers.items())
+    ]
+    queues = [
+        {
+            "brokerName": one.broker_name,
+            "perm": one.perm,
+            "readQueueNums": one.read,
+            "topicSysFlag": 0,
+            "writeQueueNums": one.write,
+        }
+        for one in route.queue_counts
+    ]
+    value = {"brokerDatas": brokers, "filterServerTable": {}, "queueDatas": queues}
+    print(json.dumps(value, indent="\t", separators=(",", ":"), ensure_ascii=False))
+
+
+async def topic_status(admin: Admin, options: argparse.Namespace) -> None:
+    print(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
+    for one in await admin.topic_status(options.topic):
+        updated = time_text(one.last_stored_ms)
+        print(f"{one.broker[:32]:<32}  {one.queue_id:<4}  {one.min_offset:<20}  {one.max_offset:<20}    {updated}")
+    print()
+
+
+async def topic_cluster_list(admin: Admin, options: argparse.Namespace) -> None:
+    route = await admin.topic_route(options.topic)
+    print("\n".join(sorted(set(route.clusters.values()))))
+
+
+async def update_order_conf(admin: Admin, options: argparse.Namespace) -> None:
+    topic = options.topic
+    if options.method == "put":
+        if not options.orderConf:
+            raise WrongWordsError("argument -v: expected broker:queues, joined by semicolons")
+        try:
+            queues = parse_order(options.orderConf)
+        except AdminError as error:
+            raise WrongWordsError(f"argument -v: {error}") from None
+        if confirmed(options, f"fix the queues of {topic} to {format_order(queues)} at all name servers"):
+            await admin.set_order_config(topic, queues)
+            print(f"update orderConf success. topic=[{topic}], orderConf=[{format_order(queues)}]")
+    elif options.method == "get":
+        known = await admin.order_config(topic)
+        if known is None:
+            raise NotFoundError(f"{topic!r} has no order configuration")
+        print(f"get orderConf success. topic=[{topic}], orderConf=[{format_order(known)}] ")
+    elif options.method == "delete":
+        if confirmed(options, f"free the queues of {topic} at all name servers"):
+            await admin.delete_order_config(topic)
+            print(f"delete orderConf success. topic=[{topic}]")
+    else:
+        raise WrongWordsError(f"argument -m: {options.method!r} is none; expected get, put or delete")
+
+
+async def stats_all(admin: Admin, options: argparse.Namespace) -> None:
+    print(
+        f"{'#Topic':<64}  {'#Consumer Group':<64} {'#Accumulation':>12} {'#InTPS':>11} {'#OutTPS':>11} "
+        f"{'#InMsg24Hour':>14} {'#OutMsg24Hour':>14}"
+    )
+    brokers = await admin.list_brokers(masters_only=True)
+    names = [options.topic] if options.topic else [one.topic for one in await admin.list_topics() if one.kind == "normal"]
+    for topic in names:
+        put_tps, put_day = await _counted(admin, brokers, "TOPIC_PUT_NUMS", topic)
+        if options.activeTopic and not put_day:
+            continue
+        for group in await admin.topic_groups(topic) or [""]:
+            get_tps, get_day, lag = 0.0, 0, 0
+            if group:
+                get_tps, get_day = await _counted(admin, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
+                lag = sum(max(one.lag, 0) for one in await admin.group_progress(group, topic=topic))
+            print(f"{topic[:64]:<64}  {group[:64]:<64} {lag:>12} {put_tps:>11.2f} {get_tps:>11.2f} {put_day:>14} {get_day:>14}")
+
+
+async def _counted(admin: Admin, brokers: list[BrokerAddress], name: str, key: str) -> tuple[float, int]:
+    """(a second, in the last day) over all brokers."""
+    found = [await admin.broker_statistics(one.address, name, key) for one in brokers]
+    return (
+        sum(one.stats_minute.tps for one in found if one is not None),
+        sum(one.stats_day.sum for one in found if one is not None),
+    )

@@ -1,0 +1,392 @@
+"""One client of a cluster, shared by the producers and consumers of an event loop: connections, routes, heartbeats.
+
+Brokers know a client by its id, `ip@instance[@unit]`; the instance is the process id and a number unless it was given. Within
+one id a group can be there once, so a second member of a group in a process gets an instance of its own.
+
+What it keeps going
+- routes: of all topics in use, every 30 s. A route that cannot be had again is kept as it was: brokers outlive name servers.
+- heartbeats: to every broker in any of the routes, every 30 s, at once when a group joins, and first of all on every new
+  connection: a broker that was restarted knows nobody. Without consumers, masters only.
+- addresses: a broker that no route names any more is forgotten and its connection closed. Not so if only nobody uses the topics
+  any more whose routes named it: somebody may be asking there, and servers end connections that are silent.
+
+After a fork the child starts from nothing: the connections are the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from firearrow.client.connection.heartbeat import heartbeat_body
+from firearrow.client.connection.members import ConsumerSide, ProducerSide
+from firearrow.client.connection.pool import Connections
+from firearrow.client.connection.routes import MASTER, TopicRoute, decode_route
+from firearrow.client.connection.server_requests import BrokerCalls
+from firearrow.client.errors import BrokerError, ClientError, FirearrowError, NoRouteError
+from firearrow.client.options import ClientOptions
+from firearrow.client.producer import message_ids
+from firearrow.client.producer.request_reply import Replies
+from firearrow.net.channel import Channel
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.frame import Command
+
+__all__ = ["ClientInstance", "ConsumerSide", "ProducerSide", "acquire"]
+
+log = logging.getLogger("firearrow.client")
+
+_GOODBYE_MS: Final = 1_000
+_instances: list[ClientInstance] = []
+_left_behind: list[ClientInstance] = []  # the parent's, in a forked process: neither used nor collected
+_numbers = itertools.count(time.monotonic_ns())
+
+
+async def acquire(
+    options: ClientOptions, *, producer_group: str | None = None, consumer_group: str | None = None
+) -> ClientInstance:
+    """The running instance for these options on this event loop, made if there is none. `release` gives it back.
+
+    A group can be in an instance once (a broker knows its members by client id): if it is taken, another instance is made.
+    Group names are given with the namespace.
+    """
+    loop = asyncio.get_running_loop()
+    taken = {("producer", producer_group), ("consumer", consumer_group)} - {("producer", None), ("consumer", None)}
+    for instance in _instances:
+        if instance.loop is loop and instance.options == options:
+            if not taken & instance.groups:
+                break
+            if options.instance_name is not None:
+                kind, group = sorted(taken & instance.groups, key=str)[0]
+                raise ClientError(
+                    f"the {kind} group {group!r} is in the client {instance.client_id} already; "
+                    "leave instance_name out, or give each member its own"
+                )
+    else:
+        instance = ClientInstance(options)
+        _instances.append(instance)
+    instance.groups |= taken
+    instance.users += 1
+    return instance
+
+
+class ClientInstance:
+    """Use `acquire`."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
+        self.groups: set[tuple[str, str | None]] = set()  # ("producer" or "consumer", group)
+        self.ip = options.client_ip or message_ids.own_ip()
+        name = options.instance_name or f"{os.getpid()}#{next(_numbers)}"
+        self.client_id = f"{self.ip}@{name}" + (f"@{options.unit_name}" if options.unit_name else "")
+        self.brokers: dict[str, dict[int, str]] = {}  # broker name -> broker id -> address, of all routes
+        self.clusters: dict[str, str] = {}  # broker name -> cluster
+        self.replies = Replies(options.namespace)
+        self._producers: dict[str, ProducerSide] = {}
+        self._consumers: dict[str, ConsumerSide] = {}
+        self._calls = BrokerCalls(self._producers, self._consumers, self.replies, options.namespace, self.broker_name)
+        self.connections = Connections(options, self._calls.take, self._opened)
+        self._routes: dict[str, TopicRoute] = {}
+        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._name_server = os.getpid() % len(options.name_servers)  # the one in use, until it fails
+        self._versions: dict[str, int] = {}
+        self._first_beats: dict[Channel, tuple[bytes, asyncio.Future[Command]]] = {}  # those under way
+        self._closed = False
+        self._tasks = {
+            self.loop.create_task(self._every(options.heartbeat_interval_ms, self.heartbeat_now)),
+            self.loop.create_task(self._every(options.route_interval_ms, self.refresh_routes)),
+        }
+
+    def __repr__(self) -> str:
+        return f"<ClientInstance {self.client_id} {len(self.connections.open)} connections>"
+
+    async def release(self) -> None:
+        """Gives the instance back; the last one to do so ends its connections. Take groups out first (`unregister_...`)."""
+        self.users -= 1
+        if self.users > 0 or self._closed:
+            return
+        self._closed = True
+        if self in _instances:
+            _instances.remove(self)
+        tasks = [*self._tasks, *self._asking.values()]
+        for task in tasks:
+            task.cancel()
+        self._calls.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.connections.close()
+
+    # ---- routes
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Where the topic is (name with the namespace). NoRouteError if it does not exist."""
+        known = None if refresh else self._routes.get(topic)
+        if known is not None:
+            return known
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = self.loop.create_task(self._ask_route(topic))
+            asking.add_done_callback(lambda task: self._asked(topic, task))
+        return await asyncio.shield(asking)
+
+    def known_route(self, topic: str) -> TopicRoute | None:
+        """The route if it is known already."""
+        return self._routes.get(topic)
+
+    async def refresh_routes(self) -> None:
+        """Asks again for the routes of all topics in use; forgets those that nobody uses any more."""
+        topics: set[str] = set()
+        for producer in list(self._producers.values()):
+            topics |= producer.topics()
+        for consumer in list(self._consumers.values()):
+            topics |= {subscription.topic for subscription in consumer.subscriptions()}
+        for topic in self._routes.keys() - topics:
+            del self._routes[topic]
+        self.brokers = self._brokers_in_routes()
+        for topic in topics:
+            try:
+                await self.route(topic, refresh=True)
+            except FirearrowError as error:
+                log.debug("the route of %s stays as it was: %s", topic, error)
+        self._know_brokers()
+
+    def broker_address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = False) -> tuple[str, bool] | None:
+        """(address, is it a slave?) of a broker; of another of that name if none has this id, unless `only_this`."""
+        addresses = self.brokers.get(broker_name)
+        if not addresses:
+            return None
+        address = addresses.get(broker_id)
+        if address is not None:
+            return address, broker_id != MASTER
+        if only_this:
+            return None
+        other = min(addresses)
+        return addresses[other], other != MASTER
+
+    def broker_name(self, address: str) -> str:
+        """Whose address it is; the address itself if no route says."""
+        for name, addresses in self.brokers.items():
+            if address in addresses.values():
+                return name
+        return address
+
+    # ---- requests
+
+    async def call(
+        self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"", *, timeout_ms: int | None = None
+    ) -> Command:
+        """Asks a server and returns its answer, whatever its code. ClientError if there is none."""
+        return await self.connections.call(address, code, ext, body, timeout_ms or self.options.request_timeout_ms)
+
+    async def check(
+        self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"", *, timeout_ms: int | None = None
+    ) -> Command:
+        """The same, and BrokerError unless the answer's code is SUCCESS."""
+        return await self.connections.check(address, code, ext, body, timeout_ms or self.options.request_timeout_ms)
+
+    async def oneway(self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"") -> None:
+        """Tells a server; there is no answer. ConnectionLost if it cannot be reached."""
+        await self.connections.oneway(address, code, ext, body)
+
+    async def ask_name_server(self, code: int, ext: Mapping[str, Any], body: bytes = b"") -> Command:
+        """The answer of the first name server that gives one; the one that gave it is asked first from then on."""
+        servers = self.options.name_servers
+        problem: ClientError | None = None
+        for turn in range(len(servers)):
+            index = (self._name_server + turn) % len(servers)
+            try:
+                answer = await self.call(servers[index], code, ext, body)
+            except ClientError as error:
+                log.debug("name server %s: %s", servers[index], error)
+                problem = error
+            else:
+                self._name_server = index
+                return answer
+        raise problem if problem is not None else ClientError("there is no name server")
+
+    # ---- groups
+
+    async def register_producer(self, group: str, side: ProducerSide) -> None:
+        """Takes a producer in; brokers that are known hear of it at once."""
+        self._producers[group] = side
+        self.groups.add(("producer", group))
+        await self.heartbeat_now()
+
+    async def register_consumer(self, group: str, side: ConsumerSide) -> None:
+        """Takes a consumer in; every broker of its topics hears of it before this returns."""
+        self._consumers[group] = side
+        self.groups.add(("consumer", group))
+        for subscription in side.subscriptions():
+            with contextlib.suppress(FirearrowError):  # a topic may come into being later
+                await self.route(subscription.topic)
+        await self.heartbeat_now()
+
+    async def unregister_producer(self, group: str) -> None:
+        """Takes a producer out and tells the brokers (35)."""
+        self.groups.discard(("producer", group))
+        if self._producers.pop(group, None) is not None:
+            await self._say_goodbye({"producerGroup": group})
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Takes a consumer out and tells the brokers (35)."""
+        self.groups.discard(("consumer", group))
+        if self._consumers.pop(group, None) is not None:
+            await self._say_goodbye({"consumerGroup": group})
+
+    async def heartbeat_now(self) -> None:
+        """Tells all brokers about this client's groups now: after subscriptions have changed."""
+        if self._producers or self._consumers:
+            await asyncio.gather(*(self._heartbeat(address) for address in self._heartbeat_addresses()))
+
+    async def ensure_known_to_brokers(self) -> None:
+        """Returns when every broker in the routes has heard of this client on a connection that is open."""
+        missing = [a for a in self._heartbeat_addresses() if a not in self.connections.open or a not in self._versions]
+        await asyncio.gather(*(self._heartbeat(address) for address in missing))
+
+    def broker_version(self, address: str) -> int:
+        """What the broker at this address said in its last answer to a heartbeat; 0 if it has not answered any."""
+        return self._versions.get(address, 0)
+
+    def leave_to_parent(self) -> None:
+        """In a process that was forked."""
+        self._closed = True
+        self.connections.leave_to_parent()
+
+    # ---- inside
+
+    async def _ask_route(self, topic: str) -> TopicRoute:
+        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+        except ClientError as error:
+            servers = "; ".join(self.options.name_servers)
+            raise NoRouteError(topic, f"no name server of {servers} answers: {error}", asked=False) from None
+        server = self.options.name_servers[self._name_server]
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoRouteError(topic, f"the name server {server} does not know it")
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, server)
+        try:
+            return decode_route(topic, answer.body, dict(self.options.broker_addresses))
+        except ProtocolError as error:
+            raise ClientError(f"the name server {server} gave a route for {topic!r} that cannot be read: {error}") from None
+
+    def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        del self._asking[topic]
+        if task.cancelled() or task.exception() is not None:
+            return
+        route = task.result()
+        before = self._routes.get(topic)
+        if before == route:
+            return
+        self._routes[topic] = route
+        if before is not None or any(self.brokers.get(name) != addresses for name, addresses in route.brokers.items()):
+            self._know_brokers()
+        log.info("route of %s: %s", topic, {name: sorted(found.values()) for name, found in route.brokers.items()})
+        sides: list[ProducerSide | ConsumerSide] = [*self._producers.values(), *self._consumers.values()]
+        for side in sides:
+            side.route_changed(topic)
+
+    def _know_brokers(self) -> None:
+        """Makes the table of brokers anew from the routes, and lets go of addresses that are in none of them."""
+        before = {address for addresses in self.brokers.values() for address in addresses.values()}
+        self.brokers = self._brokers_in_routes()
+        for route in self._routes.values():
+            self.clusters.update(route.clusters)
+        now = {address for addresses in self.brokers.values() for address in addresses.values()}
+        for address in before - now:
+            self._versions.pop(address, None)
+            self.connections.drop(address, "no route names it any more")
+        for address in now - before:
+            channel = self.connections.open.get(address)
+            if channel is not None:  # it was connected to before it was known to be a broker
+                self._opened(channel)
+
+    def _brokers_in_routes(self) -> dict[str, dict[int, str]]:
+        brokers: dict[str, dict[int, str]] = {}
+        for route in self._routes.values():
+            for name, addresses in route.brokers.items():
+                brokers.setdefault(name, {}).update(addresses)
+        return brokers
+
+    def _heartbeat_addresses(self) -> list[str]:
+        return [
+            address
+            for addresses in self.brokers.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER or self._consumers
+        ]
+
+    async def _heartbeat(self, address: str) -> None:
+        try:
+            channel = await self.connections.get(address)
+            body = self._heartbeat_body()
+            first = self._first_beats.get(channel)
+            if first is not None and first[0] == body:
+                await asyncio.wait([first[1]])
+            else:
+                self._beat(await self.call(address, RequestCode.HEART_BEAT, {}, body), address)
+        except ClientError as error:
+            log.warning("heartbeat to %s: %s", address, error)
+
+    def _beat(self, answer: Command, address: str) -> None:
+        if answer.code == ResponseCode.SUCCESS:
+            self._versions[address] = answer.version
+        else:
+            log.warning("%s refused a heartbeat with %d: %s", address, answer.code, answer.remark)
+
+    def _heartbeat_body(self) -> bytes:
+        return heartbeat_body(self.client_id, self._producers, self._consumers.values())
+
+    def _opened(self, channel: Channel) -> None:
+        """A new connection begins with a heartbeat, so that whatever follows on it comes from somebody the broker knows."""
+        is_broker = any(channel.address in addresses.values() for addresses in self.brokers.values())
+        if not is_broker or not (self._producers or self._consumers):
+            return
+        body = self._heartbeat_body()
+        ext = {} if self.connections.signer is None else self.connections.signer.signed({}, body)
+        beat = channel.request(RequestCode.HEART_BEAT, ext, body, timeout_ms=self.options.request_timeout_ms)
+        self._first_beats[channel] = (body, beat)
+        beat.add_done_callback(lambda beat: self._first_beat(channel, beat))
+
+    def _first_beat(self, channel: Channel, beat: asyncio.Future[Command]) -> None:
+        del self._first_beats[channel]
+        if beat.cancelled():
+            return
+        error = beat.exception()
+        if error is None:
+            self._beat(beat.result(), channel.address)
+        elif not self._closed:
+            log.warning("heartbeat to %s: %s", channel.address, error)
+
+    async def _say_goodbye(self, ext: dict[str, str]) -> None:
+        ext = {"clientID": self.client_id} | ext
+        addresses = [address for address in self._heartbeat_addresses() if address in self.connections.open]
+        calls = [self.call(address, RequestCode.UNREGISTER_CLIENT, ext, timeout_ms=_GOODBYE_MS) for address in addresses]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _every(self, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await do()
+            except Exception:
+                log.exception("%s of client %s failed; it is tried again in %d ms", do.__name__, self.client_id, interval_ms)
+
+
+def _after_fork() -> None:
+    for instance in _instances:
+        instance.leave_to_parent()
+    _left_behind.extend(_instances)
+    _instances.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,194 @@
+"""A client's connections: one per address, made when first needed, signed if there are credentials.
+
+A server that is about to stop answers GO_AWAY (1500): its connection takes no more requests and is closed when those under way
+are answered; the request that heard it is sent once more, on a new connection.
+
+`when_open` is for senders that cannot wait in a task each: all that came while an address was being dialled go on in their order
+before anybody else can use the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from firearrow.client.connection.signing import Signer
+from firearrow.client.errors import BrokerError, ClosedError, ConnectionLost, RequestTimeout
+from firearrow.client.options import ClientOptions
+from firearrow.net.channel import Channel, OnRequest
+from firearrow.net.errors import RequestTimeoutError
+from firearrow.net.tls import client_context
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import Command
+
+WhenOpen = Callable[[Channel | None, ConnectionLost | None], None]
+
+log = logging.getLogger("firearrow.client")
+
+_LEAVE_GRACE_S: Final = 3.0
+
+
+class Connections:
+    """`on_open` is called with every new channel before anything else is sent on it."""
+
+    def __init__(self, options: ClientOptions, on_request: OnRequest, on_open: Callable[[Channel], None]) -> None:
+        self.open: dict[str, Channel] = {}
+        self.signer = Signer(options.credentials) if options.credentials is not None else None
+        self._options = options
+        self._on_request = on_request
+        self._on_open = on_open
+        self._dialling: dict[str, list[WhenOpen]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving: set[Channel] = set()
+        self._closed = False
+
+    async def call(self, address: str, code: int, ext: Mapping[str, Any], body: bytes, timeout_ms: int) -> Command:
+        """The answer, whatever its code. RequestTimeout or ConnectionLost if there is none."""
+        for last in (False, True):
+            channel = await self.get(address)
+            fields = ext if self.signer is None else self.signer.signed(ext, body)
+            try:
+                answer = await channel.call(code, fields, body, timeout_ms=timeout_ms)
+            except RequestTimeoutError as error:
+                raise RequestTimeout(str(error)) from None
+            except ConnectionError as error:
+                raise ConnectionLost(str(error)) from None
+            if answer.code != ResponseCode.GO_AWAY or last:
+                break
+            self.leave(channel)
+        return answer
+
+    async def check(self, address: str, code: int, ext: Mapping[str, Any], body: bytes, timeout_ms: int) -> Command:
+        """The answer, if it is a yes; BrokerError otherwise."""
+        answer = await self.call(address, code, ext, body, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
+
+    async def oneway(self, address: str, code: int, ext: Mapping[str, Any], body: bytes) -> None:
+        channel = await self.get(address)
+        channel.oneway(code, ext if self.signer is None else self.signer.signed(ext, body), body)
+        await channel.room()
+
+    async def get(self, address: str) -> Channel:
+        """An open channel. ConnectionLost if there is none and none can be made."""
+        channel = self.open.get(address)
+        if channel is not None and not channel.closed:
+            return channel
+        opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+
+        def done(channel: Channel | None, error: ConnectionLost | None) -> None:
+            if opened.done():
+                return
+            if channel is not None:
+                opened.set_result(channel)
+            elif error is not None:
+                opened.set_exception(ConnectionLost(str(error)))
+
+        self.when_open(address, done)
+        return await opened
+
+    def when_open(self, address: str, done: WhenOpen) -> None:
+        """Calls `done` with the channel to an address as soon as there is one, or with the reason why there is none."""
+        channel = self.open.get(address)
+        if channel is not None and not channel.closed:
+            done(channel, None)
+        elif self._closed:
+            done(None, ConnectionLost(f"no connection to {address}: this client has been closed"))
+        elif address in self._dialling:
+            self._dialling[address].append(done)
+        else:
+            self._dialling[address] = [done]
+            task = asyncio.get_running_loop().create_task(self._dial(address))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def leave(self, channel: Channel) -> None:
+        """Sends nothing more on a channel; closes it when what is under way is answered."""
+        if self.open.get(channel.address) is channel:
+            del self.open[channel.address]
+        if channel not in self._leaving and not channel.closed:
+            self._leaving.add(channel)
+            task = asyncio.get_running_loop().create_task(self._close_when_done(channel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def drop(self, address: str, reason: str) -> None:
+        """Nobody is at this address any more."""
+        channel = self.open.pop(address, None)
+        if channel is not None:
+            channel.abandon(reason)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        channels = [*self.open.values(), *self._leaving]
+        self.open.clear()
+        await asyncio.gather(*self._tasks, *(_close(channel) for channel in channels), return_exceptions=True)
+
+    def leave_to_parent(self) -> None:
+        """In a process that was forked."""
+        self._closed = True
+        for channel in (*self.open.values(), *self._leaving):
+            channel.leave_to_parent()
+
+    async def _dial(self, address: str) -> None:
+        channel, error = None, None
+        try:
+            channel = await Channel.connect(
+                address,
+                timeout_ms=self._options.connect_timeout_ms,
+                on_request=self._on_request,
+                on_close=self._lost,
+                tls=client_context(self._options.tls),
+                language=self._options.language,
+                cut_when_silent=True,
+            )
+        except (OSError, ValueError) as problem:
+            error = ConnectionLost(str(problem))
+        except asyncio.CancelledError:
+            error = ConnectionLost(f"no connection to {address}: this client was closed meanwhile")
+            raise
+        finally:
+            waiting = self._dialling.pop(address)
+            if channel is not None:
+                self.open[address] = channel
+                log.debug("connected to %s", address)
+                self._on_open(channel)
+            for done in waiting:
+                done(channel, error)
+
+    async def _close_when_done(self, channel: Channel) -> None:
+        log.info("%s is about to stop: its connection is used for nothing new", channel.address)
+        try:
+            async with asyncio.timeout(_LEAVE_GRACE_S):
+                while channel.in_flight:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pass
+        finally:
+            self._leaving.discard(channel)
+            channel.abandon("the server said that it goes away")
+
+    def _lost(self, channel: Channel) -> None:
+        if self.open.get(channel.address) is channel:
+            del self.open[channel.address]
+            log.info("connection to %s has ended", channel.address)
+
+
+def closed_error(what: str) -> ClosedError:
+    return ClosedError(f"the {what} is not running: it was not started or has been closed; use `with` or call start() first")
+
+
+async def _close(channel: Channel) -> None:
+    """A server that takes nothing more must not hold up the end."""
+    try:
+        async with asyncio.timeout(_LEAVE_GRACE_S):
+            await channel.close()
+    except TimeoutError:
+        channel.cut("it did not take what was written")

@@ -1,0 +1,99 @@
+"""What operators ask of a push consumer through a broker: how it is doing (307), and to consume one message now (309)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from firearrow.client.consumer.listener import Outcome, RetryLater, failure
+from firearrow.client.consumer.process_queue import ProcessQueue
+from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.wire import bodies
+from firearrow.wire.bodies import ConsumeMessageDirectlyResult
+from firearrow.wire.codes import VERSION_DESC
+
+MEBIBYTE = 1024 * 1024
+
+
+async def consume_once(
+    call: Callable[[list[ReceivedMessage]], Any], message: ReceivedMessage, *, coroutine: bool, orderly: bool
+) -> ConsumeMessageDirectlyResult:
+    """Gives a message to the listener and says how it went; nothing is committed or given back."""
+    began = time.monotonic()
+    outcome: Outcome = None
+    if coroutine:
+        try:
+            await call([message])
+        except Exception as error:
+            outcome = failure(error, [message])
+    else:
+        outcome = await _in_a_thread(call, message)
+    spent_ms = int((time.monotonic() - began) * 1000)
+    if outcome is None:
+        return ConsumeMessageDirectlyResult(orderly, True, "CR_SUCCESS", None, spent_ms)
+    result = "CR_LATER" if isinstance(outcome.error, RetryLater) else "CR_THROW_EXCEPTION"
+    return ConsumeMessageDirectlyResult(orderly, True, result, f"{type(outcome.error).__name__}: {outcome.error}", spent_ms)
+
+
+async def _in_a_thread(call: Callable[[list[ReceivedMessage]], Any], message: ReceivedMessage) -> Outcome:
+    """A thread of its own: the workers may all be busy, which may be what the operator wants to find out."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Outcome] = loop.create_future()
+
+    def tell(outcome: Outcome) -> None:
+        if not done.done():
+            done.set_result(outcome)
+
+    def run() -> None:
+        outcome: Outcome = None
+        try:
+            call([message])
+        except BaseException as error:  # whatever the listener raises is the answer
+            outcome = failure(error, [message])
+        loop.call_soon_threadsafe(tell, outcome)
+
+    threading.Thread(target=run, name="firearrow-consume-directly", daemon=True).start()
+    return await done
+
+
+def info_properties(*, name_servers: Iterable[str], orderly: bool, concurrency: int, started_ms: int) -> dict[str, str]:
+    return {
+        "PROP_CLIENT_VERSION": VERSION_DESC,
+        "PROP_CONSUMEORDERLY": "true" if orderly else "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_NAMESERVER_ADDR": ";".join(name_servers),
+        "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
+    }
+
+
+def queue_infos(
+    queues: Mapping[MessageQueue, ProcessQueue], consumed: Callable[[MessageQueue], int | None]
+) -> dict[bodies.MessageQueue, dict[str, Any]]:
+    return {
+        bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): _queue_info(held, consumed(queue))
+        for queue, held in sorted(queues.items())
+    }
+
+
+def _queue_info(held: ProcessQueue, consumed: int | None) -> dict[str, Any]:
+    oldest = held.oldest()
+    return {
+        "cachedMsgCount": len(held),
+        "cachedMsgMaxOffset": held.newest_offset(),
+        "cachedMsgMinOffset": 0 if oldest is None else oldest.queue_offset,
+        "cachedMsgSizeInMiB": held.held_bytes // MEBIBYTE,
+        "commitOffset": -1 if consumed is None else consumed,
+        "droped": held.dropped,  # as every client spells it
+        "lastConsumeTimestamp": held.last_consume_ms,
+        "lastLockTimestamp": held.last_lock_ms,
+        "lastPullTimestamp": held.last_pull_ms,
+        "locked": held.locked,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }

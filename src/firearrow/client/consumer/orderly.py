@@ -1,0 +1,209 @@
+"""Orderly consumption: the messages of a queue one after the other, never the next before the last one is done with.
+
+A queue that has messages gets a *turn*: a worker gives up to `TURN_MESSAGES` of them to the listener, in order, and stops at the
+first failure, when the queue is not ours any more, or when its lock is too old to be trusted. Then other queues have theirs.
+
+    consumed     the offset to commit is that of the next message
+    failed       the queue rests (1 s, or what the listener asks for), then the same messages come again, and again, up to the
+                 maximum; only then are they sent to the retry topic, where the broker makes them dead letters, and left out
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+from firearrow.client.consumer.listener import DEAD_LETTER, Failure, failure
+from firearrow.client.consumer.offset_store import OffsetStore
+from firearrow.client.consumer.process_queue import NO_OFFSET, ProcessQueue
+from firearrow.client.consumer.send_back import SendBack
+from firearrow.client.consumer.stats import Count
+from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers, Workers
+from firearrow.client.message import ReceivedMessage
+
+TURN_MESSAGES: Final = 64
+SUSPEND_MS: Final = 1_000
+MIN_SUSPEND_MS: Final = 10
+MAX_SUSPEND_MS: Final = 30_000
+NOT_LOCKED_MS: Final = 500  # how soon to look again for a lock that was lost
+
+log = logging.getLogger("firearrow.client")
+
+
+class Turn:
+    __slots__ = ("consumed", "failure", "held", "messages")
+
+    def __init__(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self.held = held
+        self.messages = messages
+        self.consumed = 0  # how many of them; the worker counts
+        self.failure: Failure | None = None
+
+
+class Orderly:
+    def __init__(
+        self,
+        call: Callable[[list[ReceivedMessage]], object] | Callable[[list[ReceivedMessage]], Awaitable[object]],
+        *,
+        coroutine: bool,
+        concurrency: int,
+        batch_size: int,
+        offsets: OffsetStore,
+        send_back: SendBack | None,
+        max_reconsume_times: int | None,
+        suspend_ms: int = SUSPEND_MS,
+        finished: Callable[[ProcessQueue], None],
+        count: Count,
+        now_ms: Callable[[], int],
+        name: str = "consume",
+    ) -> None:
+        """`max_reconsume_times` None: for ever. `send_back` None: broadcasting, which needs no locks and has no dead letters."""
+        self._call: Any = call
+        self._batch_size = batch_size
+        self._offsets = offsets
+        self._send_back = send_back
+        self._max_reconsume_times = max_reconsume_times
+        self._suspend_ms = suspend_ms
+        self._finished = finished
+        self._count = count
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._after_failure: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self._workers: Workers[Turn] = (
+            TaskWorkers(concurrency, self._consume_in_task, self._settle)
+            if coroutine
+            else ThreadWorkers(concurrency, self._consume_in_thread, self._settle, name=name)
+        )
+
+    def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Messages that were pulled and are in the process queue."""
+        held.waiting.extend(messages)
+        self.go_on(held)
+
+    def go_on(self, held: ProcessQueue) -> None:
+        """Gives the queue a turn, if it has messages and none now."""
+        if held.running or held.resting or held.dropped or not held.waiting or self._stopped:
+            return
+        if not self._may_consume(held):
+            self._rest(held, NOT_LOCKED_MS)
+            return
+        held.running = True
+        waiting = held.waiting
+        self._workers.put([Turn(held, [waiting.popleft() for _ in range(min(len(waiting), TURN_MESSAGES))])])
+
+    def expire(self, timeout_ms: int) -> None:
+        """In order means that nothing can be taken away from a listener: it is told of in the log only."""
+        limit = time.monotonic() - timeout_ms / 1000
+        for turn, since in self._workers.running():
+            if since < limit:
+                log.warning("the queue %s has been in the listener's hands for more than %d ms", turn.held.queue, timeout_ms)
+
+    async def stop(self, timeout_s: float) -> bool:
+        self._stopped = True
+        ended = await self._workers.stop(timeout_s)
+        if self._after_failure:
+            _, late = await asyncio.wait(self._after_failure, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            return ended and not late
+        return ended
+
+    # In the workers.
+
+    def _consume_in_thread(self, turn: Turn) -> None:
+        for batch in self._batches(turn):
+            try:
+                self._call(batch)
+            except BaseException as error:  # SystemExit in a listener ends neither the thread nor the program
+                turn.failure = failure(error, batch)
+                turn.consumed += turn.failure.first
+                return
+            turn.consumed += len(batch)
+
+    async def _consume_in_task(self, turn: Turn) -> None:
+        for batch in self._batches(turn):
+            try:
+                await self._call(batch)
+            except (Exception, asyncio.CancelledError) as error:
+                if self._stopped and isinstance(error, asyncio.CancelledError):
+                    raise  # by us, because the end does not wait any longer
+                turn.failure = failure(error, batch)
+                turn.consumed += turn.failure.first
+                return
+            turn.consumed += len(batch)
+
+    def _batches(self, turn: Turn) -> Iterator[list[ReceivedMessage]]:
+        size, messages = self._batch_size, turn.messages
+        for at in range(0, len(messages), size):
+            if self._stopped or turn.held.dropped or not self._may_consume(turn.held):
+                return
+            yield messages[at : at + size]
+
+    def _may_consume(self, held: ProcessQueue) -> bool:
+        return self._send_back is None or (held.locked and not held.lock_expired(self._now_ms()))
+
+    # On the loop.
+
+    def _settle(self, finished: list[tuple[Turn, None, float]]) -> None:
+        for turn, _, spent_s in finished:
+            held = turn.held
+            self._count(held.queue.topic, turn.consumed, True, spent_s)
+            if turn.failure is not None:
+                self._count(held.queue.topic, 1, False, 0.0)
+            if turn.consumed:
+                self._done(held, turn.messages[: turn.consumed])
+            left = turn.messages[turn.consumed :]
+            held.waiting.extendleft(reversed(left))
+            if turn.failure is not None and not held.dropped:
+                failed = left[: max(self._batch_size - turn.failure.first, 1)]
+                task = self._loop.create_task(self._after(held, failed, turn.failure))
+                self._after_failure.add(task)
+                task.add_done_callback(self._after_failure.discard)
+            else:
+                held.running = False
+                self.go_on(held)
+
+    def _done(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        held.last_consume_ms = time.time_ns() // 1_000_000
+        offset = held.finish(messages)
+        # A queue that was dropped while the listener had these is still ours at the broker: its lock is given back afterwards.
+        if offset != NO_OFFSET:
+            self._offsets.note(held.queue, offset)
+        if held.room_awaited:
+            self._finished(held)
+
+    async def _after(self, held: ProcessQueue, failed: list[ReceivedMessage], why: Failure) -> None:
+        """The messages at the head of the queue were not consumed: dead letters if it was the last try, else a rest."""
+        again = False
+        for message in failed:
+            limit = self._max_reconsume_times
+            last = why.delay_level == DEAD_LETTER or (limit is not None and message.reconsume_times >= limit)
+            if last and await self._gives_up(message):
+                if message in held.waiting:
+                    held.waiting.remove(message)
+                self._done(held, [message])
+            else:
+                message.reconsume_times += 1
+                again = True
+        wanted_ms = self._suspend_ms if why.suspend_ms is None else why.suspend_ms
+        held.running = False
+        self._rest(held, min(max(wanted_ms, MIN_SUSPEND_MS), MAX_SUSPEND_MS) if again else 0)
+
+    async def _gives_up(self, message: ReceivedMessage) -> bool:
+        if self._send_back is not None:
+            return await self._send_back.as_message(message, DEAD_LETTER)
+        log.warning("%s is dropped: broadcasting has no dead letters", message)
+        return True
+
+    def _rest(self, held: ProcessQueue, for_ms: int) -> None:
+        """The queue has no turn for a while."""
+        held.resting = True
+        self._loop.call_later(for_ms / 1000, self._rested, held)
+
+    def _rested(self, held: ProcessQueue) -> None:
+        held.resting = False
+        self.go_on(held)

@@ -1,0 +1,414 @@
+"""The pull consumer: its user asks for messages and decides what is done with them and when.
+
+    async with PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as consumer:
+        async for message in consumer:
+            ...
+
+Queues come by subscription (`topics`, `subscribe`), shared with the other members of the group, or by `assign`, which asks
+nobody. For each queue one fetch is always under way while there is room, so that `poll` finds messages waiting.
+
+What is committed: with `auto_commit` (the default) what an earlier `poll` returned counts as consumed at the next one, and an
+iterated message when the next is asked for; that is committed every few seconds, when a queue goes to another member, and at the
+end. Leaving `async with` by an exception does not count what is in hand: it comes again. Without `auto_commit` nothing is
+committed but by `commit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from firearrow.client.connection.instance import ClientInstance, acquire
+from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
+from firearrow.client.consumer.fetched_queue import Loan
+from firearrow.client.consumer.fetcher import Fetching, Place, StartFrom
+from firearrow.client.consumer.offset_store import BrokerOffsets
+from firearrow.client.consumer.pull import PULL_BATCH
+from firearrow.client.consumer.rebalance import Rebalance
+from firearrow.client.consumer.subscription import Expression, Subscription, subscription
+from firearrow.client.errors import ClientError, ClosedError
+from firearrow.client.hooks import ConsumeHook
+from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.client.namespaces import with_namespace
+from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.trace.hook import Trace, trace_consumer
+from firearrow.wire.bodies import client
+from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo, SubscriptionData
+from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
+from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP, check_group, check_topic
+
+POLL_TIMEOUT_MS: Final = 5_000
+MAX_PULL_BATCH: Final = 1_024
+_FROM_WHERE: Final[dict[object, str]] = {"last": "CONSUME_FROM_LAST_OFFSET", "first": "CONSUME_FROM_FIRST_OFFSET"}
+
+log = logging.getLogger("firearrow.client")
+
+
+class PullConsumer:
+    """Fetches messages when asked to.
+
+    `topics` are consumed whole; `subscribe` maps topics to what is wanted of them (`"new || paid"`, `Sql("amount > 100")`).
+    `start_from` says where a group begins that has no offset in a queue yet: `"last"`, `"first"` or a moment. `pull_batch` is
+    how many messages one request asks for; `hooks` are called when messages are handed out and when they are consumed.
+    """
+
+    def __init__(
+        self,
+        name_server: NameServers = None,
+        *,
+        group: str,
+        topics: Iterable[str] = (),
+        subscribe: Mapping[str, Expression] | None = None,
+        start_from: StartFrom = "last",
+        auto_commit: bool = True,
+        pull_batch: int = PULL_BATCH,
+        allocation: AllocationStrategy | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+        **options: Unpack[ClientKeywords],
+    ) -> None:
+        check_group(group)
+        if not 1 <= pull_batch <= MAX_PULL_BATCH:
+            raise ValueError(f"pull_batch is {pull_batch}, expected 1 to {MAX_PULL_BATCH} messages")
+        if start_from not in ("first", "last") and not isinstance(start_from, datetime):
+            raise ValueError(f"start_from is {start_from!r}, expected 'first', 'last' or a datetime")
+        self._options = client_options(name_server, **options)
+        self._group = with_namespace(group, self._options.namespace)
+        self._start_from: StartFrom = start_from
+        self._pull_batch = pull_batch
+        self._auto_commit = auto_commit
+        self._allocation = allocation or Averagely()
+        self._hooks = tuple(hooks)
+        wanted: dict[str, Expression] = dict.fromkeys([topics] if isinstance(topics, str) else topics, "*")
+        wanted.update(subscribe or {})
+        named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
+        self._subscriptions = {one.topic: one for one in named}
+        self._running: _Running | None = None
+        self._loan: Loan | None = None
+        self._closed = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Connects, joins the group and takes its share of the queues. `async with` does it too."""
+        if self._closed:
+            raise ClosedError("this consumer has been closed; make another one")
+        if self._running is not None:
+            return
+        joins = bool(self._subscriptions)
+        instance = await acquire(
+            self._options, consumer_group=self._group, producer_group=None if joins else CLIENT_INNER_PRODUCER_GROUP
+        )
+        self._running = running = self._run_with(instance)
+        try:
+            if joins:
+                await self._join(running)
+            else:
+                await instance.register_producer(CLIENT_INNER_PRODUCER_GROUP, _AssignedTopics(running.fetching))
+                running.apart = True
+        except BaseException:
+            await self._end(consumed=False)
+            raise
+        running.saving = asyncio.get_running_loop().create_task(self._keep_saving(running), name=f"offsets of {self._group}")
+
+    async def close(self) -> None:
+        """Commits (with `auto_commit`) and leaves the group. `async with` does it too; a second time does nothing."""
+        await self._end(consumed=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._end(consumed=kind is None)
+
+    # Messages.
+
+    async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_messages: int = PULL_BATCH) -> list[ReceivedMessage]:
+        """The next messages; an empty list if none came in time. Those of the last call count as consumed from here on."""
+        fetching = self._open().fetching
+        fetching.finish_in_hand()
+        messages = fetching.hand_out(max_messages)
+        if messages or timeout_ms <= 0:
+            return messages
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not messages:
+                    await fetching.wait_ready()
+                    self._open()
+                    messages = fetching.hand_out(max_messages)
+        except TimeoutError:
+            return []
+        return messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message, however long that takes; the one before it counts as consumed. Ends when the consumer is closed."""
+        message = self.next_at_hand()
+        if message is not None:
+            return message
+        fetching = self._open().fetching
+        fetching.finish_in_hand()
+        while not fetching.stopped:
+            self._loan = fetching.lend(PULL_BATCH)
+            message = self.next_at_hand()
+            if message is not None:
+                return message
+            await fetching.wait_ready()
+        raise StopAsyncIteration
+
+    def next_at_hand(self) -> ReceivedMessage | None:
+        """What `async for` would give without waiting, None if it would wait. The only method for every thread."""
+        return None if self._loan is None else self._loan.next()
+
+    # Which queues.
+
+    async def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Adds a topic, or changes what is wanted of it."""
+        running = self._open()
+        if running.assigned:
+            raise ClientError("this consumer was assigned its queues; a subscription needs a consumer of its own")
+        named = self._subscription(topic, expression)
+        first = not self._subscriptions
+        self._subscriptions[named.topic] = named
+        if first:
+            await self._join(running)
+        else:
+            await running.instance.heartbeat_now()
+            await running.rebalance.once()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Gives up a topic; its queues go to the other members of the group."""
+        running = self._open()
+        name = with_namespace(topic, self._options.namespace)
+        if self._subscriptions.pop(name, None) is not None:
+            await running.fetching.drop([queue for queue in running.fetching.queues() if queue.topic == name])
+            await running.instance.heartbeat_now()
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
+        """Takes exactly these queues, whatever the group does. Not together with subscriptions."""
+        running = self._open()
+        if self._subscriptions:
+            raise ClientError(
+                f"this consumer subscribes to {', '.join(sorted(self._subscriptions))} and gets its queues from its group; "
+                "assign needs a consumer without topics"
+            )
+        running.assigned = True
+        by_topic: dict[str, list[MessageQueue]] = {queue.topic: [] for queue in running.fetching.queues()}
+        for queue in queues:
+            by_topic.setdefault(queue.topic, []).append(queue)
+        for topic, share in by_topic.items():
+            await running.instance.route(topic)
+            for trouble in await running.fetching.share(subscription(topic, expression, _now_ms()), share):
+                raise trouble
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic, sorted: what `assign` can be given."""
+        check_topic(topic)
+        route = await self._open().instance.route(with_namespace(topic, self._options.namespace), refresh=True)
+        return route.read_queues()
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this consumer has at this moment, sorted."""
+        return self._open().fetching.queues()
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Gives nothing more of these queues (all, if none are named) until `resume`."""
+        self._open().fetching.pause(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Goes on with these queues (all, if none are named)."""
+        self._open().fetching.pause(queues, False)
+
+    # Where in them.
+
+    async def seek(self, queue: MessageQueue, to: Place) -> None:
+        """Goes on at an offset, at the first message of a moment, at the `"begin"` or the `"end"`."""
+        fetching = self._open().fetching
+        fetching.held(queue)
+        fetching.seek(queue, await fetching.place(queue, to))
+
+    async def seek_all(self, to: Place) -> None:
+        """The same for every queue this consumer has."""
+        await asyncio.gather(*(self.seek(queue, to) for queue in self.assignment()))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that will be handed out."""
+        return self._open().fetching.held(queue).position
+
+    async def offset_at(self, queue: MessageQueue, to: Place) -> int:
+        """The offset of a place: the first message stored at or after a moment, the `"begin"`, the `"end"`."""
+        return await self._open().fetching.place(queue, to)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commits what was handed out so far, or these offsets, and returns when the brokers have them."""
+        await self._open().fetching.commit(offsets)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What the broker has on record for the group; None if nothing."""
+        return await self._open().offsets.read(queue)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """For each queue of this consumer, how many messages there are that were not handed out yet."""
+        return await self._open().fetching.lag()
+
+    # What the instance asks of a consumer.
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    def subscriptions(self) -> list[SubscriptionData]:
+        return [one.data for one in self._subscriptions.values()]
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self._group,
+            consume_type="CONSUME_ACTIVELY",
+            message_model="CLUSTERING",
+            consume_from_where=_FROM_WHERE.get(self._start_from, "CONSUME_FROM_TIMESTAMP"),
+            subscription_data_set=self.subscriptions(),
+        )
+
+    def rebalance_soon(self) -> None:
+        if self._running is not None:
+            self._running.rebalance.soon()
+
+    def route_changed(self, topic: str) -> None:
+        self.rebalance_soon()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self._running is None:
+            return
+        fetching = self._running.fetching
+        mine = fetching.queues()
+        for queue, offset in offsets.items():
+            if queue in mine:
+                fetching.seek(queue, offset)
+        if self._auto_commit:
+            await fetching.save()
+
+    async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        return ConsumeMessageDirectlyResult(consume_result="CR_THROW_EXCEPTION", remark="a pull consumer has no listener")
+
+    async def running_info(self) -> ConsumerRunningInfo:
+        consumed = {} if self._running is None else self._running.fetching.consumed()
+        return ConsumerRunningInfo(
+            properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"},
+            subscription_set=self.subscriptions(),
+            mq_table={
+                client.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): {"commitOffset": offset}
+                for queue, offset in sorted(consumed.items())
+            },
+        )
+
+    def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        consumed = {} if self._running is None else self._running.fetching.consumed()
+        return {queue: offset for queue, offset in consumed.items() if queue.topic == topic}
+
+    # Inside.
+
+    def _subscription(self, topic: str, expression: Expression) -> Subscription:
+        check_topic(topic)
+        return subscription(with_namespace(topic, self._options.namespace), expression, _now_ms())
+
+    def _run_with(self, instance: ClientInstance) -> _Running:
+        offsets = BrokerOffsets(instance, self._group)
+        trace = trace_consumer(self._options, self._group) if self._options.trace else None
+        fetching = Fetching(
+            instance, self._group, offsets,
+            start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch,
+            hooks=self._hooks if trace is None else (*self._hooks, trace),
+        )  # fmt: skip
+        rebalance = Rebalance(
+            instance, self._group, self._allocation, topics=lambda: list(self._subscriptions), apply=self._take_share
+        )
+        return _Running(instance, offsets, fetching, rebalance, trace)
+
+    async def _join(self, running: _Running) -> None:
+        await running.instance.register_consumer(self._group, self)
+        await running.rebalance.once()
+        running.rebalance.start()
+
+    async def _take_share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
+        wanted = self._subscriptions.get(topic)
+        if wanted is None or self._running is None:
+            return True
+        troubles = await self._running.fetching.share(wanted, share)
+        for trouble in troubles:
+            log.warning("group %s does not take a queue of %s yet: where to begin is not known: %s", self._group, topic, trouble)
+        return not troubles
+
+    async def _keep_saving(self, running: _Running) -> None:
+        while self._auto_commit:
+            await asyncio.sleep(self._options.persist_offset_interval_ms / 1000)
+            await running.fetching.save()
+
+    def _open(self) -> _Running:
+        if self._running is None:
+            when = "has been closed" if self._closed else "was not started; use it in a `with` statement, or call start()"
+            raise ClosedError(f"this consumer of group {self._group!r} {when}")
+        return self._running
+
+    async def _end(self, *, consumed: bool) -> None:
+        self._closed = True
+        running, self._running = self._running, None
+        if running is None:
+            return
+        if running.saving is not None:
+            running.saving.cancel()
+        await running.rebalance.stop()
+        try:
+            await running.fetching.stop(consumed=consumed)
+            if running.trace is not None:
+                await running.trace.close()
+            await running.instance.unregister_consumer(self._group)
+            if running.apart:
+                await running.instance.unregister_producer(CLIENT_INNER_PRODUCER_GROUP)
+        finally:
+            await running.instance.release()
+
+
+@dataclass(slots=True)
+class _Running:
+    """What a consumer has between start and close."""
+
+    instance: ClientInstance
+    offsets: BrokerOffsets
+    fetching: Fetching
+    rebalance: Rebalance
+    trace: Trace | None
+    saving: asyncio.Task[None] | None = None
+    apart: bool = False  # not a member of the group when it started
+    assigned: bool = False
+
+
+class _AssignedTopics:
+    """Keeps the routes of assigned topics fresh without joining the group: the side of a producer that never sends."""
+
+    group = CLIENT_INNER_PRODUCER_GROUP
+
+    def __init__(self, fetching: Fetching) -> None:
+        self._fetching = fetching
+
+    def topics(self) -> set[str]:
+        return {queue.topic for queue in self._fetching.queues()}
+
+    def route_changed(self, topic: str) -> None:
+        """Assigned queues stay assigned."""
+
+    def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
+        """It has none."""
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

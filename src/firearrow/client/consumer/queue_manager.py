@@ -1,0 +1,266 @@
+"""Inside a running push consumer: which queues it has, their pull loops, and how queues come and go.
+
+    taken      (orderly: locked) -> where to begin is found out -> process queue and pull loop
+    dropped    no more pulls -> (orderly: the call in hand ends) -> the offset is saved -> (orderly: unlocked)
+    moved      the broker or an operator says to go on elsewhere: as dropped and taken, at the given offset
+
+Changes are made one at a time. A queue that is dropped forgets what it holds; of concurrent calls in hand nothing is committed
+any more, so those messages go to the next owner again. That is the one place where consuming in peace makes duplicates, and
+RocketMQ allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer import queue_offsets
+from firearrow.client.consumer.concurrent import Concurrently
+from firearrow.client.consumer.offset_store import OffsetStore
+from firearrow.client.consumer.orderly import Orderly
+from firearrow.client.consumer.process_queue import ProcessQueue
+from firearrow.client.consumer.pull import Puller
+from firearrow.client.consumer.pull_loop import PullLoop
+from firearrow.client.consumer.queue_locks import QueueLocks
+from firearrow.client.consumer.rebalance import differences
+from firearrow.client.consumer.subscription import Subscription
+from firearrow.client.errors import FirearrowError
+from firearrow.client.message import MessageQueue
+from firearrow.wire.names import RETRY_PREFIX
+
+LET_GO_MS: Final = 500  # how long a dropped orderly queue may finish its call before other queues have their turn
+FORCE_MS: Final = 20_000  # then it is given up with the call still running
+
+StartFrom = Literal["first", "last"] | datetime
+
+log = logging.getLogger("firearrow.client")
+
+
+class Consuming:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        puller: Puller,
+        offsets: OffsetStore,
+        service: Concurrently | Orderly,
+        *,
+        locks: QueueLocks | None,
+        start_from: StartFrom,
+        subscription: Callable[[str], Subscription | None],
+        full: Callable[[ProcessQueue], str | None],
+        pulled: Callable[[str, int, float], None],
+    ) -> None:
+        """`locks` None: consumption is not orderly, or broadcasting."""
+        self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self.paused = False
+        self._loops: dict[MessageQueue, PullLoop] = {}
+        self._instance = instance
+        self._puller = puller
+        self._offsets = offsets
+        self._service = service
+        self._locks = locks
+        self._start_from = start_from
+        self._subscription = subscription
+        self._full = full
+        self._pulled = pulled
+        self._changing = asyncio.Lock()
+
+    # Queues come and go.
+
+    async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
+        """Makes these the queues of the topic. False if something is left to do: try again."""
+        async with self._changing:
+            mine = {queue for queue, held in self.queues.items() if queue.topic == topic}
+            drop, _ = differences(mine, share)
+            now = now_ms()
+            stuck = [queue for queue in mine if self.queues[queue].dropped or self.queues[queue].pull_expired(now)]
+            done = True
+            for queue in sorted({*drop, *stuck}):
+                if not await self._drop(queue):
+                    done = False
+            _, take = differences(self.queues, share)
+            return await self._take(take) and done
+
+    async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Goes on at these offsets in those of the queues that are here."""
+        async with self._changing:
+            for queue, offset in offsets.items():
+                held = self.queues.get(queue)
+                if held is not None:
+                    await self._restart(held, offset)
+
+    async def drop_topic(self, topic: str) -> None:
+        await self.share(topic, ())
+
+    async def renew_locks(self) -> None:
+        """Every 20 s; a lock that could not be renewed is not trusted after 30 s."""
+        if self._locks is None or not self.queues:
+            return
+        held_queues = list(self.queues)
+        ours, unknown = await self._locks.lock(held_queues)
+        for queue in held_queues:
+            held = self.queues.get(queue)
+            if held is None or queue in unknown:
+                continue
+            if queue in ours:
+                held.last_lock_ms = now_ms()
+                if not held.locked:
+                    held.locked = True
+                    self.wake(held)
+            elif held.locked:
+                held.locked = False
+                log.warning("the lock of %s is somebody else's now; the queue rests until it comes back", queue)
+
+    def wake(self, held: ProcessQueue) -> None:
+        loop = self._loops.get(held.queue)
+        if loop is not None:
+            loop.wake()
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        for loop in self._loops.values():
+            loop.wake()
+
+    async def stop(self, timeout_s: float) -> None:
+        """No more pulls; the calls in hand finish; offsets are saved and locks given back."""
+        async with self._changing:
+            for loop in list(self._loops.values()):
+                await loop.stop()
+            if not await self._service.stop(timeout_s):
+                log.warning("some calls of the listener took longer than %g s; their messages will be delivered again", timeout_s)
+            await self._offsets.persist(list(self.queues), confirmed=True)
+            if self._locks is not None:
+                await self._locks.unlock(list(self.queues), confirmed=True)
+            for held in self.queues.values():
+                held.dropped = True
+            self.queues.clear()
+            self._loops.clear()
+
+    # Inside; all under `_changing`.
+
+    async def _take(self, queues: Sequence[MessageQueue]) -> bool:
+        wanted = list(queues)
+        if self._locks is not None and wanted:
+            ours, _ = await self._locks.lock(wanted)
+            wanted = [queue for queue in wanted if queue in ours]
+        begins = await asyncio.gather(*(self._first_offset(queue) for queue in wanted))
+        for queue, offset in zip(wanted, begins, strict=True):
+            if offset is not None:
+                self._begin(queue, offset)
+        return len(wanted) == len(queues) and None not in begins
+
+    async def _drop(self, queue: MessageQueue) -> bool:
+        held = self.queues[queue]
+        if not held.dropped:
+            held.dropped, held.dropped_ms = True, now_ms()
+        await self._loops[queue].stop()
+        if not await self._let_go(held):
+            return False
+        await self._offsets.persist([queue])
+        if self._locks is not None:
+            await self._locks.unlock([queue])
+        self._offsets.forget(queue)
+        self._puller.forget(queue)
+        self._forget(held)
+        log.info("gave up %s", queue)
+        return True
+
+    async def _restart(self, held: ProcessQueue, offset: int) -> None:
+        queue = held.queue
+        held.dropped, held.dropped_ms = True, now_ms()
+        await self._loops[queue].stop()
+        await self._let_go(held)
+        self._offsets.note(queue, offset)
+        await self._offsets.persist([queue], confirmed=True)
+        self._forget(held)
+        fresh = self._begin(queue, offset)
+        fresh.locked, fresh.last_lock_ms = held.locked, held.last_lock_ms
+        log.info("going on with %s at %d", queue, offset)
+
+    async def _let_go(self, held: ProcessQueue) -> bool:
+        """Waits for the call in hand of an orderly queue. False if the queue must stay for now."""
+        began = time.monotonic()
+        while held.running:
+            if now_ms() - held.dropped_ms > FORCE_MS:
+                log.warning(
+                    "%s is given up while the listener still has messages of it; they will be delivered again", held.queue
+                )
+                return True
+            if time.monotonic() - began > LET_GO_MS / 1000:
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+    def _forget(self, held: ProcessQueue) -> None:
+        held.clear()
+        self.queues.pop(held.queue, None)
+        self._loops.pop(held.queue, None)
+
+    async def _first_offset(self, queue: MessageQueue) -> int | None:
+        """Where to begin; None if that cannot be known now."""
+        try:
+            stored = await self._offsets.read(queue)
+            if stored is not None and stored >= 0:
+                return stored
+            return await self._place(queue)
+        except FirearrowError as error:
+            log.warning("%s is not taken yet: where to begin is not known: %s", queue, error)
+            return None
+
+    async def _place(self, queue: MessageQueue) -> int:
+        """What a group without an offset begins with. Its own retry topic it consumes whole: all of it is its."""
+        if self._start_from == "first":
+            return max(await queue_offsets.min_offset(self._instance, queue), 0)
+        if queue.topic.startswith(RETRY_PREFIX):
+            return 0
+        if self._start_from == "last":
+            return await queue_offsets.max_offset(self._instance, queue)
+        return await queue_offsets.offset_at(self._instance, queue, queue_offsets.milliseconds(self._start_from))
+
+    def _begin(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        held = ProcessQueue(queue, now_ms())
+        if self._locks is not None:
+            held.locked, held.last_lock_ms = True, now_ms()
+        loop = PullLoop(
+            self._puller,
+            held,
+            offset,
+            subscription=self._subscription,
+            hold_back=self._hold_back,
+            consumed=self._offsets.noted,
+            hand_out=self._service.put,
+            skipped=self._skipped,
+            moved=self._moved,
+            pulled=self._pulled,
+            now_ms=now_ms,
+        )
+        self.queues[queue] = held
+        self._loops[queue] = loop
+        loop.start()
+        log.info("consuming %s from %d", queue, offset)
+        return held
+
+    def _hold_back(self, held: ProcessQueue) -> str | None:
+        if self.paused:
+            return "the consumer is paused"
+        if self._locks is not None and not held.locked:
+            return "the queue is not locked"
+        return self._full(held)
+
+    def _skipped(self, held: ProcessQueue, offset: int) -> None:
+        self._offsets.note(held.queue, offset, only_forward=True)
+
+    async def _moved(self, held: ProcessQueue, offset: int) -> None:
+        log.warning("%s has nothing at the offset asked for; the broker says to go on at %d", held.queue, offset)
+        async with self._changing:
+            if self.queues.get(held.queue) is held and not held.dropped:
+                await self._restart(held, offset)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

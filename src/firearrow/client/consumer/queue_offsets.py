@@ -1,0 +1,58 @@
+"""Where a queue begins and ends, and where in it a moment is: questions to the queue's master."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer.pull import Puller
+from firearrow.client.consumer.subscription import EVERYTHING, subscription
+from firearrow.client.errors import ClientError
+from firearrow.client.message import MessageQueue
+from firearrow.wire.codes import VERSION_5_0_0, RequestCode
+from firearrow.wire.headers.client import GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, SearchOffsetResponseHeader
+from firearrow.wire.names import TOOLS_CONSUMER_GROUP
+
+
+async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
+    """The offset that the next message will get."""
+    ext = {"topic": queue.topic, "queueId": queue.queue_id}
+    answer = await instance.check(await master_address(instance, queue), RequestCode.GET_MAX_OFFSET, ext)
+    return GetMaxOffsetResponseHeader.decode(answer.ext).offset
+
+
+async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
+    """The offset of the oldest message that is still there."""
+    ext = {"topic": queue.topic, "queueId": queue.queue_id}
+    answer = await instance.check(await master_address(instance, queue), RequestCode.GET_MIN_OFFSET, ext)
+    return GetMinOffsetResponseHeader.decode(answer.ext).offset
+
+
+async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
+    """The offset of the first message stored at or after a moment; the end of the queue if there is none."""
+    ext = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp_ms}
+    address = await master_address(instance, queue)
+    answer = await instance.check(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+    offset = SearchOffsetResponseHeader.decode(answer.ext).offset
+    if instance.broker_version(address) >= VERSION_5_0_0:
+        return offset
+    # Older brokers answer with the message that is nearest to the moment, which may be the last one before it.
+    everything = subscription(queue.topic, EVERYTHING, timestamp_ms)
+    nearest = await Puller(instance, TOOLS_CONSUMER_GROUP, lite=True).pull(queue, offset, everything, suspend_ms=0, batch=1)
+    return offset + 1 if nearest.messages and nearest.messages[0].store_ms < timestamp_ms else offset
+
+
+async def master_address(instance: ClientInstance, queue: MessageQueue) -> str:
+    """Of the broker that has the queue; another broker of the name if there is no master. Looks once more if none is known."""
+    found = instance.broker_address(queue.broker_name)
+    if found is None:
+        await instance.route(queue.topic, refresh=True)
+        found = instance.broker_address(queue.broker_name)
+    if found is None:
+        raise ClientError(f"the broker {queue.broker_name!r} of {queue} has no address: is it down, or has it left the cluster?")
+    return found[0]
+
+
+def milliseconds(moment: datetime) -> int:
+    """A moment as brokers count; one without a time zone is local time."""
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,114 @@
+"""Giving a message back that could not be consumed: the broker delivers it again later, or makes it a dead letter.
+
+At first by asking the broker that has it (36), which copies its own record to `%RETRY%<group>` with a delay. If that fails, by
+sending the message to `%RETRY%<group>` as a producer would, to any broker. If that fails as well, the consumer keeps it.
+
+How often is counted in the message (`reconsume_times`). Beyond `max_reconsume_times` the broker puts it into `%DLQ%<group>`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import Final
+
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.consumer.listener import DEAD_LETTER
+from firearrow.client.consumer.queue_offsets import master_address
+from firearrow.client.errors import BrokerError, FirearrowError
+from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.wire import properties
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, retry_topic
+
+MAX_RECONSUME_TIMES: Final = 16
+FIRST_RETRY_LEVEL: Final = 3
+TIMEOUT_MS: Final = 5_000
+
+_STORED: Final = frozenset((
+    ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
+))  # fmt: skip
+_NOT_AGAIN: Final = ("TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+
+log = logging.getLogger("firearrow.client")
+
+
+class SendBack:
+    def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int = MAX_RECONSUME_TIMES) -> None:
+        self._instance = instance
+        self._group = group
+        self.max_reconsume_times = max_reconsume_times
+
+    async def to_broker(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """True when a broker has taken it. `delay_level` as in `RetryLater`."""
+        try:
+            address = await master_address(self._instance, message.queue)
+            ext = {
+                "offset": message.commit_log_offset,
+                "group": self._group,
+                "delayLevel": delay_level,
+                "originMsgId": message.msg_id,
+                "originTopic": message.topic,
+                "unitMode": False,
+                "maxReconsumeTimes": self.max_reconsume_times,
+            }
+            await self._instance.check(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout_ms=TIMEOUT_MS)
+        except FirearrowError as error:
+            log.warning("%s cannot be given back to its broker (%s); sending it to the retry topic", message, error)
+            return await self.as_message(message, delay_level)
+        return True
+
+    async def as_message(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Sends it to the retry topic. True when it is stored."""
+        try:
+            queue = await self._retry_queue(message.queue.broker_name)
+            address = await master_address(self._instance, queue)
+            ext = self._send_header(message, queue, delay_level)
+            answer = await self._instance.call(address, RequestCode.SEND_MESSAGE_V2, ext, message.body, timeout_ms=TIMEOUT_MS)
+            if answer.code not in _STORED:
+                raise BrokerError(answer.code, answer.remark, address)
+        except FirearrowError as error:
+            log.warning("%s cannot be sent to the retry topic of %s: %s", message, self._group, error)
+            return False
+        return True
+
+    async def _retry_queue(self, not_there: str) -> MessageQueue:
+        """Any queue of the retry topic; on another broker than the one that has just refused, if there is another."""
+        topic = retry_topic(self._group)
+        queues = (await self._instance.route(topic)).write_queues()
+        elsewhere = [queue for queue in queues if queue.broker_name != not_there]
+        if not queues:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"no queue of {topic} can be written to", "every broker")
+        return random.choice(elsewhere or queues)
+
+    def _send_header(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> dict[str, object]:
+        known = dict(message.properties)
+        for name in _NOT_AGAIN:
+            known.pop(name, None)
+        if not message.queue.topic.startswith(RETRY_PREFIX):
+            known[properties.PROPERTY_RETRY_TOPIC] = message.queue.topic
+        known.setdefault(properties.PROPERTY_ORIGIN_MESSAGE_ID, message.offset_msg_id)
+        if delay_level == DEAD_LETTER:  # older brokers would delay it nevertheless
+            known.pop(properties.PROPERTY_DELAY_TIME_LEVEL, None)
+        else:
+            level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+            known[properties.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+        # A broker makes it a dead letter when it was tried more often than the limit that comes with it.
+        limit = message.reconsume_times if delay_level == DEAD_LETTER else self.max_reconsume_times
+        return {
+            "a": CLIENT_INNER_PRODUCER_GROUP,
+            "b": queue.topic,
+            "c": AUTO_CREATE_TOPIC_KEY_TOPIC,
+            "d": 4,
+            "e": queue.queue_id,
+            "f": 0,  # the body goes as it was before it was compressed
+            "g": time.time_ns() // 1_000_000,
+            "h": message.flag,
+            "i": properties.encode(known).decode(),
+            "j": message.reconsume_times + 1,
+            "k": False,
+            "l": limit,
+            "m": False,
+            "n": queue.broker_name,
+        }

@@ -1,0 +1,73 @@
+"""What a consumer wants of a topic: tags, or an SQL92 expression over properties.
+
+    "*", "" or None       every message
+    "new || paid"         messages whose tag is one of these (split at `||`, trimmed, empty parts ignored)
+    Sql("amount > 100")   messages for which the expression is true; the broker alone evaluates it
+
+A broker compares the hash codes of tags, and different tags can share one, so the client looks at the text again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firearrow.wire.bodies import SubscriptionData
+from firearrow.wire.java_hash import hash_code
+
+TAG = "TAG"
+SQL92 = "SQL92"
+EVERYTHING = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL92 expression over message properties, for `subscribe={"Orders": Sql("amount > 100 AND region = 'eu'")}`."""
+
+    expression: str
+
+
+Expression = str | Sql | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    topic: str
+    expression: str
+    kind: str  # TAG or SQL92
+    version: int  # the newer one holds: brokers and members compare it
+    tags: frozenset[str] | None  # None: tags do not matter
+
+    @property
+    def data(self) -> SubscriptionData:
+        """The form of heartbeats."""
+        tags = sorted(self.tags or ())
+        return SubscriptionData(
+            topic=self.topic,
+            sub_string=self.expression,
+            tags_set=tags,
+            code_set=[hash_code(tag) for tag in tags],
+            sub_version=self.version,
+            expression_type=self.kind,
+        )
+
+    def wants(self, tag: str | None) -> bool:
+        return self.tags is None or tag in self.tags
+
+
+def subscription(topic: str, expression: Expression, version: int) -> Subscription:
+    """`version` is the time of subscribing in milliseconds. Raises ValueError for an expression that can match nothing."""
+    if isinstance(expression, Sql):
+        if not expression.expression.strip():
+            raise ValueError(f"the SQL92 expression for topic {topic!r} is blank; write a condition, or '*' for everything")
+        return Subscription(topic, expression.expression, SQL92, version, None)
+    if expression is None or expression.strip() in ("", EVERYTHING):
+        return Subscription(topic, EVERYTHING, TAG, version, None)
+    tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+    if not tags:
+        raise ValueError(f"the expression {expression!r} for topic {topic!r} names no tag; use '*', or tags joined by '||'")
+    return Subscription(topic, expression, TAG, version, tags)
+
+
+def subscriptions(wanted: Mapping[str, Expression], version: int) -> dict[str, Subscription]:
+    return {topic: subscription(topic, expression, version) for topic, expression in wanted.items()}

@@ -1,0 +1,414 @@
+"""Sends under way: from the choice of a queue to the answer, over as many attempts as are allowed.
+
+A send is one object and no task: it is its own waiter on the channel (net/channel.py), and what happens to it calls it. What it
+costs is what tens of thousands a second cost.
+
+After a failure
+- the next attempt goes to another broker if there is one; there are `retries` of them, and all attempts together have the time of
+  one send. A queue that was chosen by the user, a selector or a sharding key is kept, and there is no second attempt: it could
+  overtake what was sent after the first.
+- the answers after which another broker may do better are Apache's: see RETRIED. Every loss of a connection is retried.
+- an idempotent producer tries again on the same queue, until its time is up: the broker knows a repeat by its number.
+
+No more than `max_in_flight` messages, or their bytes, are under way; those beyond wait here in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from firearrow.client.errors import BrokerError, ClientError, ClosedError, ConnectionLost, InvalidMessageError, RequestTimeout
+from firearrow.client.hooks import SendContext, SendHook, call_hooks
+from firearrow.client.message import MessageQueue, SendResult, SendStatus
+from firearrow.client.producer.fault_avoidance import FaultTable
+from firearrow.client.producer.routing import SINGLE, RequestForm, Target, TopicTargets
+from firearrow.net.errors import ConnectionLostError
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import Command
+
+if TYPE_CHECKING:
+    from firearrow.client.connection.pool import Connections
+    from firearrow.client.producer.destinations import Destinations
+    from firearrow.net.channel import Channel
+
+log = logging.getLogger("firearrow.client")
+
+RETRIED: Final = frozenset((
+    ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
+))  # fmt: skip
+_ROUTE_IS_WRONG: Final = frozenset((
+    ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.NOT_LEADER_FOR_QUEUE,
+))  # fmt: skip
+_STATUS: Final = {
+    ResponseCode.SUCCESS: SendStatus.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_OK: Final = SendStatus.OK
+_SAME_BROKER_PAUSE_S: Final = 0.05
+
+
+class Send:
+    """One message, or one batch, on its way. Filled by the producer, driven by `Sending` and the channel."""
+
+    __slots__ = (
+        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "finished", "flag", "future", "gone_away",
+        "is_batch", "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target", "targets",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sending: Sending,
+        future: asyncio.Future[SendResult],
+        targets: TopicTargets,
+        target: Target,
+        code: int,
+        body: bytes,
+        properties: str,
+        msg_id: str,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        end: float,
+        may_move: bool,
+        retries: int,
+    ) -> None:
+        self.sending = sending
+        self.future = future
+        self.targets = targets
+        self.target = target
+        self.code = code
+        self.body = body
+        self.properties = properties
+        self.msg_id = msg_id
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.born_ms = born_ms
+        self.end = end  # when the time of all attempts is over
+        self.deadline = end  # of the attempt under way
+        self.may_move = may_move  # to another queue
+        self.retries = retries  # attempts left after this one
+        self.attempts = 0
+        self.sent_at = 0.0
+        self.is_batch = False
+        self.gone_away = False
+        self.finished = False
+        self.channel: Channel | None = None
+        self.context: SendContext | None = None
+
+    def form(self) -> RequestForm:
+        return self.target.single if self.code == SINGLE else self.target.form(self.code, batch=self.is_batch)
+
+    def answered(self, answer: Command) -> None:
+        self.sending.answered(self, answer)
+
+    def timed_out(self) -> None:
+        self.sending.timed_out(self)
+
+    def lost(self, error: ConnectionLostError) -> None:
+        self.sending.lost(self, ConnectionLost(str(error)))
+
+
+class Sending:
+    """The sends of one producer."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        hooks: tuple[SendHook, ...],
+        faults: FaultTable | None,
+        retry_unless_ok: bool,
+        idempotent: bool,
+        attempt_timeout_ms: int | None,
+        max_in_flight: int,
+        max_in_flight_bytes: int,
+        destinations: Destinations,
+    ) -> None:
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self._starting = False  # sends that waited for room
+        self._connections = connections
+        self._open = connections.open
+        self._hooks = hooks
+        self._faults = faults
+        self._retry_unless_ok = retry_unless_ok
+        self._idempotent = idempotent
+        self._attempt_s = attempt_timeout_ms / 1000 if attempt_timeout_ms else None
+        self._max_in_flight = max_in_flight
+        self._max_bytes = max_in_flight_bytes
+        self._few = max_in_flight * 3 // 4  # whoever waits for room is woken then, and not for every answer
+        self._few_bytes = max_in_flight_bytes * 3 // 4
+        self._route_suspect = destinations.suspect
+        self.topics = destinations.known
+        self._waiting: deque[Send] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room: list[asyncio.Future[None]] = []
+
+    @property
+    def full(self) -> bool:
+        return self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or bool(self._waiting)
+
+    async def room(self) -> None:
+        """Returns at once if another send would not have to wait, and otherwise when a quarter of them may."""
+        while self.full:
+            waiter = self._loop.create_future()
+            self._room.append(waiter)
+            await waiter
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Waits until nothing is under way; False if that takes longer."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.in_flight or self._waiting:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def choose(self, targets: TopicTargets, last_broker: str | None = None) -> Target:
+        if self._faults is None:
+            return targets.turns.choose(targets.targets, last_broker)
+        return targets.turns.choose_available(targets.targets, self._faults, self._loop.time() * 1000, last_broker)
+
+    def start(self, send: Send) -> None:
+        """Sends it, now or when there is room."""
+        if self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or self._waiting:
+            self._waiting.append(send)
+        else:
+            self.in_flight += 1
+            self.in_flight_bytes += len(send.body)
+            self._attempt(send)
+
+    def cancel_all(self, why: str) -> None:
+        """Nothing that waits for room is sent any more."""
+        waiting, self._waiting = self._waiting, deque()
+        for send in waiting:
+            if not send.future.done():
+                send.future.set_exception(ClosedError(why))
+
+    # ---- what becomes of an attempt
+
+    def answered(self, send: Send, answer: Command) -> None:
+        code = answer.code
+        target = send.target
+        if self._faults is not None:
+            now = self._loop.time()
+            self._faults.succeeded(target.broker_name, (now - send.sent_at) * 1000, now * 1000)
+        if code == 0 or code in _STATUS:
+            try:
+                ext = answer.ext
+                queue_id = int(ext["queueId"])
+                result = SendResult(
+                    _OK if code == 0 else _STATUS[ResponseCode(code)],
+                    send.msg_id,
+                    ext["msgId"],
+                    target.queue if queue_id == target.queue.queue_id else _other(target.queue, queue_id),
+                    int(ext["queueOffset"]),
+                    ext.get("transactionId"),
+                    ext.get("MSG_REGION"),
+                    ext.get("recallHandle"),
+                    ext.get("TRACE_ON") != "false",
+                )
+            except (KeyError, TypeError, ValueError):
+                self._finish(send, None, ClientError(f"{target.address} stored a message and does not say where: {answer!r}"))
+                return
+            if code != 0 and self._retry_unless_ok and self._may_retry(send):
+                self._retry(send)
+            else:
+                self._finish(send, result, None)
+            return
+        error = BrokerError(code, answer.remark, target.address)
+        if code == ResponseCode.GO_AWAY and send.channel is not None and not send.gone_away:
+            send.gone_away = True  # the same broker, or the one that has its address now, on a new connection; once
+            self._connections.leave(send.channel)
+            self._attempt(send)
+            return
+        if code in _ROUTE_IS_WRONG:
+            self._route_suspect(target.queue.topic)
+        if code in RETRIED and self._may_retry(send):
+            log.debug("sending %s again: %s", send.msg_id, error)
+            self._retry(send)
+        else:
+            self._finish(send, None, error)
+
+    def timed_out(self, send: Send) -> None:
+        self._failed_at(send, reachable=True)
+        if self._loop.time() < send.end and self._may_retry(send):
+            self._retry(send)
+            return
+        what = f"the {'batch' if send.is_batch else 'message'} {send.msg_id[:64]}"
+        error = RequestTimeout(
+            f"no answer from {send.target.address} ({send.target.queue}) in time; {what} may have been stored: "
+            "send it again if twice is better than never, or give it more time (timeout_ms)"
+        )
+        self._finish(send, None, error)
+
+    def lost(self, send: Send, error: ConnectionLost) -> None:
+        self._failed_at(send, reachable=False)
+        self._route_suspect(send.target.queue.topic)
+        if self._may_retry(send):
+            log.debug("sending %s again: %s", send.msg_id, error)
+            self._retry(send)
+        else:
+            self._finish(send, None, error)
+
+    # ---- inside
+
+    def _attempt(self, send: Send) -> None:
+        target = send.target
+        context = send.context
+        if context is not None:
+            context.queue, context.address = target.queue, target.address
+            if send.attempts == 0:
+                try:
+                    for hook in self._hooks:
+                        hook.before_send(context)
+                except Exception as error:
+                    self._finish(send, None, error)
+                    return
+        send.attempts += 1
+        channel = self._open.get(target.address)
+        if channel is None or channel.closed:
+            self._dial(send)
+        else:
+            self._submit(send, channel)
+
+    def _dial(self, send: Send) -> None:
+        """Goes on when there is a connection, if that is before the time of the send is up."""
+        send.channel = None
+        attempt = send.attempts
+        timer: asyncio.TimerHandle | None = None
+
+        def dialled(channel: Channel | None, error: ConnectionLost | None) -> None:
+            if timer is not None:
+                timer.cancel()
+            self._dialled(send, channel, error)
+
+        self._connections.when_open(send.target.address, dialled)
+        if send.channel is None and send.attempts == attempt and not send.finished:
+            timer = self._loop.call_at(send.end, self._still_dialling, send, attempt)
+
+    def _still_dialling(self, send: Send, attempt: int) -> None:
+        """The time of a send is up, whatever the connection it waits for still becomes."""
+        if send.channel is None and send.attempts == attempt and not send.finished:
+            where = send.target.address
+            self._finish(send, None, RequestTimeout(f"no connection to {where} in time; message {send.msg_id[:64]} was not sent"))
+
+    def _dialled(self, send: Send, channel: Channel | None, error: ConnectionLost | None) -> None:
+        if send.finished:
+            return
+        if channel is None:
+            send.sent_at = self._loop.time()
+            self.lost(send, error or ConnectionLost(f"no connection to {send.target.address}"))
+        elif self._loop.time() >= send.end:
+            self.timed_out(send)
+        else:
+            self._submit(send, channel)
+
+    def _submit(self, send: Send, channel: Channel) -> None:
+        send.channel = channel
+        send.sent_at = now = self._loop.time()
+        if self._attempt_s is not None:
+            send.deadline = min(send.end, now + self._attempt_s)
+        opaque = channel.take_opaque()
+        try:
+            frame = send.form().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
+        except (TypeError, ValueError) as error:
+            self._finish(send, None, InvalidMessageError(f"a message to {send.target.queue.topic!r} cannot be written: {error}"))
+        else:
+            channel.submit(frame, opaque, send)
+
+    def _may_retry(self, send: Send) -> bool:
+        """Whether there is an attempt left; takes it if so."""
+        if send.future.done() or self._loop.time() >= send.end:
+            return False
+        if self._idempotent:
+            return True
+        if not send.may_move or send.retries <= 0:
+            return False
+        send.retries -= 1
+        return True
+
+    def _retry(self, send: Send) -> None:
+        last = send.target.broker_name
+        if self._idempotent or not send.may_move:
+            send.target = send.targets.by_queue.get(send.target.queue, send.target)  # it may have another address by now
+        else:
+            send.target = self.choose(send.targets, last)
+        if send.target.broker_name != last:
+            self._attempt(send)
+            return
+        # The broker that has just failed is all there is: a moment later it may be back.
+        pause_s = min(_SAME_BROKER_PAUSE_S * send.attempts, 1.0, max(0.0, send.end - self._loop.time()))
+        self._loop.call_later(pause_s, self._attempt_unless_over, send)
+
+    def _attempt_unless_over(self, send: Send) -> None:
+        if self._loop.time() >= send.end:
+            self.timed_out(send)
+        else:
+            self._attempt(send)
+
+    def _failed_at(self, send: Send, *, reachable: bool) -> None:
+        if self._faults is not None:
+            now = self._loop.time()
+            self._faults.failed(send.target.broker_name, (now - send.sent_at) * 1000, now * 1000, reachable=reachable)
+
+    def _finish(self, send: Send, result: SendResult | None, error: Exception | None) -> None:
+        send.finished = True
+        self.in_flight -= 1
+        self.in_flight_bytes -= len(send.body)
+        future = send.future
+        if not future.done():
+            if error is None and result is not None:
+                future.set_result(result)
+            elif error is not None:
+                if send.attempts > 1:
+                    error.add_note(f"this was attempt {send.attempts}; see `retries`")
+                future.set_exception(error)
+        context = send.context
+        if context is not None:
+            context.result, context.error = result, error
+            context.elapsed_ms = (self._loop.time() - send.sent_at) * 1000
+            call_hooks([hook.after_send for hook in self._hooks], context)
+        if self._waiting:
+            self._start_waiting()
+        if self._room and self.in_flight <= self._few and self.in_flight_bytes <= self._few_bytes:
+            room, self._room = self._room, []
+            for waiter in room:
+                if not waiter.done():
+                    waiter.set_result(None)
+        if not self.in_flight:
+            self._idle.set()
+
+    def _start_waiting(self) -> None:
+        if self._starting:  # one that fails at once makes room for the next: the loop below goes on with it
+            return
+        self._starting = True
+        try:
+            while self._waiting and self.in_flight < self._max_in_flight and self.in_flight_bytes < self._max_bytes:
+                send = self._waiting.popleft()
+                if send.future.done():
+                    continue
+                self.in_flight += 1
+                self.in_flight_bytes += len(send.body)
+                if self._loop.time() >= send.end:
+                    self.timed_out(send)
+                else:
+                    self._attempt(send)
+        finally:
+            self._starting = False
+
+
+def _other(queue: MessageQueue, queue_id: int) -> MessageQueue:
+    """Brokers choose the queue themselves for some messages."""
+    return MessageQueue(queue.topic, queue.broker_name, queue_id)

@@ -1,0 +1,599 @@
+"""The producer.
+
+    async with Producer("127.0.0.1:9876", group="orders") as producer:
+        result = await producer.send(Message("Orders", b"hello", tags="new", keys=["A1"]))
+
+Every send is one object in `Sending`; `send` waits for it, `send_soon` gives a future, so that thousands can be under way without
+a task each. The route of a topic is asked for at its first message; messages that come meanwhile keep their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from firearrow.client.compression import compressor
+from firearrow.client.connection.instance import ClientInstance, acquire
+from firearrow.client.connection.pool import closed_error
+from firearrow.client.errors import ClientError, InvalidMessageError, NoRouteError, RequestTimeout
+from firearrow.client.hooks import MessageKind, SendContext, SendHook, call_hooks
+from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+from firearrow.client.namespaces import with_namespace
+from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.producer import message_ids
+from firearrow.client.producer.batches import PartialBatchError, results_of, split_into_batches
+from firearrow.client.producer.delay import Delay, When, delay_properties, for_version
+from firearrow.client.producer.destinations import Destinations
+from firearrow.client.producer.fault_avoidance import FaultTable
+from firearrow.client.producer.in_flight import Send, Sending
+from firearrow.client.producer.queue_choice import Selector, by_sharding_key
+from firearrow.client.producer.recall import parse_recall_handle
+from firearrow.client.producer.request_reply import reply_message, request_properties
+from firearrow.client.producer.routing import SINGLE, Sender, Target, TopicTargets
+from firearrow.client.producer.validation import check_body, check_group_name, properties_text
+from firearrow.client.trace.hook import Trace, trace_producer
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
+from firearrow.wire.properties import PROPERTY_INSTANCE_ID, PROPERTY_SHARDING_KEY
+
+log = logging.getLogger("firearrow.client")
+
+DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
+MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
+COMPRESS_OVER: Final = 4096
+IDEMPOTENT_IN_FLIGHT: Final = 200  # a broker remembers the last 256 numbers of a producer and queue
+
+_now_ns = time.time_ns
+
+
+class Producer:
+    """Sends messages. All methods are for the event loop that `start` ran on."""
+
+    def __init__(
+        self,
+        name_server: NameServers = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        send_timeout_ms: int = 3_000,
+        retries: int = 2,
+        attempt_timeout_ms: int | None = None,
+        compress_over: int = COMPRESS_OVER,
+        compression: str = "zlib",
+        max_message_size: int = MAX_MESSAGE_SIZE,
+        latency_fault: bool = False,
+        retry_unless_ok: bool = False,
+        idempotent: bool = False,
+        max_in_flight: int = 10_000,
+        max_in_flight_bytes: int = 64 * 1024 * 1024,
+        hooks: Sequence[SendHook] = (),
+        **client: Unpack[ClientKeywords],
+    ) -> None:
+        """
+        send_timeout_ms      for all attempts of a send together
+        retries              attempts after the first, on another broker where there is one
+        attempt_timeout_ms   for one attempt; None: whatever is left
+        compress_over        bodies of so many bytes are compressed (`compression`: zlib, lz4, zstd)
+        latency_fault        leave brokers alone for a while that were slow or failed
+        retry_unless_ok      try another broker also when one stored the message less safely than it should
+        idempotent           a firearrow broker stores each message once, however often it is sent again; keeps to one queue
+        max_in_flight        sends under way at once; more wait for their turn
+        hooks                see hooks.py; the other keywords: see options.py
+        """
+        check_group_name(group)
+        for name, value, low in (
+            ("send_timeout_ms", send_timeout_ms, 1), ("retries", retries, 0), ("compress_over", compress_over, 1),
+            ("max_message_size", max_message_size, 1), ("max_in_flight", max_in_flight, 1),
+            ("max_in_flight_bytes", max_in_flight_bytes, 1), ("attempt_timeout_ms", attempt_timeout_ms or 1, 1),
+        ):  # fmt: skip
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"{name} is {value!r}, expected a number of at least {low}")
+        self.options = client_options(name_server, **client)
+        self.group = with_namespace(group, self.options.namespace)
+        self.send_timeout_ms = send_timeout_ms
+        self.retries = retries
+        self.max_message_size = max_message_size
+        self.hooks: list[SendHook] = list(hooks)
+        self._compress_over = compress_over
+        self._plain_below = min(compress_over, max_message_size + 1)  # smaller bodies need no second look
+        self._compress, self._compressed_flag = compressor(compression)
+        self._latency_fault = latency_fault
+        self._retry_unless_ok = retry_unless_ok
+        self._attempt_timeout_ms = attempt_timeout_ms
+        self._idempotent = idempotent
+        self._max_in_flight = min(max_in_flight, IDEMPOTENT_IN_FLIGHT) if idempotent else max_in_flight
+        self._max_in_flight_bytes = max_in_flight_bytes
+        self._namespace_properties = {PROPERTY_INSTANCE_ID: self.options.namespace} if self.options.namespace else {}
+        self._adds = idempotent or bool(self.options.namespace)
+        self._producer_id = ""
+        self._sequence = 0
+        self._instance: ClientInstance | None = None
+        self._sending: Sending | None = None
+        self._next_id: Callable[[int], str] = _no_id
+        self._topics: Destinations | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._trace: Trace | None = None
+        self._hooks: tuple[SendHook, ...] = ()
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Makes the producer ready; connections are made when they are needed. A second time does nothing."""
+        if self._sending is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        instance = await acquire(self.options, producer_group=self.group)
+        self._instance = instance
+        if self.options.trace and self._trace is None:
+            self._trace = await trace_producer(self)
+        self._hooks = tuple(self.hooks)
+        sender = Sender(self.group, self.options.language, instance.connections.signer)
+        self._topics = Destinations(instance, sender, self.options.namespace)
+        self._next_id = message_ids.maker(instance.ip)
+        self._producer_id = f"{instance.client_id}-{uuid.uuid4().hex[:12]}"[-128:]
+        self._sending = Sending(
+            instance.connections,
+            hooks=self._hooks,
+            faults=FaultTable() if self._latency_fault else None,
+            retry_unless_ok=self._retry_unless_ok,
+            idempotent=self._idempotent,
+            attempt_timeout_ms=self._attempt_timeout_ms or (max(1, self.send_timeout_ms // 3) if self._idempotent else None),
+            max_in_flight=self._max_in_flight,
+            max_in_flight_bytes=self._max_in_flight_bytes,
+            destinations=self._topics,
+        )
+        await instance.register_producer(self.group, self)
+        log.info("producer %s started as %s", self.group, instance.client_id)
+
+    async def close(self) -> None:
+        """Waits for what is under way, says goodbye to the brokers and closes. A second time does nothing."""
+        sending, instance = self._sending, self._instance
+        if sending is None or instance is None:
+            return
+        await self._destinations().settled(self.send_timeout_ms / 1000)
+        await sending.idle(self.send_timeout_ms / 1000)
+        self._sending = None
+        sending.cancel_all("the producer was closed before the message could be sent")
+        if self._trace is not None:
+            await self._trace.close()
+            self._trace = None
+        if self._topics is not None:
+            self._topics.close()
+        await instance.unregister_producer(self.group)
+        await instance.release()
+        self._instance = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- sending
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        delay: Delay | None = None,
+        delay_level: int | None = None,
+        deliver_at: When | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Sends a message and returns where it is stored.
+
+        `queue`, `selector` (called with all queues and the message) or `sharding_key` choose the queue. `delay` (seconds),
+        `delay_level` (1 to 18) or `deliver_at` say when it is delivered.
+        """
+        more = None
+        if delay is not None or delay_level is not None or deliver_at is not None:
+            more = delay_properties(delay, delay_level, deliver_at)
+            if delay_level is None:
+                more = for_version(more, await self._oldest_version(message.topic))
+        return await self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+
+    def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        delay: Delay | None = None,
+        delay_level: int | None = None,
+        deliver_at: When | None = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """The same without waiting: the future gives the result. What is wrong with the message itself is raised at once.
+
+        Messages for one queue are sent in the order of the calls. See `room` for a caller that is faster than the brokers.
+        """
+        more = None
+        if delay is not None or delay_level is not None or deliver_at is not None:
+            more = delay_properties(delay, delay_level, deliver_at)
+        return self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+
+    async def room(self) -> None:
+        """Returns when fewer than `max_in_flight` messages are under way."""
+        await self._destinations().settled()
+        await self._running().room()
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+    ) -> None:
+        """Sends a message and does not ask whether it was stored."""
+        self._running()
+        targets = await self._destinations().get(message.topic)
+        more = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
+        target = self._target(targets, message, queue, selector, sharding_key)
+        body, sys_flag = self._body(message)
+        now_ms = _now_ns() // 1_000_000
+        msg_id = self._next_id(now_ms)
+        properties = properties_text(message, msg_id, self._added(more))
+        with self._hooked_oneway(message, target, msg_id, now_ms, len(body), fixed=queue or selector or sharding_key):
+            channel = await self._known().connections.get(target.address)
+            form = target.form(SINGLE, oneway=True)
+            channel.write(form.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
+            await channel.room()
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Sends messages of one topic in as few requests as their size allows; one result for each message, in order.
+
+        The messages of one request go to one queue. PartialBatchError tells what was stored when a later request fails.
+        """
+        self._running()
+        messages = list(messages)
+        more = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
+        batches = split_into_batches(
+            messages, self.max_message_size, lambda: self._next_id(_now_ns() // 1_000_000), lambda: self._added(more) or {}
+        )
+        targets = await self._destinations().get(messages[0].topic)
+        results: list[SendResult] = []
+        for batch in batches:
+            target = self._target(targets, batch.messages[0], queue, selector, sharding_key)
+            fixed = queue is not None or selector is not None or sharding_key is not None
+            ids = ",".join(batch.msg_ids)
+            wait = f"WAIT\x01{'true' if messages[0].wait_store else 'false'}\x02"
+            now_ms = _now_ns() // 1_000_000
+            send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout_ms, now_ms)
+            send.code, send.is_batch = RequestCode.SEND_BATCH_MESSAGE, True
+            send.context = self._context(batch.messages, send)
+            self._running().start(send)
+            try:
+                results += results_of(len(batch.messages), await send.future)
+            except Exception as error:
+                if not results:
+                    raise
+                raise PartialBatchError(results, len(messages), error) from error
+        return results
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int = 3_000,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        sharding_key: str | None = None,
+    ) -> ReceivedMessage:
+        """Sends a message that asks, and returns the reply of whoever consumes it (`reply`). RequestTimeout if none comes."""
+        instance = self._known()
+        await self._destinations().get(message.topic)
+        await instance.ensure_known_to_brokers()
+        correlation_id = str(uuid.uuid4())
+        reply = instance.replies.expect(correlation_id)
+        more = request_properties(correlation_id, instance.client_id, timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+                return await reply
+        except TimeoutError as error:
+            if isinstance(error, RequestTimeout):
+                raise
+            raise RequestTimeout(
+                f"no reply to the request {correlation_id} to {message.topic!r} within {timeout_ms} ms; "
+                "does a consumer of the topic reply, and in time?"
+            ) from None
+        finally:
+            instance.replies.forget(correlation_id)
+
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+        """Answers a message that was sent with `request`."""
+        message, more = reply_message(request, body)
+        targets = await self._destinations().get(message.topic, full_name=message.topic)
+        here = [target for target in targets.targets if target.broker_name == request.queue.broker_name]
+        target = here[0] if here else self._running().choose(targets)
+        send = self._prepare(targets, target, message, more, False, timeout_ms)
+        send.code = RequestCode.SEND_REPLY_MESSAGE_V2
+        self._running().start(send)
+        return await send.future
+
+    async def recall(self, handle: str | SendResult) -> str:
+        """Takes back a delayed message before its time, by the `recall_handle` of its result. Returns the id of the message."""
+        text = handle.recall_handle if isinstance(handle, SendResult) else handle
+        if not text:
+            raise InvalidMessageError(
+                "this result has no recall handle: only messages sent with `delay` or `deliver_at` to a 5.x broker have one"
+            )
+        found = parse_recall_handle(text)
+        instance = self._known()
+        await instance.route(found.topic)
+        address = instance.broker_address(found.broker_name, only_this=True)
+        if address is None:
+            raise ClientError(f"the broker {found.broker_name!r} of the recall handle is not known: is it stopped?")
+        ext = {"producerGroup": self.group, "topic": found.topic, "recallHandle": text, "bname": found.broker_name}
+        answer = await instance.check(address[0], RequestCode.RECALL_MESSAGE, ext, timeout_ms=self.send_timeout_ms)
+        return str(answer.ext.get("msgId", found.msg_id))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be sent to."""
+        self._running()
+        return list((await self._destinations().get(topic)).queues)
+
+    # ---- the side that the instance sees
+
+    def topics(self) -> set[str]:
+        return self._topics.full_names() if self._topics is not None else set()
+
+    def route_changed(self, topic: str) -> None:
+        if self._topics is not None:
+            self._topics.route_changed(topic)
+
+    def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
+        log.warning(
+            "%s asks for the outcome of transaction %s, but this is no TransactionProducer", address, header.transaction_id
+        )
+
+    # ---- inside
+
+    def _soon(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        sharding_key: str | None,
+        more: dict[str, str] | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult]:
+        sending = self._sending
+        if sending is None:
+            raise closed_error("producer")
+        targets = sending.topics.get(message.topic)
+        if targets is None:
+            return self._when_routed(message, queue, selector, sharding_key, more, timeout_ms)
+        if queue is None and selector is None and sharding_key is None:
+            target, fixed = sending.choose(targets), False
+        else:
+            target, fixed = self._target(targets, message, queue, selector, sharding_key), True
+            if sharding_key is not None:
+                more = {**(more or {}), PROPERTY_SHARDING_KEY: sharding_key}
+        send = self._prepare(targets, target, message, more, fixed, timeout_ms)
+        sending.start(send)
+        return send.future
+
+    def _prepare(
+        self,
+        targets: TopicTargets,
+        target: Target,
+        message: Message,
+        more: dict[str, str] | None,
+        fixed: bool,
+        timeout_ms: int | None,
+    ) -> Send:
+        body, sys_flag = message.body, 0
+        if body.__class__ is not bytes or not 0 < len(body) < self._plain_below:
+            body, sys_flag = self._body(message)
+        now_ms = _now_ns() // 1_000_000
+        msg_id = self._next_id(now_ms)
+        if self._adds:
+            more = self._added(more)
+        properties = properties_text(message, msg_id, more)
+        send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout_ms, now_ms)
+        if self._hooks:
+            send.context = self._context([message], send, more, fixed)
+        return send
+
+    def _new_send(
+        self,
+        targets: TopicTargets,
+        target: Target,
+        body: bytes,
+        properties: str,
+        msg_id: str,
+        flag: int,
+        sys_flag: int,
+        fixed: bool,
+        timeout_ms: int | None,
+        now_ms: int,
+    ) -> Send:
+        loop = self._loop
+        if self._sending is None or loop is None:
+            raise closed_error("producer")
+        end = loop.time() + (timeout_ms or self.send_timeout_ms) / 1000
+        return Send(
+            self._sending, loop.create_future(), targets, target, SINGLE, body, properties, msg_id, flag, sys_flag,
+            now_ms, end, not fixed, self.retries,
+        )  # fmt: skip
+
+    def _body(self, message: Message) -> tuple[bytes, int]:
+        """The body as it travels, and the flags that say how."""
+        check_body(message, self.max_message_size)
+        body = bytes(message.body)
+        if len(body) >= self._compress_over:
+            compressed = self._compress(body)
+            if len(compressed) < len(body):
+                return compressed, self._compressed_flag
+        return body, 0
+
+    def _added(self, more: dict[str, str] | None) -> dict[str, str] | None:
+        """What the producer adds to every message beside its id."""
+        if not self._idempotent:
+            return {**(more or {}), **self._namespace_properties} if self._namespace_properties else more
+        self._sequence += 1
+        own = {"__PRODUCER_ID": self._producer_id, "__PRODUCER_SEQ": str(self._sequence)}
+        return {**(more or {}), **self._namespace_properties, **own}
+
+    def _target(
+        self,
+        targets: TopicTargets,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        sharding_key: str | None,
+    ) -> Target:
+        if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
+            raise InvalidMessageError("queue, selector and sharding_key each choose the queue: give one of them")
+        if queue is not None:
+            return targets.of_queue(queue)
+        if selector is not None:
+            return targets.of_queue(selector(list(targets.queues), message))
+        if sharding_key is not None:
+            if not sharding_key or "\x01" in sharding_key or "\x02" in sharding_key:
+                raise InvalidMessageError(
+                    f"sharding_key is {sharding_key!r}, expected a text that is not empty, without U+0001 and U+0002"
+                )
+            return targets.targets[by_sharding_key(len(targets.targets), sharding_key)]
+        return self._running().choose(targets)
+
+    def _context(
+        self, messages: Sequence[Message], send: Send, more: dict[str, str] | None = None, fixed: bool = False
+    ) -> SendContext | None:
+        if not self._hooks:
+            return None
+        kind = MessageKind.NORMAL
+        if more and "TRAN_MSG" in more:
+            kind = MessageKind.TRANSACTION_HALF
+        elif more and any(name == "DELAY" or name.startswith("TIMER_") for name in more):
+            kind = MessageKind.DELAY
+        elif fixed:
+            kind = MessageKind.ORDER
+        target = send.target
+        return SendContext(self.group, messages, target.queue, target.address, send.msg_id, kind, send.born_ms, len(send.body))
+
+    @contextlib.contextmanager
+    def _hooked_oneway(
+        self, message: Message, target: Target, msg_id: str, now_ms: int, size: int, *, fixed: object
+    ) -> Iterator[None]:
+        """Hooks see a one-way send without a result: nobody knows one."""
+        if not self._hooks:
+            yield
+            return
+        kind = MessageKind.ORDER if fixed else MessageKind.NORMAL
+        context = SendContext(self.group, [message], target.queue, target.address, msg_id, kind, now_ms, size)
+        try:
+            for hook in self._hooks:
+                hook.before_send(context)
+            yield
+        except Exception as error:
+            context.error = error
+            raise
+        finally:
+            context.elapsed_ms = _now_ns() / 1_000_000 - now_ms
+            call_hooks([hook.after_send for hook in self._hooks], context)
+
+    def _when_routed(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        sharding_key: str | None,
+        more: dict[str, str] | None,
+        timeout_ms: int | None,
+    ) -> asyncio.Future[SendResult]:
+        """The first message of a topic, and those that come before its route is known."""
+        check_body(message, self.max_message_size)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[SendResult] = loop.create_future()
+        began = loop.time()
+        patience_s = (timeout_ms or self.send_timeout_ms) / 1000
+
+        def expired() -> None:
+            if not future.done():
+                servers = "; ".join(self.options.name_servers)
+                future.set_exception(RequestTimeout(f"no route to the topic {message.topic!r} in time from {servers}"))
+
+        timer = loop.call_later(patience_s, expired)
+
+        def routed(targets: TopicTargets | None, problem: Exception | None) -> None:
+            timer.cancel()
+            if future.done():
+                return
+            if targets is None:
+                future.set_exception(problem or NoRouteError(message.topic))
+                return
+            left_ms = int((patience_s - (loop.time() - began)) * 1000)
+            try:
+                send = self._soon(message, queue, selector, sharding_key, more, max(1, left_ms))
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                send.add_done_callback(lambda done: _hand_on(done, future))
+                future.add_done_callback(lambda done: send.cancel() if done.cancelled() else None)
+
+        self._destinations().ask(message.topic, routed)
+        return future
+
+    async def _oldest_version(self, topic: str) -> int:
+        """The version of the oldest broker that the topic has; 0 if they do not say."""
+        targets = await self._destinations().get(topic)
+        instance = self._known()
+        addresses = {target.address for target in targets.targets}
+        if any(not instance.broker_version(address) for address in addresses):
+            await instance.heartbeat_now()
+        return min(instance.broker_version(address) for address in addresses)
+
+    def _destinations(self) -> Destinations:
+        if self._topics is None:
+            raise closed_error("producer")
+        return self._topics
+
+    def _running(self) -> Sending:
+        if self._sending is None:
+            raise closed_error("producer")
+        return self._sending
+
+    def _known(self) -> ClientInstance:
+        if self._instance is None:
+            raise closed_error("producer")
+        return self._instance
+
+
+def _hand_on(done: asyncio.Future[SendResult], future: asyncio.Future[SendResult]) -> None:
+    if future.done():
+        return
+    if done.cancelled():
+        future.cancel()
+        return
+    error = done.exception()
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
+
+
+def _no_id(now_ms: int) -> str:
+    raise closed_error("producer")

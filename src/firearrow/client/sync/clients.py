@@ -1,0 +1,125 @@
+"""The sync face: the clients for programs without an event loop.
+
+Each class is declared from its async one (blocking.py): same constructor, same methods, same names; what is a coroutine there
+waits here. The clients of a process share one event loop in a background thread (background.py), and each of them may be used by
+many threads at once.
+
+Listeners and the functions of a transaction producer run in worker threads, where they may block and use sync clients. Hooks
+and queue selectors are called on the background loop: they must return soon and must not use sync clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from firearrow.client.consumer import pull_consumer, push_consumer
+from firearrow.client.message import ReceivedMessage
+from firearrow.client.producer import producer, transaction
+from firearrow.client.sync.derive import SyncClient, blocking, made_like, on_loop, soon
+
+
+class Producer(SyncClient[producer.Producer]):
+    """Sends messages.
+
+        with Producer("127.0.0.1:9876", group="orders") as producer:
+            producer.send(Message("Orders", b"hello"))
+
+    After a fork the child has a producer of its own behind the same object.
+    """
+
+    @made_like(producer.Producer)
+    def __init__(self, make: Callable[[], producer.Producer]) -> None:
+        super().__init__(make)
+
+    send = blocking(producer.Producer.send)
+    send_soon = soon(producer.Producer.send_soon)
+    send_oneway = blocking(producer.Producer.send_oneway)
+    send_batch = blocking(producer.Producer.send_batch)
+    request = blocking(producer.Producer.request)
+    reply = blocking(producer.Producer.reply)
+    recall = blocking(producer.Producer.recall)
+    queues = blocking(producer.Producer.queues)
+
+
+class TransactionProducer(Producer):
+    """A producer that can also send in transactions; `execute` and `check` run in worker threads.
+
+    with TransactionProducer("127.0.0.1:9876", group="orders", execute=place_order, check=is_placed) as producer:
+        producer.send_in_transaction(Message("Orders", b"hello"), order)
+    """
+
+    @made_like(transaction.TransactionProducer)
+    def __init__(self, make: Callable[[], transaction.TransactionProducer]) -> None:
+        SyncClient.__init__(self, make)
+
+    send_in_transaction = blocking(transaction.TransactionProducer.send_in_transaction)
+
+
+class PushConsumer(SyncClient[push_consumer.PushConsumer]):
+    """Calls a listener with every message of its subscriptions.
+
+        with PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
+            consumer.run()
+
+    It consumes from `start` on, in threads of its own; `run` only waits.
+    """
+
+    remade_after_fork = False
+
+    @made_like(push_consumer.PushConsumer)
+    def __init__(self, make: Callable[[], push_consumer.PushConsumer]) -> None:
+        super().__init__(make)
+
+    run = blocking(push_consumer.PushConsumer.run)
+    pause = on_loop(push_consumer.PushConsumer.pause)
+    resume = on_loop(push_consumer.PushConsumer.resume)
+    subscribe = blocking(push_consumer.PushConsumer.subscribe)
+    unsubscribe = blocking(push_consumer.PushConsumer.unsubscribe)
+    assignment = on_loop(push_consumer.PushConsumer.assignment)
+    commit = blocking(push_consumer.PushConsumer.commit)
+
+
+class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
+    """Fetches messages when asked to.
+
+    with PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as consumer:
+        for message in consumer:
+            ...
+    """
+
+    remade_after_fork = False
+
+    @made_like(pull_consumer.PullConsumer)
+    def __init__(self, make: Callable[[], pull_consumer.PullConsumer]) -> None:
+        super().__init__(make)
+
+    poll = blocking(pull_consumer.PullConsumer.poll)
+    subscribe = blocking(pull_consumer.PullConsumer.subscribe)
+    unsubscribe = blocking(pull_consumer.PullConsumer.unsubscribe)
+    assign = blocking(pull_consumer.PullConsumer.assign)
+    queues = blocking(pull_consumer.PullConsumer.queues)
+    assignment = on_loop(pull_consumer.PullConsumer.assignment)
+    pause = on_loop(pull_consumer.PullConsumer.pause)
+    resume = on_loop(pull_consumer.PullConsumer.resume)
+    seek = blocking(pull_consumer.PullConsumer.seek)
+    seek_all = blocking(pull_consumer.PullConsumer.seek_all)
+    position = on_loop(pull_consumer.PullConsumer.position)
+    offset_at = blocking(pull_consumer.PullConsumer.offset_at)
+    commit = blocking(pull_consumer.PullConsumer.commit)
+    committed = blocking(pull_consumer.PullConsumer.committed)
+    lag = blocking(pull_consumer.PullConsumer.lag)
+    _next = blocking(pull_consumer.PullConsumer.__anext__)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """The next message, however long that takes. Those that are at hand come without a turn to the loop."""
+        message = self._here().next_at_hand()
+        if message is not None:
+            return message
+        try:
+            return self._next()
+        except StopAsyncIteration:
+            raise StopIteration from None

@@ -1,0 +1,254 @@
+"""Message trace: tells the trace topic what this client sends and consumes, beside the messages and never in their way.
+
+A `Trace` is a hook (hooks.py) for sends, consumptions and decisions about transactions. What it is told becomes text
+(trace_text.py) in a queue in memory, which is sent every half second as few messages as possible, by a producer of its own. If
+that fails, or more comes than can be told, traces are dropped, and the log says so; messages are not affected.
+
+A client with `trace=True` has it from `trace_producer` or `trace_consumer` when it starts, as one of its hooks, and closes it
+when it closes: what is in the queue is sent first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from firearrow.client.hooks import ConsumeContext, EndTransactionContext, SendContext
+from firearrow.client.message import Message, ReceivedMessage, SendStatus
+from firearrow.client.namespaces import without_namespace
+from firearrow.client.options import ClientOptions
+from firearrow.client.producer import message_ids
+from firearrow.client.trace import encoding
+from firearrow.client.trace.encoding import Context, Outcome
+from firearrow.wire.properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
+
+if TYPE_CHECKING:
+    from firearrow.client.producer.producer import Producer
+
+GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
+INTERVAL_MS: Final = 500
+MAX_WAITING: Final = 2_048
+MAX_BODY_BYTES: Final = 128_000
+MAX_KEYS_BYTES: Final = 16_000  # all properties of a message together may have 32,767
+CLOSE_TIMEOUT_MS: Final = 3_000
+
+log = logging.getLogger("firearrow.client")
+_numbers = itertools.count(1)
+
+
+async def trace_producer(producer: Producer) -> Trace:
+    """A trace of what this producer sends; it is one of its hooks until it is closed."""
+    trace = Trace(producer.options, producer.group, "PRODUCE", producer.hooks)
+    trace.start()
+    return trace
+
+
+def trace_consumer(options: ClientOptions, group: str) -> Trace:
+    """A trace of what is consumed, to be used as a hook."""
+    trace = Trace(options, group, "CONSUME", [])
+    trace.start()
+    return trace
+
+
+class Trace:
+    """The hook. It adds itself to `hooks` when it starts and takes itself out when it is closed."""
+
+    def __init__(self, options: ClientOptions, group: str, side: Literal["PRODUCE", "CONSUME"], hooks: list[Any]) -> None:
+        self._options = options
+        self._hooks = hooks
+        self._namespace = options.namespace
+        self._group = without_namespace(group, options.namespace)
+        self._topic = options.trace_topic
+        self._own_group = f"{GROUP_PREFIX}-{self._group}-{side}-{next(_numbers)}"
+        self._waiting: deque[Context] = deque()
+        self._requests: dict[int, str] = {}  # id of a ConsumeContext -> request id
+        self._dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._producer: Producer | None = None
+
+    def start(self) -> None:
+        self._hooks.append(self)
+        self._task = asyncio.get_running_loop().create_task(self._keep_sending(), name=f"trace {self._group}")
+
+    async def close(self) -> None:
+        """Sends what waits, if that can be done soon."""
+        if self in self._hooks:
+            self._hooks.remove(self)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                    await self._send_waiting()
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            await producer.close()
+
+    # What happened.
+
+    def before_send(self, context: SendContext) -> None:
+        """A send is told of when its outcome is known."""
+
+    def after_send(self, context: SendContext) -> None:
+        result = context.result
+        if result is None or not result.trace_on or result.region_id is None:
+            return  # as Apache's clients do: what no broker has taken is not traced
+        ids, offset_ids = result.msg_id.split(","), result.offset_msg_id.split(",")
+        single = len(ids) != len(context.messages)
+        for index, message in enumerate(context.messages[:1] if single else context.messages):
+            one_each = not single and len(offset_ids) == len(ids)
+            self._tell(
+                encoding.pub(
+                    time_ms=context.began_ms,
+                    region=result.region_id,
+                    group=self._group,
+                    topic=without_namespace(message.topic, self._namespace),
+                    msg_id=result.msg_id if single else ids[index],
+                    tags=message.tags,
+                    keys=_keys(message),
+                    address=context.address,
+                    body_length=len(message.body),
+                    cost_ms=round(context.elapsed_ms),
+                    kind=context.kind,
+                    offset_msg_id=offset_ids[index] if one_each else result.offset_msg_id,
+                    success=result.status is SendStatus.OK,
+                )
+            )
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        message = context.message
+        region = message.get(PROPERTY_MSG_REGION) if isinstance(message, ReceivedMessage) else None
+        self._tell(
+            encoding.end_transaction(
+                time_ms=_now_ms(),
+                region=region,
+                group=self._group,
+                topic=without_namespace(context.topic, self._namespace),
+                msg_id=context.msg_id,
+                tags=message.tags,
+                keys=_keys(message),
+                address=context.address,
+                transaction_id=context.transaction_id,
+                state=context.state,
+                from_check=context.from_check,
+            )
+        )
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        traced = [message for message in context.messages if message.get(PROPERTY_TRACE_SWITCH) != "false"]
+        if not traced:
+            return
+        request_id = self._requests[id(context)] = message_ids.next_key(self._options.client_ip or message_ids.own_ip())
+        for message in traced:
+            self._tell(
+                encoding.sub_before(
+                    time_ms=context.began_ms,
+                    region=message.get(PROPERTY_MSG_REGION),
+                    group=self._group,
+                    request_id=request_id,
+                    msg_id=message.msg_id,
+                    retries=message.reconsume_times,
+                    keys=_keys(message),
+                )
+            )
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        request_id = self._requests.pop(id(context), None)
+        if request_id is None:
+            return
+        now_ms = _now_ms()
+        for message in context.messages:
+            if message.get(PROPERTY_TRACE_SWITCH) == "false":
+                continue
+            self._tell(
+                encoding.sub_after(
+                    time_ms=now_ms,
+                    group=self._group,
+                    request_id=request_id,
+                    msg_id=message.msg_id,
+                    cost_ms=round(context.elapsed_ms / len(context.messages)),
+                    success=context.succeeded,
+                    keys=_keys(message),
+                    outcome=_outcome(context),
+                )
+            )
+
+    # Sending it.
+
+    def _tell(self, context: Context) -> None:
+        if len(self._waiting) < MAX_WAITING:
+            self._waiting.append(context)
+        else:
+            self._dropped += 1
+
+    async def _keep_sending(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_MS / 1000)
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                log.warning("%d traces of group %s were dropped: more came than could be told", dropped, self._group)
+            await self._send_waiting()
+
+    async def _send_waiting(self) -> None:
+        if not self._waiting:
+            return
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        try:
+            producer = await self._started()
+            for message in self._messages(waiting):
+                await producer.send(message)
+        except Exception as error:
+            log.warning("traces of group %s could not be sent to %s: %s", self._group, self._topic, error)
+
+    def _messages(self, contexts: list[Context]) -> Iterator[Message]:
+        """As few as can be: each holds as many contexts as its limits allow."""
+        texts: list[str] = []
+        keys: dict[str, None] = {}
+        body_bytes = keys_bytes = 0
+        for context in contexts:
+            more_body, more_keys = len(context.text.encode()), sum(len(key.encode()) + 1 for key in context.keys)
+            if texts and (body_bytes + more_body > MAX_BODY_BYTES or keys_bytes + more_keys > MAX_KEYS_BYTES):
+                yield Message(self._topic, "".join(texts).encode(), keys=list(keys))
+                texts, keys, body_bytes, keys_bytes = [], {}, 0, 0
+            texts.append(context.text)
+            keys.update(dict.fromkeys(context.keys))
+            body_bytes += more_body
+            keys_bytes += more_keys
+        yield Message(self._topic, "".join(texts).encode(), keys=list(keys))
+
+    async def _started(self) -> Producer:
+        if self._producer is None:
+            from firearrow.client.producer.producer import Producer  # it knows us, too
+
+            plain = replace(self._options, trace=False)
+            keywords: dict[str, Any] = {one.name: getattr(plain, one.name) for one in fields(plain) if one.name != "name_servers"}
+            producer = Producer(plain.name_servers, group=self._own_group, **keywords)
+            await producer.start()
+            self._producer = producer
+        return self._producer
+
+
+def _keys(message: Message | ReceivedMessage) -> str | None:
+    keys = message.keys
+    return (keys if isinstance(keys, str) else " ".join(keys)) or None
+
+
+def _outcome(context: ConsumeContext) -> Outcome:
+    if context.timed_out:
+        return Outcome.TIME_OUT
+    if context.error is not None:
+        return Outcome.EXCEPTION
+    return Outcome.SUCCESS if context.succeeded else Outcome.FAILED
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,14 @@
+"""Replication as the settings say: a member of an elected group, or `brokerRole` ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+
+from __future__ import annotations
+
+from firearrow.broker.roles.replication import Replicated, Replication
+from firearrow.ha.elected.member import ElectedMember
+from firearrow.ha.static.master import HaMaster
+from firearrow.ha.static.slave import HaSlave
+
+
+def static_replication(broker: Replicated) -> Replication:
+    if broker.parts.settings.enable_d_leger_commit_log:
+        return ElectedMember(broker)
+    return HaSlave(broker) if broker.parts.settings.is_slave else HaMaster(broker)

@@ -1,0 +1,308 @@
+"""The master's side of static replication: slaves connect, the log is streamed to them, their confirmations are counted.
+
+Whenever the log has become durable here, every slave that keeps up gets the new bytes: many messages in one piece. One that lags
+gets portions that do not hold up the event loop, as fast as its connection takes them, and none while clients wait longer than
+they should: a slave that nobody waits for can wait better than they.
+
+A SYNC_MASTER releases groups of messages as enough slaves confirm them. It does not wait for those that are not there
+(SLAVE_NOT_AVAILABLE, at once) nor for ever (FLUSH_SLAVE_TIMEOUT, after `slaveTimeout`); the messages are kept in both cases, and
+readable from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from typing import cast
+
+from firearrow.broker.roles.replication import PassOn, Replicated
+from firearrow.ha.static.feed import Feed
+from firearrow.ha.static.protocol import HaError
+from firearrow.net.address import BACKLOG, bind, format_address
+from firearrow.store.message_store import MessageStore
+from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
+from firearrow.wire.codes import ResponseCode
+
+PORTION_BYTES = 256 * 1024  # in one turn of the loop
+PAUSE_S = 0.001  # between two portions for one that lags: clients come first
+LATE_S = 0.02  # a pause that lasted so much longer: clients wait, and one that lags can wait better than they
+LONG_PAUSE_S = 0.02
+_BUFFER_BYTES = 1024 * 1024  # that wait for a slave's connection to take them
+_RATE_MS = 5_000
+
+log = logging.getLogger("firearrow.ha.master")
+
+
+class DurableLog:
+    """The log as far as it may be sent: what is durable enough here."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.end = store.flushed_offset if store.settings.sync_flush else store.max_offset
+        self.read = store.read_log
+
+    @property
+    def begin(self) -> int:
+        return self._store.min_offset
+
+
+class HaMaster:
+    """Listens from the start: `haListenPort`, or the port after the broker's own (any free one if that is taken)."""
+
+    pass_on: PassOn | None = None
+
+    def __init__(self, broker: Replicated) -> None:
+        settings = broker.parts.settings
+        self._settings = settings
+        self._rounds = broker.rounds
+        self._now_ms = broker.now_ms
+        self._store = broker.parts.store
+        self.source = DurableLog(self._store)
+        self._waits = settings.broker_role == "SYNC_MASTER"
+        self._socket: socket.socket | None = _listen(settings.bind_address, settings.ha_listen_port, settings.listen_port + 1)
+        self.port: int = self._socket.getsockname()[1]
+        ip = settings.broker_ip2 or broker.parts.address.rpartition(":")[0]
+        self.ha_address: str | None = f"{ip}:{self.port}"
+        self.links: set[SlaveLink] = set()
+        self._server: asyncio.Server | None = None
+        self._told_alone = False
+        self._enough = not self._waits  # slaves to wait for, when that was last judged
+        if self._waits:
+            broker.rounds.wait_for_replicas()
+            broker.rounds.durable = self.durable
+
+    @property
+    def master_alive(self) -> bool:
+        return True
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._socket is not None, "stopped before it was started"
+        self._server = await loop.create_server(lambda: SlaveLink(self), sock=self._socket, backlog=BACKLOG)
+
+    async def hand_over(self) -> None:
+        pass
+
+    async def stop(self, *, abruptly: bool = False) -> None:
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for link in list(self.links):
+            link.end("the master stops" if not abruptly else None)
+        self._rounds.durable = None
+        self._socket = self._server = None
+
+    def registered(self, ha_address: str | None, master_address: str | None) -> None:
+        pass
+
+    def joined(self, link: SlaveLink) -> None:
+        """Without slaves, an ASYNC_MASTER's rounds know nothing of replication, and pay nothing for it."""
+        if not self._waits and not self.links:
+            self.source.end = self._store.confirm_offset
+            self._rounds.durable = self.durable
+        self.links.add(link)
+
+    def left(self, link: SlaveLink) -> None:
+        self.links.discard(link)
+        if not self._waits and not self.links:
+            self._rounds.durable = None
+        self.judge()
+
+    def durable(self, offset: int) -> None:
+        self.source.end = max(self.source.end, offset)
+        if not self._waits:
+            self._rounds.release(offset)
+        for link in list(self.links):
+            link.pump()
+        if not self._enough:
+            self.judge()  # otherwise when they confirm
+
+    def judge(self) -> None:
+        """Releases what enough slaves have, or everything when there are not enough to wait for."""
+        if not self._waits:
+            return
+        wanted = self._settings.in_sync_replicas - 1
+        confirmed = sorted((link.feed.confirmed for link in self._in_sync()), reverse=True)
+        self._enough = len(confirmed) >= wanted > 0
+        if wanted <= 0:
+            self._rounds.release(self.source.end)
+        elif self._enough:
+            self._told_alone = False
+            self._rounds.release(min(self.source.end, confirmed[wanted - 1]))
+        else:
+            if not self._told_alone and self._rounds.waiting:
+                self._told_alone = True
+                log.warning(
+                    "%d of %d slaves are in sync: messages are stored and answered with SLAVE_NOT_AVAILABLE",
+                    len(confirmed),
+                    wanted,
+                )
+            self._rounds.release(self.source.end, ResponseCode.SLAVE_NOT_AVAILABLE)
+
+    def tick(self, now_ms: int) -> None:
+        for link in list(self.links):
+            link.tick(now_ms)
+        if self._waits:
+            self.judge()
+            late = min(self._rounds.waiting_since(now_ms - self._settings.slave_timeout), self.source.end)
+            if late:
+                self._rounds.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    def clock_moved(self, now_ms: int) -> None:
+        """For whoever moves the clock by hand: who is connected has been heard of meanwhile."""
+        for link in self.links:
+            link.feed.heard(now_ms)
+
+    def status(self) -> HARuntimeInfo:
+        links = [link for link in self.links if link.feed.requested is not None]
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=self._store.max_offset,
+            in_sync_slave_nums=len(self._in_sync()),
+            ha_connection_info=[
+                HAConnectionRuntimeInfo(
+                    addr=link.peer,
+                    slave_ack_offset=link.feed.confirmed,
+                    diff=self._store.max_offset - link.feed.confirmed,
+                    in_sync=link.feed.behind < self._settings.ha_max_gap_not_in_sync,
+                    transferred_byte_in_second=link.rate,
+                    transfer_from_where=link.feed.requested or 0,
+                )
+                for link in links
+            ],
+        )
+
+    def make_feed(self) -> Feed:
+        settings = self._settings
+        return Feed(
+            self.source,
+            batch_bytes=settings.ha_transfer_batch_size,
+            heartbeat_ms=settings.ha_send_heartbeat_interval,
+            silence_ms=settings.ha_housekeeping_interval,
+            now_ms=self._now_ms(),
+        )
+
+    def now_ms(self) -> int:
+        return self._now_ms()
+
+    def can_wait(self, link: SlaveLink) -> bool:
+        """No send waits for this slave."""
+        return not self._waits or link.feed.behind >= self._settings.ha_max_gap_not_in_sync
+
+    def _in_sync(self) -> list[SlaveLink]:
+        gap = self._settings.ha_max_gap_not_in_sync
+        return [link for link in self.links if link.feed.requested is not None and link.feed.behind < gap]
+
+
+class SlaveLink(asyncio.Protocol):
+    """The connection of one slave."""
+
+    def __init__(self, master: HaMaster) -> None:
+        self.feed = master.make_feed()
+        self.peer = "?"
+        self.rate = 0  # bytes a second, of late
+        self._master = master
+        self._transport: asyncio.Transport | None = None
+        self._full = False  # the connection has enough to do
+        self._scheduled = False
+        self._rated = (0, 0)  # when the rate was taken, bytes sent until then
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+        name = transport.get_extra_info("peername") or ("?", 0)
+        self.peer = format_address(name[0], name[1])
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._master.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        begun = self.feed.requested is not None
+        try:
+            if not self.feed.received(data, self._master.now_ms()):
+                return
+        except HaError as error:
+            log.error("slave at %s is refused: %s", self.peer, error)
+            self.end(None)
+            return
+        if not begun:
+            log.info("slave at %s follows from log offset %d on", self.peer, self.feed.sent)
+        self.pump()  # what has gathered while it was busy
+        self._master.judge()
+
+    def pump(self) -> None:
+        """Sends what there is, as far as the connection takes it."""
+        transport = self._transport
+        if transport is None or self._full or self._scheduled:
+            return
+        try:
+            frames = self.feed.next_frames(PORTION_BYTES, self._master.now_ms())
+        except (HaError, OSError) as error:
+            log.error("slave at %s cannot be served any more: %s", self.peer, error)
+            self.end(None)
+            return
+        if frames:
+            transport.writelines(frames)
+            if self.feed.sent < self._master.source.end and not self._full:
+                self._pause(PAUSE_S)
+
+    def tick(self, now_ms: int) -> None:
+        if self.feed.silent(now_ms):
+            log.warning("slave at %s has said nothing for too long, its connection is closed", self.peer)
+            self.end(None)
+            return
+        self.pump()
+        since, sent = self._rated
+        if now_ms - since >= _RATE_MS:
+            self.rate = (self.feed.sent_bytes - sent) * 1000 // max(now_ms - since, 1) if since else 0
+            self._rated = (now_ms, self.feed.sent_bytes)
+
+    def end(self, reason: str | None) -> None:
+        """Closes the connection: after what was written when there is a reason, at once when there is none."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            if reason is None:
+                transport.abort()
+            else:
+                transport.close()
+            self._master.left(self)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self.pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            log.warning("slave at %s is gone: %s", self.peer, exc or "it closed the connection")
+            self._transport = None
+            self._master.left(self)
+
+    def _pause(self, seconds: float) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_later(seconds, self._go_on, seconds, time.monotonic())
+
+    def _go_on(self, pause_s: float, since: float) -> None:
+        late = time.monotonic() - since > pause_s + LATE_S
+        if late and pause_s < LONG_PAUSE_S and self._master.can_wait(self):
+            self._pause(LONG_PAUSE_S)  # once: however busy this broker is, the slave gets on
+            return
+        self._scheduled = False
+        self.pump()
+
+
+def _listen(host: str, wanted: int, usual: int) -> socket.socket:
+    if wanted:
+        return bind(host, wanted)
+    try:
+        return bind(host, usual)
+    except OSError as error:
+        sock = bind(host, 0)
+        log.warning("%s; slaves are told to use port %d (haListenPort chooses one)", error, sock.getsockname()[1])
+        return sock

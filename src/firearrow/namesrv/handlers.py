@@ -1,0 +1,360 @@
+"""Request code -> handler -> response: what a name server answers.
+
+Every handler takes the request and gives the response's bytes. A header that does not fit is answered with INVALID_PARAMETER
+and the field's name, an unknown code with REQUEST_CODE_NOT_SUPPORTED, and whatever goes wrong inside with SYSTEM_ERROR: the
+connection stays up. One-way requests are served and never answered.
+
+Integer keys of JSON maps: a requester from version 4.9.4 on, or one that asks for standard JSON, gets them quoted in routes;
+older ones get Apache's bare keys, which is all that some of them can read. Cluster info has bare keys for everybody, as Apache
+has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from firearrow.config.fields import SettingError, as_properties, change, format_properties, read_properties
+from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, Registration, RouteTable
+from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.wire import fastjson
+from firearrow.wire.bodies.registration import RegisterBrokerBody
+from firearrow.wire.bodies.route import (
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    KVTable,
+    TopicList,
+    TopicRouteData,
+)
+from firearrow.wire.bodies.topic import DataVersion
+from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
+from firearrow.wire.errors import HeaderError, ProtocolError
+from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from firearrow.net.connection import Connection
+
+STANDARD_JSON_VERSION = 401  # 4.9.4
+BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
+_CRC_MASK = 0x7FFFFFFF
+
+log = logging.getLogger("firearrow.namesrv")
+
+
+class Refusal(Exception):  # noqa: N818 (an answer, not a fault)
+    """Ends a handler with an error response."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+Handler = Callable[["NamesrvService", "Connection", Command], bytes]
+
+
+class NamesrvService:
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        *,
+        now_ms: Callable[[], int],
+        kv_config: KvConfig | None = None,
+        save_kv_config: Callable[[dict[str, Any]], None] = lambda table: None,
+    ) -> None:
+        self.settings = settings
+        self.routes = RouteTable()
+        self.kv_config = kv_config or KvConfig()
+        self._save_kv_config = save_kv_config
+        self._now_ms = now_ms
+        self._ready_at_ms = now_ms() + settings.wait_seconds_for_service * 1000 if settings.need_wait_for_service else 0
+        self._settings_changed()
+
+    # The Service side of the listener.
+
+    def connected(self, conn: Connection) -> None:
+        pass
+
+    def received(self, conn: Connection, commands: list[Command]) -> None:
+        answers = []
+        for request in commands:
+            answer = self.answer(conn, request)
+            if not request.is_oneway:
+                answers.append(answer)
+        if answers:
+            conn.write(b"".join(answers))
+        self._send_notices()
+
+    def disconnected(self, conn: Connection) -> None:
+        for address in self.routes.channel_closed(conn):
+            log.info("broker %s is gone: its connection closed", address)
+        self._send_notices()
+
+    def tick(self) -> None:
+        """Looks for brokers that have gone silent."""
+        for address, channel in self.routes.expire(self._now_ms()):
+            log.warning("broker %s is gone: it has not registered again in time", address)
+            channel.close("its broker did not register again in time")
+        self._send_notices()
+
+    def answer(self, conn: Connection, request: Command) -> bytes:
+        handler = HANDLERS.get(request.code)
+        if handler is None:
+            return encode_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(request.code))
+        try:
+            return handler(self, conn, request)
+        except Refusal as refusal:
+            return encode_response(request, refusal.code, refusal.remark)
+        except HeaderError as error:
+            return encode_response(request, ResponseCode.INVALID_PARAMETER, str(error))
+        except ProtocolError as error:
+            return encode_response(request, ResponseCode.SYSTEM_ERROR, f"the body cannot be read: {error}")
+        except Exception as error:
+            log.exception("request %d failed", request.code)
+            return encode_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    # Brokers.
+
+    def register_broker(self, conn: Connection, request: Command) -> bytes:
+        header = headers.RegisterBrokerRequestHeader.decode(request.ext)
+        if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = RegisterBrokerBody.decode(request.body, compressed=header.compressed, version=request.version)
+        said = Registration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            address=header.broker_addr,
+            ha_address=header.ha_server_addr or "",
+            data_version=body.data_version,
+            topics=body.topic_config_table,
+            filter_servers=body.filter_server_list,
+            timeout_ms=header.heartbeat_timeout_millis,
+            enable_acting_master=header.enable_acting_master,
+            zone_name=header.zone_name,
+        )
+        registered = self.routes.register(said, conn, self._now_ms())
+        if registered is None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: {said.broker_name} with id {said.broker_id} is not known yet and named a single topic;"
+                " it has to register with all its topics first",
+            )
+        log.debug("broker %s (%s, id %d) registered", said.address, said.broker_name, said.broker_id)
+        ext = headers.RegisterBrokerResponseHeader(
+            ha_server_addr=registered.ha_address, master_addr=registered.master_address
+        ).encode()
+        order = self.kv_config.namespace(ORDER_TOPIC_CONFIG) if self.settings.return_order_topic_config_to_broker else None
+        table = fastjson.dumps(KVTable(table=order).to_json()) if order else b""
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=table)
+
+    def unregister_broker(self, conn: Connection, request: Command) -> bytes:
+        header = headers.UnRegisterBrokerRequestHeader.decode(request.ext)
+        self.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, conn)
+        log.info("broker %s (%s) unregistered", header.broker_addr, header.broker_name)
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def broker_heartbeat(self, conn: Connection, request: Command) -> bytes:
+        header = headers.BrokerHeartbeatRequestHeader.decode(request.ext)
+        self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def query_data_version(self, conn: Connection, request: Command) -> bytes:
+        header = headers.QueryDataVersionRequestHeader.decode(request.ext)
+        said = DataVersion.from_json(fastjson.loads(request.body))
+        kept = self.routes.data_version(header.cluster_name, header.broker_addr)
+        self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
+        ext = headers.QueryDataVersionResponseHeader(changed=kept is None or kept != said).encode()
+        body = fastjson.dumps(kept.to_json()) if kept is not None else b""
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
+
+    def get_broker_member_group(self, conn: Connection, request: Command) -> bytes:
+        header = headers.GetBrokerMemberGroupRequestHeader.decode(request.ext)
+        members = self.routes.member_addresses(header.cluster_name, header.broker_name)
+        group = GetBrokerMemberGroupResponseBody(BrokerMemberGroup(header.cluster_name, header.broker_name, members))
+        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(group.to_json(), bare_int_keys=True))
+
+    # Routes and lists.
+
+    def get_route(self, conn: Connection, request: Command) -> bytes:
+        header = headers.GetRouteInfoRequestHeader.decode(request.ext)
+        if self._ready_at_ms and self._now_ms() < self._ready_at_ms:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready: it waits for the brokers to register")
+        route = self.routes.route(header.topic)
+        if route is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}")
+        if self.settings.order_message_enable:
+            route.order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
+        standard = request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only
+        body = fastjson.dumps(route.to_json(), bare_int_keys=not standard)
+        return encode_response(request, ResponseCode.SUCCESS, body=_ascii_json(body) if standard else body)
+
+    def get_cluster_info(self, conn: Connection, request: Command) -> bytes:
+        body = fastjson.dumps(self.routes.cluster_info().to_json(), bare_int_keys=True)
+        return encode_response(request, ResponseCode.SUCCESS, body=body)
+
+    def get_all_topics(self, conn: Connection, request: Command) -> bytes:
+        return self._topic_list(request, self.settings.enable_all_topic_list, self.routes.topics)
+
+    def get_topics_by_cluster(self, conn: Connection, request: Command) -> bytes:
+        cluster = headers.GetTopicsByClusterRequestHeader.decode(request.ext).cluster
+        return self._topic_list(request, self.settings.enable_topic_list, lambda: self.routes.topics_of_cluster(cluster))
+
+    def get_system_topics(self, conn: Connection, request: Command) -> bytes:
+        return self._topic_list(request, self.settings.enable_topic_list, self.routes.system_topics)
+
+    def get_unit_topics(self, conn: Connection, request: Command) -> bytes:
+        return self._topics_by_flag(request, lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT))
+
+    def get_has_unit_sub_topics(self, conn: Connection, request: Command) -> bytes:
+        return self._topics_by_flag(request, lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT_SUB))
+
+    def get_has_unit_sub_ununit_topics(self, conn: Connection, request: Command) -> bytes:
+        return self._topics_by_flag(request, lambda flag: flag & 3 == TOPIC_SYS_FLAG_UNIT_SUB)
+
+    # Operators.
+
+    def wipe_write_perm(self, conn: Connection, request: Command) -> bytes:
+        header = headers.WipeWritePermOfBrokerRequestHeader.decode(request.ext)
+        count = self.routes.wipe_write_permission(header.broker_name)
+        log.info("write permission of broker %s wiped from %d topics", header.broker_name, count)
+        ext = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count).encode()
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+
+    def add_write_perm(self, conn: Connection, request: Command) -> bytes:
+        header = headers.AddWritePermOfBrokerRequestHeader.decode(request.ext)
+        count = self.routes.add_write_permission(header.broker_name)
+        log.info("write permission of broker %s added to %d topics", header.broker_name, count)
+        ext = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count).encode()
+        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+
+    def delete_topic(self, conn: Connection, request: Command) -> bytes:
+        header = headers.DeleteTopicFromNamesrvRequestHeader.decode(request.ext)
+        self.routes.delete_topic(header.topic, header.cluster_name)
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def register_topic(self, conn: Connection, request: Command) -> bytes:
+        header = headers.RegisterTopicRequestHeader.decode(request.ext)
+        if request.body:
+            self.routes.register_topic(header.topic, TopicRouteData.from_json(fastjson.loads(request.body)).queue_datas)
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def put_kv_config(self, conn: Connection, request: Command) -> bytes:
+        header = headers.PutKVConfigRequestHeader.decode(request.ext)
+        self.kv_config.put(header.namespace, header.key, header.value)
+        self._save_kv_config(self.kv_config.to_json())
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def get_kv_config(self, conn: Connection, request: Command) -> bytes:
+        header = headers.GetKVConfigRequestHeader.decode(request.ext)
+        value = self.kv_config.get(header.namespace, header.key)
+        if value is not None:
+            return encode_response(request, ResponseCode.SUCCESS, ext=headers.GetKVConfigResponseHeader(value=value).encode())
+        remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+        return encode_response(request, ResponseCode.QUERY_NOT_FOUND, remark, ext={})
+
+    def delete_kv_config(self, conn: Connection, request: Command) -> bytes:
+        header = headers.DeleteKVConfigRequestHeader.decode(request.ext)
+        if self.kv_config.delete(header.namespace, header.key):
+            self._save_kv_config(self.kv_config.to_json())
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def get_kv_list(self, conn: Connection, request: Command) -> bytes:
+        header = headers.GetKVListByNamespaceRequestHeader.decode(request.ext)
+        table = self.kv_config.namespace(header.namespace)
+        if table is None:
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(KVTable(table=table).to_json()))
+
+    def update_config(self, conn: Connection, request: Command) -> bytes:
+        """Changes settings for as long as the process runs; the configuration file stays the operator's."""
+        try:
+            values = read_properties(request.body.decode())
+        except ValueError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the properties cannot be read: {error}") from error
+        if not BLACK_LIST.isdisjoint(values):
+            raise Refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            change([self.settings], values)
+        except SettingError as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        self._settings_changed()
+        log.info("settings changed: %s", values)
+        return encode_response(request, ResponseCode.SUCCESS)
+
+    def get_config(self, conn: Connection, request: Command) -> bytes:
+        body = format_properties(as_properties([self.settings])).encode()
+        return encode_response(request, ResponseCode.SUCCESS, body=body)
+
+    # Inside.
+
+    def _topics_by_flag(self, request: Command, wanted: Callable[[int], bool]) -> bytes:
+        return self._topic_list(request, self.settings.enable_topic_list, lambda: self.routes.topics_by_flag(wanted))
+
+    @staticmethod
+    def _topic_list(request: Command, enabled: bool, topics: Callable[[], TopicList]) -> bytes:
+        if not enabled:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "topic lists are disabled (enableAllTopicList, enableTopicList)")
+        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(topics().to_json()))
+
+    def _settings_changed(self) -> None:
+        self.routes.support_acting_master = self.settings.support_acting_master
+        self.routes.notify_min_broker_id_changed = self.settings.notify_min_broker_id_changed
+        self.routes.delete_topic_with_broker_registration = self.settings.delete_topic_with_broker_registration
+
+    def _send_notices(self) -> None:
+        notices, self.routes.notices = self.routes.notices, []
+        for notice in notices:
+            header = headers.NotifyMinBrokerIdChangeRequestHeader(
+                min_broker_id=notice.min_broker_id,
+                broker_name=notice.broker_name,
+                min_broker_addr=notice.min_broker_address,
+                offline_broker_addr=notice.offline_address,
+                ha_broker_addr=notice.ha_address,
+            )
+            notice.channel.notify(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.encode())
+
+
+HANDLERS: dict[int, Handler] = {
+    RequestCode.PUT_KV_CONFIG: NamesrvService.put_kv_config,
+    RequestCode.GET_KV_CONFIG: NamesrvService.get_kv_config,
+    RequestCode.DELETE_KV_CONFIG: NamesrvService.delete_kv_config,
+    RequestCode.REGISTER_BROKER: NamesrvService.register_broker,
+    RequestCode.UNREGISTER_BROKER: NamesrvService.unregister_broker,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: NamesrvService.get_route,
+    RequestCode.GET_BROKER_CLUSTER_INFO: NamesrvService.get_cluster_info,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: NamesrvService.wipe_write_perm,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NamesrvService.get_all_topics,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: NamesrvService.delete_topic,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: NamesrvService.register_topic,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: NamesrvService.get_kv_list,
+    RequestCode.GET_TOPICS_BY_CLUSTER: NamesrvService.get_topics_by_cluster,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: NamesrvService.get_system_topics,
+    RequestCode.GET_UNIT_TOPIC_LIST: NamesrvService.get_unit_topics,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: NamesrvService.get_has_unit_sub_topics,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: NamesrvService.get_has_unit_sub_ununit_topics,
+    RequestCode.UPDATE_NAMESRV_CONFIG: NamesrvService.update_config,
+    RequestCode.GET_NAMESRV_CONFIG: NamesrvService.get_config,
+    RequestCode.QUERY_DATA_VERSION: NamesrvService.query_data_version,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: NamesrvService.add_write_perm,
+    RequestCode.GET_BROKER_MEMBER_GROUP: NamesrvService.get_broker_member_group,
+    RequestCode.BROKER_HEARTBEAT: NamesrvService.broker_heartbeat,
+}
+
+
+def _ascii_json(body: bytes) -> bytes:
+    """The same JSON with everything beyond ASCII escaped, as standard mode has it."""
+    if body.isascii():
+        return body
+    out = []
+    for char in body.decode():
+        if char.isascii():
+            out.append(char)
+        else:
+            units = char.encode("utf-16-be")
+            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return "".join(out).encode()

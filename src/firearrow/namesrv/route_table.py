@@ -1,0 +1,384 @@
+"""The route table: brokers that registered, the topics they hold, and who of them is alive.
+
+A plain object driven by (event, now): no socket, no clock. A broker is known by its cluster, its name and its id within the name
+(0 is the master); the connection it registered on is kept as an opaque `channel`.
+
+Invariants
+- Every address in `_brokers` has exactly one entry in `_live`, and the other way round.
+- A broker name without addresses is gone from its cluster and from every topic; a topic without brokers is gone; so is a cluster.
+- A topic's queues change only when the broker's data version does (so that a permission wiped here stays wiped while the broker
+  repeats itself), when the broker is new, or when the registration names this one topic only: that is always news.
+
+What has to be told to brokers (the lowest id of their name changed) is collected in `notices`, for whoever has the sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from firearrow.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+
+MASTER_ID = 0
+PERM_WRITE = 2
+PERM_READ = 4
+DEFAULT_TIMEOUT_MS = 120_000
+TOPIC_SYS_FLAG_UNIT = 1
+TOPIC_SYS_FLAG_UNIT_SUB = 2
+_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+Address = tuple[str, str]  # (cluster, ip:port)
+
+
+@dataclass(slots=True)
+class Registration:
+    """What a broker says about itself."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    data_version: DataVersion
+    topics: dict[str, TopicConfig]
+    filter_servers: list[str] = field(default_factory=list)
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None  # None: a broker too old to know
+    zone_name: str | None = None
+
+
+@dataclass(slots=True)
+class Registered:
+    """The answer to a broker that was taken in; both are for slaves only."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True)
+class MinBrokerIdNotice:
+    """Tell `channel` that the lowest broker id of its name is now another."""
+
+    channel: Any
+    min_broker_id: int
+    min_broker_address: str
+    offline_address: str | None
+    ha_address: str | None
+    broker_name: str
+
+
+@dataclass(slots=True)
+class _Live:
+    broker_name: str
+    last_update_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    channel: Any
+    ha_address: str
+    left: list[Any] = field(default_factory=list)  # connections that it used before and that are not known to have ended
+
+
+class RouteTable:
+    def __init__(self) -> None:
+        self.support_acting_master = False
+        self.notify_min_broker_id_changed = False
+        self.delete_topic_with_broker_registration = False
+        self.notices: list[MinBrokerIdNotice] = []
+        self._topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
+        self._brokers: dict[str, BrokerData] = {}  # by broker name
+        self._clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names, in the order they came
+        self._live: dict[Address, _Live] = {}
+        self._filter_servers: dict[Address, list[str]] = {}
+
+    # What brokers say.
+
+    def register(self, said: Registration, channel: Any, now_ms: int) -> Registered | None:
+        """Takes a broker in, or renews it. None: refused, it has to register with all its topics first."""
+        self._forget_other_cluster(said)
+        broker = self._brokers.get(said.broker_name)
+        live = self._live.get((said.cluster, said.address))
+        if broker is not None and live is not None and _has_left(live, channel):
+            return self._master_of(broker, said)
+        known_ids = broker.broker_addrs if broker is not None else {}
+        if self._is_outdated(said, known_ids):
+            return Registered()
+        if said.broker_id not in known_ids and len(said.topics) == 1:
+            return None
+        first = broker is None
+        if broker is None:
+            broker = BrokerData(cluster=said.cluster, broker_name=said.broker_name, broker_addrs={})
+            self._brokers[said.broker_name] = broker
+        self._clusters.setdefault(said.cluster, {})[said.broker_name] = None
+        broker.enable_acting_master = bool(said.enable_acting_master)
+        broker.zone_name = said.zone_name
+        lowest_before = min(broker.broker_addrs, default=said.broker_id)
+        first = self._place(broker, said) or first
+
+        key = (said.cluster, said.address)
+        if self._owns_topics(broker, said):
+            self._take_topics(broker, said, first)
+        self._live[key] = _Live(
+            said.broker_name,
+            now_ms,
+            said.timeout_ms or DEFAULT_TIMEOUT_MS,
+            said.data_version,
+            channel,
+            said.ha_address,
+            [] if live is None else [*live.left, *([] if live.channel is channel else [live.channel])],
+        )
+        if said.filter_servers:
+            self._filter_servers[key] = said.filter_servers
+        else:
+            self._filter_servers.pop(key, None)
+        if said.broker_id < lowest_before:
+            self._announce_lowest(broker, offline=None, ha_address=said.ha_address)
+        return self._master_of(broker, said)
+
+    def unregister(self, cluster: str, broker_name: str, address: str, channel: Any = None) -> None:
+        live = self._live.get((cluster, address))
+        if live is not None and live.broker_name == broker_name and not _has_left(live, channel):
+            self._remove(cluster, broker_name, address)
+
+    def channel_closed(self, channel: Any) -> list[str]:
+        """The brokers that registered on this connection are gone; their addresses."""
+        gone = [key for key, live in self._live.items() if live.channel is channel]
+        for cluster, address in gone:
+            self._remove(cluster, self._live[cluster, address].broker_name, address)
+        for live in self._live.values():
+            if live.left:
+                live.left = [other for other in live.left if other is not channel]
+        return [address for _, address in gone]
+
+    def expire(self, now_ms: int) -> list[tuple[str, Any]]:
+        """Drops the brokers that were silent for too long; (address, channel) of each."""
+        late = [(key, live) for key, live in self._live.items() if live.last_update_ms + live.timeout_ms < now_ms]
+        for (cluster, address), live in late:
+            self._remove(cluster, live.broker_name, address)
+        return [(address, live.channel) for (_, address), live in late]
+
+    def heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.last_update_ms = now_ms
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        live = self._live.get((cluster, address))
+        return live.data_version if live is not None else None
+
+    # What clients and tools ask.
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where the topic is; None when nobody alive holds it."""
+        queues = self._topics.get(topic, {})
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not queues or not brokers:
+            return None
+        route = TopicRouteData(
+            broker_datas=[_copy(broker) for broker in brokers],
+            queue_datas=[replace(queue) for queue in queues.values()],
+            filter_server_table=self._filter_table(brokers),
+        )
+        if self.support_acting_master and not topic.startswith(_MEMBER_TOPIC_PREFIX):
+            _let_slaves_act(route)
+        return route
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table={name: _copy(broker) for name, broker in self._brokers.items()},
+            cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
+        )
+
+    def member_addresses(self, cluster: str, broker_name: str) -> dict[int, str]:
+        """Broker id -> address of those who share a name; empty when nobody has it."""
+        broker = self._brokers.get(broker_name)
+        return dict(sorted(broker.broker_addrs.items())) if broker is not None and broker.cluster == cluster else {}
+
+    def topics(self) -> TopicList:
+        return TopicList(topic_list=list(self._topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        names = self._clusters.get(cluster, {})
+        return TopicList(topic_list=[topic for topic, queues in self._topics.items() if not names.keys().isdisjoint(queues)])
+
+    def system_topics(self) -> TopicList:
+        """The topics every cluster and broker has by its own name, and a broker to ask for the rest."""
+        names: dict[str, None] = {}
+        for cluster, brokers in self._clusters.items():
+            names[cluster] = None
+            names.update(brokers)
+        any_broker = next((next(iter(b.broker_addrs.values())) for b in self._brokers.values()), None)
+        return TopicList(topic_list=list(names), broker_addr=any_broker)
+
+    def topics_by_flag(self, wanted: Callable[[int], bool]) -> TopicList:
+        """Topics whose system flag (that of the first broker) is wanted."""
+        return TopicList(
+            topic_list=[t for t, queues in self._topics.items() if wanted(next(iter(queues.values())).topic_sys_flag)]
+        )
+
+    # What operators do.
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Takes the write permission of all the broker's topics away; how many topics it has."""
+        return self._change_permission(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        return self._change_permission(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forgets the topic, of one cluster only if one is named. A broker that still has it brings it back when it changes."""
+        names = list(self._clusters.get(cluster, {})) if cluster else list(self._topics.get(topic, {}))
+        for name in names:
+            self._drop_queues(topic, name)
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Adds the topic to brokers that are known; what names an unknown broker is left out."""
+        known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._brokers}
+        if known:
+            self._topics.setdefault(topic, {}).update(known)
+
+    # Inside.
+
+    def _forget_other_cluster(self, said: Registration) -> None:
+        """A broker name lives in one cluster: one that turns up in another has moved there."""
+        broker = self._brokers.get(said.broker_name)
+        if broker is not None and broker.cluster != said.cluster:
+            for address in list(broker.broker_addrs.values()):
+                self._remove(broker.cluster, said.broker_name, address)
+
+    def _is_outdated(self, said: Registration, known_ids: dict[int, str]) -> bool:
+        """Whether another address holds this id with a newer state: a master that was deposed and does not know it yet."""
+        other = known_ids.get(said.broker_id)
+        if other is None or other == said.address:
+            return False
+        live = self._live.get((said.cluster, other))
+        return live is not None and live.data_version.state_version > said.data_version.state_version
+
+    def _place(self, broker: BrokerData, said: Registration) -> bool:
+        """Puts the address under its id, away from any other; whether the id is new."""
+        for other_id in [i for i, address in broker.broker_addrs.items() if address == said.address and i != said.broker_id]:
+            del broker.broker_addrs[other_id]
+        before = broker.broker_addrs.get(said.broker_id)
+        if before is not None and before != said.address:
+            self._live.pop((said.cluster, before), None)
+            self._filter_servers.pop((said.cluster, before), None)
+        broker.broker_addrs[said.broker_id] = said.address
+        return before is None
+
+    @staticmethod
+    def _owns_topics(broker: BrokerData, said: Registration) -> bool:
+        """The master speaks for a broker name; without one, so does the lowest slave if it may act as master."""
+        acting = said.enable_acting_master is not None and said.broker_id == min(broker.broker_addrs)
+        return said.broker_id == MASTER_ID or acting
+
+    def _take_topics(self, broker: BrokerData, said: Registration, first: bool) -> None:
+        live = self._live.get((said.cluster, said.address))
+        news = first or live is None or live.data_version != said.data_version or len(said.topics) == 1
+        for topic, config in said.topics.items():
+            if news or said.broker_name not in self._topics.get(topic, {}):
+                perm = config.perm
+                if said.broker_id != MASTER_ID and broker.enable_acting_master:
+                    perm &= ~PERM_WRITE
+                self._topics.setdefault(topic, {})[said.broker_name] = QueueData(
+                    broker_name=said.broker_name,
+                    read_queue_nums=config.read_queue_nums,
+                    write_queue_nums=config.write_queue_nums,
+                    perm=perm,
+                    topic_sys_flag=config.topic_sys_flag,
+                )
+        if news and self.delete_topic_with_broker_registration and len(said.topics) > 1:
+            for topic in [t for t, queues in self._topics.items() if said.broker_name in queues and t not in said.topics]:
+                self._drop_queues(topic, said.broker_name)
+
+    def _master_of(self, broker: BrokerData, said: Registration) -> Registered:
+        master = broker.broker_addrs.get(MASTER_ID)
+        if said.broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self._live.get((said.cluster, master))
+        return Registered(live.ha_address, master) if live is not None else Registered()
+
+    def _remove(self, cluster: str, broker_name: str, address: str) -> None:
+        self._live.pop((cluster, address), None)
+        self._filter_servers.pop((cluster, address), None)
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return
+        lowest_before = min(broker.broker_addrs, default=None)
+        for broker_id in [i for i, a in broker.broker_addrs.items() if a == address]:
+            del broker.broker_addrs[broker_id]
+        if not broker.broker_addrs:
+            self._remove_name(cluster, broker_name)
+            return
+        if broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
+            self._change_permission(broker_name, lambda perm: perm & ~PERM_WRITE)
+        if min(broker.broker_addrs) != lowest_before:
+            self._announce_lowest(broker, offline=address, ha_address=None)
+
+    def _remove_name(self, cluster: str, broker_name: str) -> None:
+        del self._brokers[broker_name]
+        names = self._clusters.get(cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self._clusters.pop(cluster, None)
+        for topic in [t for t, queues in self._topics.items() if broker_name in queues]:
+            self._drop_queues(topic, broker_name)
+
+    def _drop_queues(self, topic: str, broker_name: str) -> None:
+        queues = self._topics.get(topic)
+        if queues is not None:
+            queues.pop(broker_name, None)
+            if not queues:
+                del self._topics[topic]
+
+    def _change_permission(self, broker_name: str, changed: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._topics.values():
+            queue = queues.get(broker_name)
+            if queue is not None:
+                queue.perm = changed(queue.perm)
+                count += 1
+        return count
+
+    def _filter_table(self, brokers: Iterable[BrokerData]) -> dict[str, list[str]]:
+        table = {}
+        for broker in brokers:
+            for address in broker.broker_addrs.values():
+                servers = self._filter_servers.get((broker.cluster, address))
+                if servers:
+                    table[address] = servers
+        return table
+
+    def _announce_lowest(self, broker: BrokerData, offline: str | None, ha_address: str | None) -> None:
+        if not self.notify_min_broker_id_changed:
+            return
+        lowest = min(broker.broker_addrs)
+        for broker_id, address in broker.broker_addrs.items():
+            # One that has just come in with the lowest id knows that itself, unless it is alone.
+            if offline is None and broker_id == lowest and len(broker.broker_addrs) > 1:
+                continue
+            live = self._live.get((broker.cluster, address))
+            if live is not None:
+                self.notices.append(
+                    MinBrokerIdNotice(live.channel, lowest, broker.broker_addrs[lowest], offline, ha_address, broker.broker_name)
+                )
+
+
+def _has_left(live: _Live, channel: Any) -> bool:
+    """What comes on such a connection was said long ago, when a network had been cut: its end will follow, and must not take away
+    a broker that has come back on another."""
+    return any(other is channel for other in live.left)
+
+
+def _copy(broker: BrokerData) -> BrokerData:
+    """What is handed out: the asker may change it, and ids are in order."""
+    return replace(broker, broker_addrs=dict(sorted(broker.broker_addrs.items())))
+
+
+def _let_slaves_act(route: TopicRouteData) -> None:
+    """Where a name has lost its master and its topic is read-only, the lowest slave takes the master's place in the route."""
+    read_only = {queue.broker_name for queue in route.queue_datas if not queue.perm & PERM_WRITE}
+    for broker in route.broker_datas:
+        if broker.enable_acting_master and MASTER_ID not in broker.broker_addrs and broker.broker_name in read_only:
+            address = broker.broker_addrs.pop(min(broker.broker_addrs))
+            broker.broker_addrs = {MASTER_ID: address, **broker.broker_addrs}

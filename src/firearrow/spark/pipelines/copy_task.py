@@ -1,0 +1,124 @@
+"""How a task sends what it reads: the same body, keys, tags, properties and flag, to another topic.
+
+**Order.** `key`: messages with one sharding key, or else with the same keys, go to one queue and stay in their order. `queue`:
+all of a source queue go to one queue. `none`: wherever there is room. A source queue is read by one task, from its beginning.
+
+**Once.** The producer is the job and the number of the part, the number of a message that of the round and its place in the part.
+Both are the same when a round is repeated, so our broker stores nothing twice. On Apache's brokers a repeated message has the
+same `__SPARK_ID`.
+
+**Origin.** `__SPARK_ID` says where a message was first: `topic/broker/queue/offset`. Copies of copies keep it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from firearrow.spark.cluster import Cluster, cluster
+from firearrow.spark.decode.columns import chosen
+from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.options import Options
+from firearrow.spark.pipelines.selection import Selection, place_of
+from firearrow.spark.pipelines.sources import Part
+from firearrow.spark.read.offsets import Queue
+from firearrow.spark.write.input_columns import shape_of
+from firearrow.spark.write.message_builder import SPARK_ID, Origin
+from firearrow.spark.write.sink import Sink
+from firearrow.wire.properties import PROPERTY_RETRY_TOPIC
+
+ORDERS: Final = ("key", "queue", "none")
+ORIGIN: Final = "origin"  # as a target: the topic that a dead letter was sent to at first
+_READ: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "body", "properties", "flag")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """Plain data: it travels to executors."""
+
+    parts: tuple[tuple[int, Part], ...]
+    reading: Options
+    writing: Options
+    target: str
+    order: str
+    writer: str
+    round: int
+    selection: Selection | None = None
+
+
+def copy_parts(task: CopyTask) -> dict[str, Any]:
+    servers = cluster(task.writing.client())
+    targets = [] if task.target == ORIGIN else servers.write_queues(task.target)
+    rows = size = 0
+    for number, part in task.parts:
+        sink = _sink(servers, task, number)
+        sink.write(_shaped(batch, task, targets) for batch in _batches(part, task))
+        rows, size = rows + sink.rows, size + sink.bytes
+    return {"rows": rows, "bytes": size}
+
+
+def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
+    for batch in part.read(task.reading, chosen(_READ)):
+        if task.selection is not None:
+            batch = task.selection.filtered(batch)
+        if batch.num_rows:
+            yield batch
+
+
+def _sink(servers: Cluster, task: CopyTask, number: int) -> Sink:
+    fields = [("body", "binary"), ("keys", "string"), ("tags", "string"), ("properties", "map<string,string>")]
+    fields += [("flag", "int"), ("idempotencyKey", "string")]
+    if task.order == "queue":
+        fields += [("queueId", "int"), ("brokerName", "string")]
+    else:
+        fields.append(("shardingKey", "string"))
+    if task.target == ORIGIN:
+        fields.append(("topic", "string"))
+    shape = shape_of(fields, None if task.target == ORIGIN else task.target)
+    return Sink(servers, task.writing, shape, Origin(task.writer, task.round, number))
+
+
+def _shaped(batch: Any, task: CopyTask, targets: list[Queue]) -> Any:
+    properties = batch.column("properties")
+    columns = {name: batch.column(name) for name in ("body", "keys", "tags", "properties", "flag")}
+    columns["idempotencyKey"] = pc.coalesce(_property(properties, SPARK_ID), place_of(batch))
+    if task.order == "queue":
+        places = [_target_of(queue, targets) for queue in _queues(batch)]
+        columns["queueId"] = pa.array([place.queue_id for place in places], pa.int32())
+        columns["brokerName"] = pa.array([place.broker_name for place in places], pa.string())
+    elif task.order == "key":
+        columns["shardingKey"] = pc.coalesce(_property(properties, "__SHARDINGKEY"), batch.column("keys"))
+    else:
+        columns["shardingKey"] = pa.nulls(batch.num_rows, pa.string())
+    if task.target == ORIGIN:
+        columns["topic"] = _origin_topics(batch)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _origin_topics(batch: Any) -> Any:
+    properties = batch.column("properties")
+    topics = pc.coalesce(_property(properties, "DLQ_ORIGIN_TOPIC"), _property(properties, PROPERTY_RETRY_TOPIC))
+    if topics.null_count:
+        row = pc.index(topics.is_null(), True).as_py()
+        where = place_of(batch.slice(row, 1))[0].as_py()
+        raise SparkOptionError(f"the message at {where} does not say which topic it came from: name a topic to send it to")
+    return topics
+
+
+def _queues(batch: Any) -> Iterator[str]:
+    columns = [batch.column(name).to_pylist() for name in ("topic", "brokerName", "queueId")]
+    for topic, broker, queue in zip(*columns, strict=True):
+        yield f"{topic}/{broker or ''}/{queue}"
+
+
+def _target_of(queue: str, targets: list[Queue]) -> Queue:
+    return targets[zlib.crc32(queue.encode()) % len(targets)]
+
+
+def _property(properties: Any, name: str) -> Any:
+    return pc.map_lookup(properties, pa.scalar(name), "first")

@@ -1,0 +1,313 @@
+"""A store directory as a table: commit-log files read and decoded without a broker, ours or Apache's, live or copied.
+
+Planning finds the segments (`commitlog/` and files named after the offset of their first byte, 20 digits, all of one length) and
+where the log ends:
+- the checkpoint of our broker says up to where the log is durable: nothing above that was promised to anybody;
+- without one (Apache's) the last segment is followed from record to record to the first place where no good one lies.
+The table is what lies below that end when the query is planned, whatever a broker writes meanwhile.
+
+A segment is read by several tasks, each a range of bytes. A task that does not begin where a segment does looks for the first
+record in its range: a magic number, a PHYSICALOFFSET that is this very place, and parts that add up. It reads every record that
+begins in its range. Files are read with `pread` in blocks, so that a disk error is an error and not a signal.
+
+Damage below the end (`failOnDataLoss`) is an error that names the file and the place, or is skipped to the next good record.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from firearrow.spark.decode.columns import Columns, record_batch
+from firearrow.spark.decode.records import Bools, Found, Records, find
+from firearrow.spark.decode.slices import text_slices
+from firearrow.spark.errors import SparkOptionError, StoreFileError
+from firearrow.spark.options import Options
+from firearrow.store.checkpoint import Checkpoint
+from firearrow.store.commitlog.scan import Stop, walk
+from firearrow.store.commitlog.segment import parse_segment_name, segment_name
+from firearrow.wire import record
+from firearrow.wire.names import is_system_topic
+from firearrow.wire.record import body_crc
+
+_BLOCK: Final = 4 << 20
+_LARGE: Final = 64 << 20
+_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2))
+_MAX_RECORD: Final = 256 << 20  # a size above that is damage, not a record
+
+
+class Split(NamedTuple):
+    """Records that begin at log offsets `first` to `end` (exclusive), all in one segment; the log ends at `log_end`."""
+
+    path: str
+    base: int
+    first: int
+    end: int
+    log_end: int
+
+
+def plan_splits(options: Options) -> list[Split]:
+    """The tasks of a scan. SparkOptionError or StoreFileError if the directory is none of a store."""
+    root = options["path"]
+    directory, segments = _segments(root)
+    size = _segment_size(segments)
+    end = _log_end(root, segments, size)
+    splits = []
+    for base, path in segments:
+        _check_begin(path, base, end)
+        stop = min(base + size, end)
+        share = _share(stop - base, options["maxSplitBytes"])
+        splits += [Split(path, base, first, min(first + share, stop), stop) for first in range(base, stop, share)]
+    _check_topics_option(options, directory)
+    return splits
+
+
+def read_splits(splits: Sequence[Split], options: Options, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
+    wanted = _Wanted(options)
+    for split in splits:
+        for records in _read(split, options["failOnDataLoss"]):
+            records = records.only(wanted(records)) if len(records) else records
+            if len(records):
+                yield record_batch(
+                    records, columns, broker_name=options["brokerName"], decompress=options["decompress"], names=names
+                )
+
+
+# ---- planning
+
+
+def _share(length: int, most: int) -> int:
+    """Bytes of a segment per task. The number of tasks of a large one is a multiple of four: 2 or 4 cores end together."""
+    tasks = max(1, -(-length // most))
+    if length >= _LARGE:
+        tasks += -tasks % 4
+    return max(1, -(-length // tasks))
+
+
+def _segments(root: str) -> tuple[str, list[tuple[int, str]]]:
+    if not os.path.isdir(root):
+        raise SparkOptionError(f"option path is {root!r}, which is not a directory")
+    directory = os.path.join(root, "commitlog")
+    if not os.path.isdir(directory):
+        directory = root
+    found = sorted((base, name) for name in os.listdir(directory) if (base := parse_segment_name(name)) is not None)
+    if not found:
+        raise SparkOptionError(f"option path is {root!r}, where no commit log is (expected {root}/commitlog/{segment_name(0)})")
+    return directory, [(base, os.path.join(directory, name)) for base, name in found]
+
+
+def _segment_size(segments: list[tuple[int, str]]) -> int:
+    sizes = {os.path.getsize(path) for _, path in segments}
+    size = max(sizes)
+    for base, path in segments:
+        found = os.path.getsize(path)
+        if found != size:
+            raise StoreFileError(f"{path} has {found} bytes, other files of this log have {size}: was the copy cut short?")
+        if base % size and base != segments[0][0]:
+            raise StoreFileError(f"{path} is not named after a multiple of its size, {size}")
+    for (base, path), (following, _) in pairwise(segments):
+        if following != base + size:
+            raise StoreFileError(f"the file after {path} is missing: expected {segment_name(base + size)}")
+    return size
+
+
+def _log_end(root: str, segments: list[tuple[int, str]], size: int) -> int:
+    """The physical offset behind the last record of the table."""
+    base, path = segments[-1]
+    try:
+        with open(os.path.join(root, "checkpoint"), "rb") as file:
+            flushed = Checkpoint.decode(file.read()).flushed_offset
+    except OSError:
+        flushed = 0
+    if segments[0][0] < flushed <= base + size:
+        return flushed
+    while base > segments[0][0] and _is_empty(path):  # brokers make the next file ahead of time
+        segments = segments[:-1]
+        base, path = segments[-1]
+    return _followed(path, base, size)
+
+
+def _is_empty(path: str) -> bool:
+    with open(path, "rb") as file:
+        return not any(file.read(8))
+
+
+def _followed(path: str, base: int, size: int) -> int:
+    """Where the records of a segment end: followed by their sizes from its beginning, and looked at closely near the end."""
+    at = base
+    with open(path, "rb", buffering=0) as file:
+        length = _BLOCK
+        while True:
+            data = os.pread(file.fileno(), min(length, base + size - at), at - base)
+            _, end, stop, needed = walk(data)
+            if stop is not Stop.END or at + end + needed > base + size or needed > _MAX_RECORD:
+                break
+            at += end
+            length = max(_BLOCK, needed)
+    found = find(data, at)
+    if len(found.records) and not _good_crc(found.records):
+        return at + int(found.records.start[-1])  # torn
+    return at + found.end
+
+
+def _good_crc(records: Records) -> bool:
+    body = records.buffer[int(records.body_start[-1]) : int(records.body_end[-1])]
+    return body_crc(body) == int(records.field("crc")[-1])
+
+
+def _check_begin(path: str, base: int, end: int) -> None:
+    """Every segment below the end begins with a record: what does not is no segment, or damaged."""
+    if base >= end:
+        return
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if head[4:] not in _MAGICS and head[4:] != record.MAGIC_BLANK.to_bytes(4, "big", signed=True):
+        raise StoreFileError(f"{path} does not begin with a record (magic {head[4:].hex() or 'missing'}): is it damaged?")
+
+
+def _check_topics_option(options: Options, directory: str) -> None:
+    """A topic that the store has no queue of is a mistake in its name, where that can be known."""
+    queues = os.path.join(os.path.dirname(directory), "consumequeue")
+    if options["subscribe"] is None or not os.path.isdir(queues):
+        return
+    there = set(os.listdir(queues))
+    for topic in options["subscribe"]:
+        if there and topic not in there:
+            raise SparkOptionError(f"the topic {topic!r} is not in the store {options['path']!r}")
+
+
+# ---- reading
+
+
+class _Wanted:
+    """Which records belong to the table."""
+
+    def __init__(self, options: Options) -> None:
+        self._topics = None if options["subscribe"] is None else frozenset(options["subscribe"])
+        self._pattern = None if options["subscribePattern"] is None else re.compile(options["subscribePattern"])
+        self._system = options["includeSystemTopics"]
+        self._transactions = options["includeTransactions"]
+        self._from_ms = options["startingTimestamp"]
+        self._to_ms = options["endingTimestamp"]
+
+    def __call__(self, records: Records) -> Bools:
+        wanted = self._of_topics(records)
+        if not self._transactions:  # brokers put no others into queues
+            kind = records.field("sys_flag") & record.TRANSACTION_TYPE
+            wanted &= (kind == 0) | (kind == record.TRANSACTION_COMMIT)
+        stored = records.field("store_ms")
+        if self._from_ms is not None:
+            wanted &= stored >= self._from_ms
+        if self._to_ms is not None:
+            wanted &= stored < self._to_ms
+        return wanted
+
+    def _of_topics(self, records: Records) -> Bools:
+        common = records.common_topic()
+        if common is not None:
+            return np.full(len(records), self._has(common.decode("utf-8", "replace")))
+        names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()
+        good = np.array([self._has(name) for name in names.dictionary.to_pylist()], np.bool_)
+        wanted: Bools = good[names.indices.to_numpy(zero_copy_only=False)]
+        return wanted
+
+    def _has(self, topic: str) -> bool:
+        if self._topics is not None:
+            return topic in self._topics
+        if is_system_topic(topic) and not self._system:
+            return False
+        return self._pattern is None or self._pattern.fullmatch(topic) is not None
+
+
+def _read(split: Split, lossless: bool) -> Iterator[Records]:
+    """The records of a split; damage is an error, or skipped."""
+    while split.first < split.end:
+        at = split.first
+        for found in _blocks(split):
+            yield found.records
+            at = found.at
+            if found.stop is Stop.BLANK:
+                return
+            if found.stop is not Stop.END or (found.records_end and at < split.end):
+                break
+        else:
+            return
+        if at >= split.end:
+            return
+        if lossless:
+            raise StoreFileError(
+                f"{split.path} is damaged at byte {at - split.base} (log offset {at}): {found.stop.value}; "
+                "set failOnDataLoss to false to skip to the next record that can be read"
+            )
+        split = split._replace(first=at + 1)
+
+
+class _Block(NamedTuple):
+    records: Records
+    stop: Stop
+    at: int  # log offset where no further record was found
+    records_end: bool  # the file ends inside the record there
+
+
+def _blocks(split: Split) -> Iterator[_Block]:
+    """The records of a split, block by block, up to the first place where none follows."""
+    with open(split.path, "rb", buffering=0) as file:
+        at = split.first if split.first == split.base else _first_record(file, split)
+        size = _BLOCK
+        while at < split.end:
+            data = os.pread(file.fileno(), min(size, split.log_end - at), at - split.base)
+            found: Found = find(data, at, 0, split.end - at)
+            at += found.end
+            at_end = at + found.needed > split.log_end or found.needed > _MAX_RECORD
+            yield _Block(found.records, found.stop, at, found.stop is Stop.END and at_end)
+            if found.stop is not Stop.END or at_end:
+                return
+            size = max(_BLOCK, found.needed)
+
+
+def _first_record(file: Any, split: Split) -> int:
+    """The log offset of the first record that begins in a split; its end if there is none."""
+    at = split.first
+    while at < split.end:
+        data = os.pread(file.fileno(), min(_BLOCK + record.HEAD_BYTES, split.log_end - at), at - split.base)
+        place = _resync(data, at, min(_BLOCK, split.end - at), file, split)
+        if place is not None:
+            return place
+        at += _BLOCK
+    return split.end
+
+
+def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int | None:
+    blank = record.MAGIC_BLANK.to_bytes(4, "big", signed=True)
+    best: int | None = None
+    for magic in (*_MAGICS, blank):
+        end = (limit if best is None else best - base) + 7  # it lies 4 bytes behind the start of its record
+        at = data.find(magic, 4, end)
+        while at >= 0:
+            if _is_record(data, at - 4, base, file, split) if magic != blank else _is_blank(data, at - 4, base, split):
+                best = base + at - 4
+                break
+            at = data.find(magic, at + 1, end)
+    return best
+
+
+def _is_blank(data: bytes, at: int, base: int, split: Split) -> bool:
+    """The filler that ends a segment says how long it is."""
+    length = int.from_bytes(data[at : at + 4], "big")
+    return base + at + length == split.base + os.path.getsize(split.path)
+
+
+def _is_record(data: bytes, at: int, base: int, file: Any, split: Split) -> bool:
+    offset = data[at + record.AT_PHYSICAL_OFFSET : at + record.AT_PHYSICAL_OFFSET + 8]
+    if int.from_bytes(offset, "big") != base + at:
+        return False
+    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    if not record.FIXED_BYTES_V1 <= size <= min(_MAX_RECORD, split.log_end - base - at):
+        return False
+    whole = os.pread(file.fileno(), size, base + at - split.base)
+    return len(find(whole, base + at).records) == 1

@@ -1,0 +1,316 @@
+"""Reading the store: messages of a queue, records by log offset, queue offsets by time.
+
+Nothing at or above `confirm_offset` is ever read; queues bound themselves by their `max_offset`, which follows it.
+
+A pull reads its queue entries with one pread (or from memory) and its records with as few as possible: records that lie near
+each other in the log, as those of a queue among a few busy ones do, come with one read and are cut apart in memory. Those that
+follow one another need not be read at all: whoever can have the system copy them from the log to a socket gets their place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+from firearrow.store.commitlog.log import CommitLog
+from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
+from firearrow.store.settings import StoreSettings
+from firearrow.wire.record import AT_PHYSICAL_OFFSET, AT_SYS_FLAG, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2
+
+_SIZE_AND_MAGIC = Struct(">ii")
+_I32 = Struct(">i")
+_I64 = Struct(">q")
+_OFFSET_AND_SIZE = Struct(">qi")
+_MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
+_MERGE_LIMIT = 1024 * 1024
+_SLACK = 32 * 1024  # records with no more than this between them are read at once
+_PROBE = 4096
+_PART_WORTH = 16 * 1024  # reading less than this costs no more than the second system call of a part
+
+
+class GetStatus(StrEnum):
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+_FOUND = GetStatus.FOUND  # the usual one: before Python 3.12 looking it up each time is a call
+
+
+class LogPart(NamedTuple):
+    """Records that follow one another in a file of the log."""
+
+    descriptor: int
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class GetResult:
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""  # the records, one after the other, as they are stored
+    count: int = 0
+    suggest_slave: bool = False
+    part: LogPart | None = None  # where the records are, instead of `body`; good until the log is called again
+
+
+class StoreReader:
+    """`confirm_offset` is set by the store whenever more becomes readable."""
+
+    def __init__(self, settings: StoreSettings, log: CommitLog, memory_bytes: int | None = None) -> None:
+        self.confirm_offset = 0
+        self._settings = settings
+        self._log = log
+        self._memory_bytes = memory_bytes if memory_bytes is not None else _physical_memory()
+
+    def get_messages(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        *,
+        max_bytes: int | None = None,
+        tag_codes: frozenset[int] | None = None,
+        may_be_part: bool = False,
+        bulk: bool = False,
+    ) -> GetResult:
+        """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit).
+
+        `may_be_part`: records need not be read if the caller can be told where they are. `bulk`: many at once, wherever they are.
+        """
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= offset < high:
+            return _outside(offset, low, high)
+        settings = self._settings
+        if bulk:
+            max_count = min(max_count, settings.max_transfer_count_of_bulk_pull)
+        wanted = max_count if tag_codes is None else max(max_count, settings.max_filter_message_size // UNIT)
+        entries = queue.entries(offset, max(wanted, 1))
+        if not entries:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, self._next_file(queue, offset), low, high)
+        memory = self._memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        confirmed = self.confirm_offset
+        if bulk:
+            count_left, bytes_left = max_count, settings.max_transfer_bytes_of_bulk_pull
+        elif confirmed - _I64.unpack_from(entries)[0] <= memory:
+            count_left = min(max_count, settings.max_transfer_count_on_message_in_memory)
+            bytes_left = settings.max_transfer_bytes_on_message_in_memory
+        else:
+            count_left = min(max_count, settings.max_transfer_count_on_message_in_disk)
+            bytes_left = settings.max_transfer_bytes_on_message_in_disk
+        if max_bytes is not None:
+            bytes_left = min(bytes_left, max_bytes)
+        count = len(entries) // UNIT
+        if tag_codes is None and count <= count_left:
+            body, part, last = self._read_near(entries, count, bytes_left, may_be_part)
+            if body or part is not None:
+                return GetResult(_FOUND, offset + count, low, high, body, count, confirmed - last > memory, part)
+        chosen, scanned, removed, last = self._choose(entries, count_left, bytes_left, tag_codes)
+        next_offset = offset + scanned
+        if not chosen:
+            status = GetStatus.MESSAGE_WAS_REMOVING if removed == scanned else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, next_offset, low, high, suggest_slave=confirmed - last > memory)
+        pieces, count = self._read_all(chosen)
+        if not count:
+            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, next_offset, low, high)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return GetResult(_FOUND, next_offset, low, high, body, count, confirmed - last > memory)
+
+    def _read_near(self, entries: bytes, count: int, bytes_left: int, may_be_part: bool) -> tuple[bytes, LogPart | None, int]:
+        """The usual pull: all records asked for, none of them gone, near each other in the log; and where the last one begins.
+
+        Nothing if it is not like that. Entries are in log order, so the first and the last record speak for those between, and
+        the records are neighbours when their sizes add up to the distance.
+        """
+        sizes = _sizes(count)(entries)
+        (first,) = _I64.unpack_from(entries)
+        last, last_size = _OFFSET_AND_SIZE.unpack_from(entries, len(entries) - UNIT)
+        end, total = last + last_size, sum(sizes)
+        span = end - first
+        log = self._log
+        if first < log.min_offset or end > self.confirm_offset or total > bytes_left or min(sizes) <= 0:
+            return b"", None, last
+        if not total <= span <= total + _SLACK:
+            return b"", None, last
+        if may_be_part and span == total and span >= _PART_WORTH:
+            place = log.place(first, span)
+            if place is not None:
+                return b"", LogPart(*place, span), last
+        data = log.read(first, span)
+        if len(data) != span:  # over the end of a segment, or gone
+            return b"", None, last
+        if span == total:
+            return data, None, last
+        offsets = _offsets(count)(entries)
+        pieces = [data[at - first : at - first + size] for at, size in zip(offsets, sizes, strict=True)]
+        return b"".join(pieces), None, last
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Confirmed bytes of the log, from one segment."""
+        return self._log.read(offset, min(size, self.confirm_offset - offset)) if 0 <= offset < self.confirm_offset else b""
+
+    def read_record(self, offset: int) -> bytes | None:
+        """The whole record at a log offset; None when no confirmed record begins there."""
+        data = self.read(offset, _PROBE)
+        if len(data) < FIXED_BYTES_V1:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack_from(data)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < FIXED_BYTES_V1 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+            return None
+        if size <= len(data):
+            return data[:size]
+        data = self.read(offset, size)
+        return data if len(data) == size else None
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """When the message at this queue offset was stored; None when it cannot be read."""
+        entry = queue.entry(offset) if queue.min_offset <= offset < queue.max_offset else None
+        if entry is None or entry[1] == ABSENT_SIZE:
+            return None
+        return self._record_time(entry[0])
+
+    def earliest_store_time(self, queue: ConsumeQueue) -> int | None:
+        return self.store_time(queue, queue.min_offset)
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
+        """The first message stored at or after this time; with `upper` the last one stored at or before it."""
+        if upper:
+            found = self._first_where(queue, lambda time: time > timestamp_ms) - 1
+            return max(found, queue.min_offset)
+        return self._first_where(queue, lambda time: time >= timestamp_ms)
+
+    def _first_where(self, queue: ConsumeQueue, holds: Callable[[int], bool]) -> int:
+        """Bisects the visible messages; store times do not decrease along a queue."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            probe = middle
+            time = self.store_time(queue, probe)
+            while time is None and probe + 1 < high:  # a damaged record counts with the next one that can be read
+                probe += 1
+                time = self.store_time(queue, probe)
+            if time is not None and holds(time):
+                high = middle
+            else:
+                low = probe + 1
+        return low
+
+    def _record_time(self, offset: int) -> int | None:
+        data = self.read(offset, 76)
+        if len(data) < 76 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+            return None
+        born_v6 = _I32.unpack_from(data, AT_SYS_FLAG)[0] & BORN_HOST_V6
+        time: int = _I64.unpack_from(data, 68 if born_v6 else 56)[0]
+        return time
+
+    def _choose(
+        self, entries: bytes, count_left: int, bytes_left: int, tag_codes: frozenset[int] | None
+    ) -> tuple[list[tuple[int, int]], int, int, int]:
+        """(log offset, size) of the records to return; entries looked at; how many of them are gone; the last log offset seen."""
+        log_min, log_end = self._log.min_offset, self.confirm_offset
+        chosen: list[tuple[int, int]] = []
+        scanned = removed = offset = 0
+        for offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if offset < log_min or size == ABSENT_SIZE or size <= 0 or offset + size > log_end:
+                scanned += 1
+                removed += 1
+                continue
+            if tag_codes is not None and tags_code not in tag_codes and _as_int32(tags_code) not in tag_codes:
+                scanned += 1
+                continue
+            if size > bytes_left and chosen:
+                break
+            scanned += 1
+            chosen.append((offset, size))
+            bytes_left -= size
+            count_left -= 1
+            if count_left <= 0:
+                break
+        return chosen, scanned, removed, offset
+
+    def _read_all(self, chosen: list[tuple[int, int]]) -> tuple[list[bytes], int]:
+        """Reads records that are in log order; returns their bytes in pieces and how many could be read."""
+        pieces: list[bytes] = []
+        count = 0
+        segment_size = self._log.segment_size
+        window = begin = end = chosen[0][0]
+        segment_end = window - window % segment_size + segment_size
+        cuts: list[tuple[int, int]] = []  # runs of adjacent records in the window
+        in_window = 0
+        for offset, size in chosen:
+            if offset != end:
+                if end < offset < segment_end and offset - end <= _MERGE_GAP and offset + size - window <= _MERGE_LIMIT:
+                    cuts.append((begin, end))
+                else:
+                    cuts.append((begin, end))
+                    count += self._read_window(window, cuts, pieces, in_window)
+                    cuts.clear()
+                    window = offset
+                    segment_end = window - window % segment_size + segment_size
+                    in_window = 0
+                begin = offset
+            end = offset + size
+            in_window += 1
+        cuts.append((begin, end))
+        count += self._read_window(window, cuts, pieces, in_window)
+        return pieces, count
+
+    def _read_window(self, start: int, cuts: list[tuple[int, int]], pieces: list[bytes], count: int) -> int:
+        data = self._log.read(start, cuts[-1][1] - start)
+        if len(data) != cuts[-1][1] - start:
+            return 0
+        if len(cuts) == 1:
+            pieces.append(data)
+        else:
+            pieces += [data[begin - start : end - start] for begin, end in cuts]
+        return count
+
+    def _next_file(self, queue: ConsumeQueue, offset: int) -> int:
+        per_file = queue.files.per_file
+        return min(offset - offset % per_file + per_file, queue.max_offset)
+
+
+@lru_cache(maxsize=256)
+def _sizes(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Takes the sizes out of `count` entries, with one call."""
+    return Struct(">" + count * "8xi8x").unpack
+
+
+@lru_cache(maxsize=256)
+def _offsets(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """The same for the log offsets."""
+    return Struct(">" + count * "q12x").unpack
+
+
+def _outside(offset: int, low: int, high: int) -> GetResult:
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+
+def _as_int32(code: int) -> int:
+    return ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,545 @@
+"""The key index: from (topic, key) to the physical offsets of the messages that carry the key.
+
+Every message makes an entry for its UNIQ_KEY, one for each token of its KEYS and, last, one for its TAGS, in this order:
+
+    UNIQ_KEY, KEYS    hash of  topic#key
+    TAGS              hash of  topic#T#tags
+
+Entries fill files (`index_file.py` has the format) named after the local time of their creation, `yyyyMMddHHmmssSSS`; a
+full file is followed by the next, even between two entries of one message. Hashes may collide: whoever queries compares
+topic and key of what is found.
+
+The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first
+physical offset not added yet, and what is added below it is ignored. So after a crash it is enough to add the log again
+from any record at or below `next_offset`. The files do not depend on how messages are grouped into runs.
+
+Cost: a run of 1024 messages takes a quarter of a microsecond a message with the C part, one without, and one write for each file
+touched. Without it a short run is added in plain Python. Entries are never buffered here: whoever calls decides how much goes
+into a run.
+
+Threads: `add_run`, `add_scan` and `query` may be called from any thread, also while another one is in `flush`, which
+spends its time in fdatasync. All other methods exclude `flush` and each other.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from operator import itemgetter
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+
+from firearrow.store.accelerated import native
+from firearrow.store.commitlog.append_group import IndexInput
+from firearrow.store.commitlog.columns import ScanResult
+from firearrow.store.filesystem import Disk
+from firearrow.store.key_index.file import IndexFile
+from firearrow.store.key_index.hashing import MASK_32, HashArray, IntArray, hash_key, hash_spans
+from firearrow.store.key_index.property_spans import PropertySpans, find_spans
+from firearrow.store.key_index.same_shape import hash_alike
+from firearrow.wire.java_hash import hash_code
+from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+
+KIND_KEY = "K"
+KIND_UNIQUE_KEY = "U"
+KIND_TAG = "T"
+
+_SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
+_KEPT_PREFIXES = 1 << 16
+_NAME_LENGTH = 17
+
+_tags_hash = lru_cache(maxsize=1024)(hash_key)  # there are few tags, and the same ones all the time
+_indexed_properties = re.compile(rb"\x02(UNIQ_KEY|KEYS|TAGS)\x01([^\x02]+)").findall
+
+
+class KeyIndex:
+    def __init__(self, disk: Disk, directory: str, *, slot_count: int = 5_000_000, entry_limit: int = 20_000_000) -> None:
+        if slot_count < 1 or entry_limit < 2:
+            raise ValueError(
+                f"key index with maxHashSlotNum={slot_count}, maxIndexNum={entry_limit}: at least 1 slot and 2 entries are needed"
+            )
+        self._disk = disk
+        self._directory = directory
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self._files: list[IndexFile] = []  # oldest first; only the last takes entries
+        self._unsynced: list[IndexFile] = []  # full, but their slots and header are not on disk yet
+        self._new_names = False  # files were created or deleted since the directory was last synced
+        self._flushed: tuple[IndexFile, bytes] | None = None  # the newest file and its header as last flushed
+        self._next_offset = 0
+        self._added_of_next = 0  # entries that the message at _next_offset has already: a write failed between two of its entries
+        self._full_ms = 0
+        self._lock = Lock()  # the state above
+        self._sync_lock = Lock()  # held for as long as it takes to sync; always taken before the other
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """Every record below this physical offset has its entries."""
+        return self._next_offset
+
+    @property
+    def last_offset(self) -> int:
+        """Physical offset of the last message that has entries; 0 when there is none."""
+        return self._files[-1].end_offset if self._files else 0
+
+    @property
+    def last_ms(self) -> int:
+        """Store time of that message; 0 when there is none."""
+        return self._files[-1].end_ms if self._files else 0
+
+    @property
+    def full_ms(self) -> int:
+        """Store time of the last entry of the last full file that is safe on disk: the checkpoint's indexMsgTimestamp."""
+        return self._full_ms
+
+    @property
+    def file_names(self) -> list[str]:
+        return [_name(file) for file in self._files]
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
+        """Reads what is there. Returns one line about each file that had to go; its messages must be added again from
+        `next_offset`.
+
+        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's
+        indexMsgTimestamp, is taken as it is; of later ones every entry is checked. The last message's entries, of which
+        some may be missing then, are dropped.
+        """
+        self._disk.mkdirs(self._directory)
+        lost: list[str] = []
+        names = [name for name in self._disk.listdir(self._directory) if len(name) == _NAME_LENGTH and name.isdecimal()]
+        for number, name in enumerate(names):
+            file = IndexFile(self._disk, self._path(name), self._slot_count, self._entry_limit)
+            problem = self._load(file, clean, trusted_ms, last=number == len(names) - 1)
+            if problem is not None:
+                lost.append(f"index file {name}: {problem}")
+            if file.empty:
+                self._delete(file)
+            else:
+                self._files.append(file)
+            if problem is not None:
+                lost += self._drop(names[number + 1 :])
+                break
+        self._full_ms = max((file.end_ms for file in self._files if file.full), default=0)
+        if self._files:
+            self._next_offset = self._files[-1].end_offset + 1
+            if not clean or lost:
+                self.truncate_to(self._files[-1].end_offset)
+        if self._new_names:
+            # A file deleted here must not come back beside the one that takes its place.
+            self._disk.fsync_dir(self._directory)
+            self._new_names = False
+        return lost
+
+    def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
+        """None when the file is good as a whole; otherwise what is wrong, and `file` holds what is left of it."""
+        try:
+            if not file.load_header():
+                file.count = 1
+                return f"not {file.length} bytes long, or its header is damaged; dropped"
+            before = self._files[-1].end_offset if self._files else 0
+            if not file.empty and file.begin_offset < before:
+                file.count = 1
+                return f"begins at {file.begin_offset}, before the end {before} of the file in front of it; dropped"
+            if clean or (file.full and file.end_ms <= trusted_ms):
+                return None
+            counted = file.count
+            if not file.rebuild():
+                return f"entry {file.count} of {counted - 1} is damaged; cut there"
+            if not last:
+                if not file.full:
+                    # A file is finished on disk before the next one's header counts anything.
+                    return f"has room for {file.entry_limit - file.count} more entries, but files follow; those are dropped"
+                file.write_slots()
+                file.sync()
+                file.release_slots()
+            return None
+        finally:
+            if not last:
+                file.close()
+
+    def _drop(self, names: list[str]) -> list[str]:
+        for name in names:
+            self._disk.unlink(self._path(name))
+            self._new_names = True
+        return [f"index file {name}: dropped with the one before it" for name in names]
+
+    def flush(self) -> None:
+        """Makes durable what was added before: on return (or after a crash any time later) it need not be added again."""
+        with self._sync_lock:
+            self._flush()
+
+    @property
+    def waits_to_be_written(self) -> bool:
+        """`write_behind` is worth a call."""
+        return bool(self._files) and self._files[-1].waits_to_be_written
+
+    def write_behind(self) -> None:
+        """Has the system begin to write what was added lately, so that a later flush, of the log too, finds the disk free."""
+        with self._sync_lock:
+            with self._lock:
+                newest = self._files[-1] if self._files else None
+            if newest is not None and newest.slots is not None and newest.waits_to_be_written:
+                newest.write_behind()
+
+    def _flush(self) -> None:
+        with self._lock:
+            full, self._unsynced = self._unsynced, []
+            newest = self._files[-1] if self._files else None
+            header = newest.header() if newest is not None else b""
+            new_names, self._new_names = self._new_names, False
+        try:
+            if new_names:
+                self._disk.fsync_dir(self._directory)
+                new_names = False
+            while full:
+                self._finish(full[0])
+                with self._lock:
+                    self._finished(full.pop(0))
+            if newest is not None and newest.slots is not None and self._flushed != (newest, header):
+                # The header may only count entries that are on disk: they are all that is left of the slots after a crash.
+                newest.sync()
+                newest.write_header(header)
+                self._flushed = (newest, header)
+        except OSError:
+            with self._lock:
+                self._unsynced[:0] = full
+                self._new_names |= new_names
+            raise
+
+    def _finish(self, file: IndexFile) -> None:
+        """A full file gets its slots and its last header."""
+        file.write_slots()
+        file.sync()
+        file.write_header(file.header())
+        file.sync()
+
+    def _finished(self, file: IndexFile) -> None:
+        """From now on it lives on disk only. The lock is held."""
+        file.release_slots()
+        file.close()
+        self._full_ms = file.end_ms
+
+    def close(self) -> None:
+        """Leaves complete files, as a clean stop must."""
+        with self._sync_lock:
+            self._flush()
+            for file in self._files[-1:]:
+                file.write_slots()
+                file.sync()
+                file.release_slots()
+                file.close()
+
+    # -- adding --------------------------------------------------------------------------------------------------------
+
+    def add_run(self, run: list[IndexInput], now_ms: int) -> None:
+        """Adds messages, in log order.
+
+        Rolled-back halves are not for the index. After an OSError add the same run again, or any that covers `next_offset`.
+        """
+        if not run:
+            return
+        with self._lock:
+            if run[0][0] < self._next_offset:
+                run = run[bisect_left(run, self._next_offset, key=itemgetter(0)) :]
+                if not run:
+                    return
+            if native is not None:
+                self._put_hashed(*native.hash_keys(run), now_ms)
+            elif len(run) <= _SHORT_RUN:
+                self._add_few(run, now_ms)
+            else:
+                offsets, store_ms, topics, properties = zip(*run, strict=True)
+                self._add_alike_or_many(
+                    np.array(offsets, np.int64), np.array(store_ms, np.int64), _prefixes_of(topics), properties, now_ms
+                )
+            self._next_offset = run[-1][0] + 1
+
+    def add_scan(self, scan: ScanResult, now_ms: int) -> None:
+        """Adds the records of a scan of the log, except those already added and rolled-back halves."""
+        if not len(scan):
+            return
+        with self._lock:
+            wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK)
+            prefixes = np.array([_prefixes[topic] for topic in scan.topics], np.uint64)[scan.topic_id]
+            first = 0
+            for spans in scan.spans:
+                group = slice(first, first + spans.count)
+                first += spans.count
+                self._add_many(scan.offset[group], scan.store_ms[group], prefixes[group], spans.only(wanted[group]), now_ms)
+            self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
+
+    def _add_alike_or_many(
+        self,
+        offsets: IntArray,
+        store_ms: IntArray,
+        prefixes: npt.NDArray[np.uint64],
+        properties: Sequence[bytes],
+        now_ms: int,
+    ) -> None:
+        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
+        tables, rest = hash_alike(properties)
+        messages: list[IntArray] = []
+        hashes: list[HashArray] = []
+        for table in tables:
+            own = prefixes if len(prefixes) == 1 else prefixes[table.numbers]
+            for column, tagged in enumerate(table.tagged):
+                prefix = (own if tagged else own >> np.uint64(32)).astype(np.uint32)
+                table.hashes[:, column] += prefix * table.factors[:, column]
+            messages.append(np.repeat(table.numbers, len(table.tagged)))
+            hashes.append(table.hashes.ravel())
+        if rest:
+            own = np.broadcast_to(prefixes, offsets.shape)[rest]
+            message, others = _hash_found(find_spans([properties[number] for number in rest]), own)
+            messages.append(np.array(rest)[message])
+            hashes.append(others)
+        if len(messages) == 1:
+            message, key_hashes = messages[0], hashes[0]
+        else:
+            message = np.concatenate(messages)
+            order = _by_message(message)
+            message, key_hashes = message[order], np.concatenate(hashes)[order]
+        if len(message):
+            self._put(_key_hashes(key_hashes), offsets[message], store_ms[message], now_ms)
+
+    def _add_many(
+        self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
+    ) -> None:
+        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
+        message, hashes = _hash_found(spans, prefixes)
+        if len(message):
+            self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
+
+    def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
+        done, total = self._skip_added(offsets), len(hashes)
+        try:
+            while done < total:
+                file = self._file_with_room(now_ms)
+                end = min(total, done + file.entry_limit - file.count)
+                file.put(hashes[done:end], offsets[done:end], store_ms[done:end])
+                done = end
+        except OSError:
+            self._stopped_at(offsets, done)
+            raise
+
+    def _put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, now_ms: int) -> None:
+        """`_put` of what the C part made of messages."""
+        entry_offsets = np.frombuffer(offsets, np.int64)
+        total = len(entry_offsets)
+        if not total:
+            return
+        done = self._skip_added(entry_offsets)
+        try:
+            while done < total:
+                file = self._file_with_room(now_ms)
+                end = min(total, done + file.entry_limit - file.count)
+                file.put_hashed(hashes, offsets, store_ms, done, end)
+                done = end
+        except OSError:
+            self._stopped_at(entry_offsets, done)
+            raise
+
+    def _add_few(self, run: list[IndexInput], now_ms: int) -> None:
+        entries: list[tuple[int, int, int]] = []
+        before = -1
+        for offset, time_ms, topic, block in run:
+            assert offset > before, "messages are added in log order"
+            before = offset
+            prefix = _prefixes[topic]
+            values = dict(_indexed_properties(b"\x02" + block))  # of two values of the same name the last one counts
+            keys = values.get(b"KEYS", b"")
+            hashes = [hash_key(prefix >> 32, key) for key in (values.get(b"UNIQ_KEY", b""), *keys.split(b" ")) if key]
+            if b"TAGS" in values:
+                hashes.append(_tags_hash(prefix & MASK_32, values[b"TAGS"]))
+            for key_hash in hashes:
+                entries.append((key_hash if key_hash < 0x80000000 else -key_hash & 0x7FFFFFFF, offset, time_ms))
+        if not entries:
+            return
+        entry_offsets = [entry[1] for entry in entries]
+        done, total = self._skip_added(entry_offsets), len(entries)
+        try:
+            while done < total:
+                file = self._file_with_room(now_ms)
+                end = min(total, done + file.entry_limit - file.count)
+                file.put_few(entries[done:end])
+                done = end
+        except OSError:
+            self._stopped_at(entry_offsets, done)
+            raise
+
+    def _skip_added(self, offsets: IntArray | Sequence[int]) -> int:
+        skipped = self._added_of_next if offsets[0] == self._next_offset else 0
+        self._added_of_next = 0
+        return skipped
+
+    def _stopped_at(self, offsets: IntArray | Sequence[int], done: int) -> None:
+        """The entries from `done` on could not be written. A file may have become full between two entries of a message."""
+        self._next_offset = int(offsets[done])
+        self._added_of_next = done - bisect_left(offsets, self._next_offset)
+
+    def _file_with_room(self, now_ms: int) -> IndexFile:
+        before = self._files[-1] if self._files else None
+        if before is not None and not before.full:
+            return before
+        file = IndexFile(self._disk, self._path(self._new_name(now_ms)), self._slot_count, self._entry_limit)
+        file.create(before)
+        self._new_names = True
+        self._files.append(file)
+        if before is not None:
+            self._unsynced.append(before)
+        return file
+
+    def _new_name(self, now_ms: int) -> str:
+        """The time, or the first name after the newest file's: names must ascend even when the clock does not."""
+        name = int(f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
+        if self._files:
+            name = max(name, int(_name(self._files[-1])) + 1)
+        return f"{name:0{_NAME_LENGTH}d}"
+
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY) -> list[int]:
+        """Physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
+
+        Times are kept to the second, rounded down from the file's first entry on. `kind` is T for a tag; K and U are
+        the same here.
+        """
+        text = f"{topic}#T#{key}" if kind == KIND_TAG else f"{topic}#{key}"
+        key_hash = abs(hash_code(text))
+        if key_hash > 0x7FFFFFFF:
+            key_hash = 0
+        found: dict[int, None] = {}  # keeps order; a message may carry the same key twice
+        with self._lock:
+            for file in reversed(self._files):
+                if file.overlaps(begin_ms, end_ms):
+                    found.update(dict.fromkeys(file.find(key_hash, begin_ms, end_ms, max_num - len(found))))
+                    if file.slots is None:
+                        file.close()
+                if file.begin_ms < begin_ms or len(found) >= max_num:
+                    break
+        return list(found)
+
+    # -- taking back and forgetting ------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Takes back the entries of all messages at or above this physical offset."""
+        with self._sync_lock, self._lock:
+            self._truncate(offset)
+            if offset <= self._next_offset:
+                self._next_offset, self._added_of_next = offset, 0
+
+    def _truncate(self, offset: int) -> None:
+        changed = False
+        while self._files and self._files[-1].begin_offset >= offset:
+            self._delete(self._files.pop())
+            changed = True
+        if self._files:
+            newest = self._files[-1]
+            if newest in self._unsynced:
+                self._unsynced.remove(newest)
+            count = newest.count_below(offset)
+            if count < newest.count:
+                newest.take_back(count)
+                changed = True
+            if changed:
+                # At once: entries written from now on must not be counted by the old header after a crash. And a header
+                # that counts entries says that the files before it are complete.
+                while self._unsynced:
+                    self._finish(self._unsynced[0])
+                    self._finished(self._unsynced.pop(0))
+                newest.sync()
+                newest.write_header(newest.header())
+                newest.sync()
+                self._flushed = None
+        self._full_ms = min(self._full_ms, max((file.end_ms for file in self._files[:-1]), default=0))
+        if changed:
+            self._disk.fsync_dir(self._directory)
+
+    def delete_before(self, min_offset: int) -> list[str]:
+        """Deletes the oldest files that lead only below the log's new start, never the newest. Returns their names."""
+        deleted = []
+        with self._sync_lock, self._lock:
+            while len(self._files) > 1 and self._files[0].end_offset < min_offset:
+                file = self._files.pop(0)
+                self._delete(file)
+                deleted.append(_name(file))
+        return deleted
+
+    def _delete(self, file: IndexFile) -> None:
+        if file in self._unsynced:
+            self._unsynced.remove(file)
+        file.close()
+        self._disk.unlink(file.path)
+        self._new_names = True
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+
+class _Prefixes(dict[str, int]):
+    """What the keys of a topic begin with, hashed: `topic#` in the upper 32 bits, `topic#T#` in the lower."""
+
+    def __missing__(self, topic: str) -> int:
+        if len(self) >= _KEPT_PREFIXES:
+            self.clear()
+        hashes = self[topic] = ((hash_code(topic + "#") & MASK_32) << 32) | (hash_code(topic + "#T#") & MASK_32)
+        return hashes
+
+
+_prefixes = _Prefixes()
+
+
+def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
+    """All entries in order, by message, and in it UNIQ_KEY, KEYS, TAGS: message, start, length, and whether it is TAGS."""
+    kinds = [kind for kind in (spans.unique_keys, spans.keys, spans.tags) if len(kind)]
+    if kinds and all(kind.one_each for kind in kinds):
+        start = np.stack([kind.start for kind in kinds], axis=1).ravel()
+        length = np.stack([kind.length for kind in kinds], axis=1).ravel()
+        tagged = np.array([kind is spans.tags for kind in kinds])
+        return np.repeat(kinds[0].message, len(kinds)), start, length, np.tile(tagged, spans.count)
+    kinds = [spans.unique_keys, spans.keys, spans.tags]
+    message = np.concatenate([kind.message for kind in kinds])
+    order = _by_message(message)
+    start = np.concatenate([kind.start for kind in kinds])
+    length = np.concatenate([kind.length for kind in kinds])
+    return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
+
+
+def _hash_found(spans: PropertySpans, prefixes: npt.NDArray[np.uint64]) -> tuple[IntArray, HashArray]:
+    """Of all entries, in order: which message it is of, and the hash of its key. One prefix a message."""
+    message, start, length, tagged = _merge(spans)
+    hashes, factors = hash_spans(spans.data, start, length)
+    both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
+    hashes += both[message + tagged * spans.count] * factors
+    return message, hashes
+
+
+def _by_message(message: IntArray) -> IntArray:
+    """The order of entries by message; those of one keep theirs. Faster than a stable argsort."""
+    return np.sort((message << 32) | np.arange(len(message))) & 0xFFFFFFFF
+
+
+def _prefixes_of(topics: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Of one message each; one for all when they are of one topic."""
+    if topics.count(topics[0]) == len(topics):
+        return np.full(1, _prefixes[topics[0]], np.uint64)
+    return np.array(list(map(_prefixes.__getitem__, topics)), np.uint64)
+
+
+def _key_hashes(hashes: HashArray) -> IntArray:
+    """keyHash of each: the absolute value of Java's hash, 0 for -2**31."""
+    key_hashes = np.abs(hashes.view(np.int32))
+    key_hashes[key_hashes < 0] = 0
+    return key_hashes.astype(np.int64)
+
+
+def _name(file: IndexFile) -> str:
+    return file.path.rpartition("/")[2]

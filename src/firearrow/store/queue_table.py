@@ -1,0 +1,107 @@
+"""`queueTable`: what was durable of the derived files when they were last synced, so that a recovery knows where to begin.
+
+Text, one line each, fields separated by tabs:
+
+    firearrow queue table 1
+    boot      <hex>         empty but in `queueTable.boot`, see below
+    derived   <log offset>  the consume-queue entries of all records below are durable
+    indexed   <log offset>  the last record with entries in the key index, which has all records below `derived`
+    index     <file name>   one line for each index file, oldest first
+    queue     <count>  <first>  <queue id>  <topic>   entries from `first` (where its oldest file begins) to `count` are durable
+    crc       <CRC-32 of all bytes before this line, decimal>
+
+Syncing thousands of queue files takes longer than a clean stop should. With many unsynced ones the stop therefore leaves the
+table of the last sync alone and writes a second one, `queueTable.boot`, which counts what was written: it holds as long as the
+machine has not been started anew, for so long the operating system keeps what was written. Opening the store uses it up.
+
+The file is replaced as a whole (temporary file, sync, rename, sync of the directory). It is ours alone: an Apache broker neither
+reads nor writes it, and because it only says "at least", it stays true when one has used the directory in between.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from firearrow.store.filesystem import Disk
+
+_BOOT_SUFFIX = ".boot"
+_TITLE = "firearrow queue table 1"
+
+
+@dataclass(slots=True)
+class QueueTable:
+    """`boot_id`: what it says holds only while the machine runs under this id; empty: for good."""
+
+    derived_offset: int = 0
+    index_last_offset: int = 0
+    index_files: list[str] = field(default_factory=list)
+    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # (topic, queue id): (first, count)
+    boot_id: bytes = b""
+
+    def encode(self) -> bytes:
+        lines = [
+            _TITLE,
+            f"boot\t{self.boot_id.hex()}",
+            f"derived\t{self.derived_offset}",
+            f"indexed\t{self.index_last_offset}",
+            *[f"index\t{name}" for name in self.index_files],
+            *[f"queue\t{count}\t{first}\t{queue_id}\t{topic}" for (topic, queue_id), (first, count) in self.queues.items()],
+            "",
+        ]
+        text = "\n".join(lines).encode()
+        return text + b"crc\t%d\n" % crc32(text)
+
+    @classmethod
+    def decode(cls, data: bytes) -> QueueTable | None:
+        """None when this is not a whole table."""
+        text, mark, tail = data.rpartition(b"crc\t")
+        if not mark or tail != b"%d\n" % crc32(text):
+            return None
+        table = cls()
+        lines = text.decode().split("\n")
+        if lines[0] != _TITLE:
+            return None
+        for line in lines[1:-1]:
+            kind, *fields = line.split("\t")
+            if kind == "boot":
+                table.boot_id = bytes.fromhex(fields[0])
+            elif kind == "derived":
+                table.derived_offset = int(fields[0])
+            elif kind == "indexed":
+                table.index_last_offset = int(fields[0])
+            elif kind == "index":
+                table.index_files.append(fields[0])
+            elif kind == "queue":
+                table.queues[fields[3], int(fields[2])] = (int(fields[1]), int(fields[0]))
+        return table
+
+
+def load_queue_table(disk: Disk, path: str, *, clean: bool) -> QueueTable | None:
+    """The table to begin with; one that holds for this boot only, and only after a clean stop, is better and is used up."""
+    table = QueueTable.decode(disk.read_bytes(path)) if disk.exists(path) else None
+    better = path + _BOOT_SUFFIX
+    if disk.exists(better):
+        candidate = QueueTable.decode(disk.read_bytes(better))
+        if clean and candidate is not None and candidate.boot_id and candidate.boot_id == disk.boot_id():
+            table = candidate
+        disk.unlink(better)
+        disk.fsync_dir(os.path.dirname(path))
+    return table
+
+
+def save_queue_table(disk: Disk, path: str, table: QueueTable) -> None:
+    if table.boot_id:
+        path += _BOOT_SUFFIX
+    data = table.encode()
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.fsync_dir(os.path.dirname(path))

@@ -1,0 +1,88 @@
+"""`config/timercheck`: how far the timers were when it was last written.
+
+A page (page.py), zeros elsewhere:
+
+    0    8  lastReadTimeMs           slots before this moment are delivered
+    8    8  lastTimerLogFlushPos     the timer log below is durable
+    16   8  lastTimerQueueOffset     messages of rmq_sys_wheel_timer below are in the timer log
+    24   8  masterTimerQueueOffset   the same at the master
+    32   8  state version            | the data version
+    40   8  timestamp                |
+    48   8  counter                  |
+    256  8  "FIREARRO"               ours from here on
+    264  8  precision in ms of the wheel
+    272  8  1: everything was written in good order and nothing has happened since, 0: in use
+    280  4  CRC-32 of bytes 0 to 55 and 256 to 279: once Apache has written the file, what is ours no longer counts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from firearrow.store.filesystem import Disk
+from firearrow.store.page import PageFormat, save_page
+
+_PAGE = PageFormat(Struct(">qqqqqqq"), Struct(">qq"), checks_apache=True)
+
+
+@dataclass(slots=True)
+class TimerCheckpoint:
+    read_time_ms: int = 0
+    log_position: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+    precision_ms: int = 0  # 0: not known, an Apache broker wrote this
+    clean: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        return self.precision_ms > 0
+
+    def encode(self) -> bytes:
+        apache = (
+            self.read_time_ms,
+            self.log_position,
+            self.queue_offset,
+            self.master_queue_offset,
+            self.state_version,
+            self.timestamp_ms,
+            self.counter,
+        )
+        return _PAGE.encode(apache, (self.precision_ms, int(self.clean)))
+
+    def encode_fields(self) -> bytes:
+        """Only what Apache's brokers know of, as they send it to each other (60)."""
+        return self.encode()[: _PAGE.apache.size]
+
+    def says_the_same(self, other: TimerCheckpoint) -> bool:
+        mine, theirs = ((one.read_time_ms, one.log_position, one.queue_offset) for one in (self, other))
+        return mine == theirs
+
+    @classmethod
+    def decode_fields(cls, data: bytes) -> TimerCheckpoint:
+        """What `encode_fields` gives. ValueError when it is not that."""
+        size = _PAGE.apache.size
+        if len(data) != size:
+            raise ValueError(f"a timer checkpoint has {size} bytes, not {len(data)}")
+        return cls(*_PAGE.apache.unpack(data))
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        apache, ours = _PAGE.decode(data)
+        checkpoint = cls(*apache)
+        if ours is not None:
+            checkpoint.precision_ms, checkpoint.clean = ours[0], ours[1] == 1
+        return checkpoint
+
+
+def load_timer_checkpoint(disk: Disk, path: str) -> TimerCheckpoint | None:
+    """None when there is no such file: no timer message has ever been dealt with."""
+    return TimerCheckpoint.decode(disk.read_bytes(path)) if disk.exists(path) else None
+
+
+def save_timer_checkpoint(disk: Disk, path: str, checkpoint: TimerCheckpoint) -> None:
+    save_page(disk, path, checkpoint.encode())

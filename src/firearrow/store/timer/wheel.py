@@ -1,0 +1,188 @@
+"""The timer wheel: for each moment the chain of timer-log entries that are due then.
+
+One file of 1,209,600 slots of 32 bytes, 38,707,200 bytes. Time is counted in steps of the wheel's precision; step n has slot
+n mod 1,209,600 (with one second: two weeks around). A slot, big-endian:
+
+    0   8  the step that owns it; the slot is empty for every other
+    8   8  position of its first entry in the timer log
+    16  8  position of its last entry, which leads to the others
+    24  4  messages waiting: entries, less those that recall another one
+    28  4  0
+
+Slots are not cleared when their time is past: they belong to a step that does not come back.
+
+The file is sparse, and only the pages in use are in memory: at most 1,024 of 4 KiB. Changed pages are written by `flush`, or when
+there are too many of them. The wheel can be made again from the timer log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from firearrow.store.filesystem import Disk, File
+
+SLOTS = 2 * 7 * 86_400
+SLOT_BYTES = 32
+FILE_SIZE = SLOTS * SLOT_BYTES
+
+_SLOT = Struct(">qqqii")
+assert _SLOT.size == SLOT_BYTES
+_OWNERS = Struct(">q24x")
+_PAGE = 4096
+_PAGE_SLOTS = _PAGE // SLOT_BYTES
+assert SLOTS % _PAGE_SLOTS == 0
+_PAGES = SLOTS // _PAGE_SLOTS
+_CACHED_PAGES = 1024
+
+
+class Slot(NamedTuple):
+    first: int
+    last: int
+    waiting: int
+
+
+class TimerWheel:
+    def __init__(self, disk: Disk, path: str, precision_ms: int) -> None:
+        self.path = path
+        self.precision_ms = precision_ms
+        self._disk = disk
+        self._file: File | None = None
+        self._pages: dict[int, bytearray] = {}
+        self._dirty: set[int] = set()
+
+    @property
+    def span_ms(self) -> int:
+        """Two moments that lie this far apart share a slot."""
+        return SLOTS * self.precision_ms
+
+    def floor(self, time_ms: int) -> int:
+        """The moment of the slot that `time_ms` falls into."""
+        return time_ms - time_ms % self.precision_ms
+
+    # Slots
+
+    def get(self, time_ms: int) -> Slot | None:
+        """The chain of this moment; None when it has none."""
+        step = time_ms // self.precision_ms
+        index = step % SLOTS
+        page = self._page(index // _PAGE_SLOTS)
+        owner, first, last, count, _ = _SLOT.unpack_from(page, index % _PAGE_SLOTS * SLOT_BYTES)
+        return Slot(first, last, count) if owner == step else None
+
+    def put(self, time_ms: int, first: int, last: int, count: int) -> None:
+        step = time_ms // self.precision_ms
+        index = step % SLOTS
+        number = index // _PAGE_SLOTS
+        _SLOT.pack_into(self._page(number), index % _PAGE_SLOTS * SLOT_BYTES, step, first, last, count, 0)
+        self._dirty.add(number)
+
+    def add(self, time_ms: int, position: int, *, count: int = 1) -> None:
+        """The entry at `position` is the last of this moment's chain now."""
+        slot = self.get(time_ms)
+        if slot is None:
+            self.put(time_ms, position, position, count)
+        else:
+            self.put(time_ms, slot.first, position, slot.waiting + count)
+
+    def next_used(self, start_ms: int, stop_ms: int) -> int | None:
+        """The first moment in [start, stop) that has a chain."""
+        step = start_ms // self.precision_ms
+        stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
+        if stop - step > _PAGE_SLOTS:
+            self.flush()  # then the holes of the file are empty for certain
+        while step < stop:
+            index = step % SLOTS
+            first = index % _PAGE_SLOTS
+            count = min(_PAGE_SLOTS - first, stop - step)
+            if self._is_hole(index // _PAGE_SLOTS):
+                step += count
+                continue
+            page = self._page(index // _PAGE_SLOTS)
+            owners = memoryview(page)[first * SLOT_BYTES : (first + count) * SLOT_BYTES]
+            for (owner,) in _OWNERS.iter_unpack(owners):
+                if owner == step:
+                    return step * self.precision_ms
+                step += 1
+        return None
+
+    def waiting(self, start_ms: int, stop_ms: int) -> Iterator[tuple[int, int]]:
+        """(moment, messages waiting) of the slots in [start, stop) that have a chain."""
+        step = start_ms // self.precision_ms
+        stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
+        data_at = -1  # where the file has data next, as far as that is known
+        while step < stop:
+            number, first = divmod(step % SLOTS, _PAGE_SLOTS)
+            count = min(_PAGE_SLOTS - first, stop - step)
+            if data_at < number * _PAGE:
+                found = self._open().next_data(number * _PAGE) if self._exists() else None
+                data_at = FILE_SIZE if found is None else found
+            if number in self._pages or data_at < (number + 1) * _PAGE:
+                page = self._page(number)
+                for at in range(count):
+                    owner, _, _, messages, _ = _SLOT.unpack_from(page, (first + at) * SLOT_BYTES)
+                    if owner == step + at:
+                        yield owner * self.precision_ms, messages
+            step += count
+            if step % SLOTS == 0:
+                data_at = -1
+
+    # The file
+
+    def is_whole(self) -> bool:
+        """Whether the file is there, with its full length."""
+        return self._disk.exists(self.path) and self._disk.file_size(self.path) == FILE_SIZE
+
+    def reset(self) -> None:
+        """Empties every slot."""
+        self._pages.clear()
+        self._dirty.clear()
+        file = self._open()
+        file.truncate(0)
+        file.truncate(FILE_SIZE)
+
+    def flush(self) -> None:
+        """Writes the changed pages, neighbours together."""
+        for number in sorted(self._dirty):
+            if number not in self._dirty:
+                continue  # written with the one before it
+            run = [number]
+            while run[-1] + 1 in self._dirty:
+                run.append(run[-1] + 1)
+            self._open().pwrite(b"".join([self._pages[one] for one in run]), number * _PAGE)
+            self._dirty.difference_update(run)
+
+    def sync(self) -> None:
+        """Makes what was flushed durable. Any thread."""
+        if self._file is not None:
+            self._file.fdatasync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _page(self, number: int) -> bytearray:
+        page = self._pages.get(number)
+        if page is None:
+            if len(self._pages) >= _CACHED_PAGES:
+                self.flush()
+                self._pages.clear()
+            data = self._open().pread(_PAGE, number * _PAGE) if self._exists() else b""
+            page = self._pages[number] = bytearray(data.ljust(_PAGE, b"\0"))
+        return page
+
+    def _is_hole(self, number: int) -> bool:
+        if number in self._pages:
+            return False
+        data_at = self._open().next_data(number * _PAGE) if self._exists() else None
+        return data_at is None or data_at >= (number + 1) * _PAGE
+
+    def _exists(self) -> bool:
+        return self._file is not None or self._disk.exists(self.path)
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True, size=FILE_SIZE)
+        return self._file

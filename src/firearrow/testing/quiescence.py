@@ -1,0 +1,124 @@
+"""Waiting until a cluster has nothing more to do at this moment of its clock.
+
+That is so when
+- no broker is storing or delivering anything;
+- no bytes are under way between the ends of a connection;
+- slaves have, and show, what their masters show;
+- producers that were asked about transactions have answered;
+- the push consumers have consumed what there is. They are asked for it as an operator asks (307), so that it does not matter
+  where a consumer lives or whose client it is: nothing is cached of its queues, each is consumed to its end, or its pull is held.
+
+Whoever takes long (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for as
+long as something changes, and PATIENCE_S after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from firearrow.broker.server import Broker
+from firearrow.broker.tables.clients import Client, ConsumerGroup
+from firearrow.net.connection import Connection
+from firearrow.net.in_process import MemoryListener
+from firearrow.testing.nodes import BrokerNode
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import ConsumerRunningInfo, MessageQueue
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
+
+PATIENCE_S = 1.0
+_TURNS = 3  # of the loop, between two looks
+_LOOK_AGAIN_S = 0.001
+_ANSWER_MS = 1_000
+_ACTIVELY = "CONSUME_ACTIVELY"  # who pulls by himself is not waited for
+
+log = logging.getLogger("firearrow.testing")
+
+
+async def settle(
+    nodes: list[BrokerNode],
+    listeners: Callable[[], list[MemoryListener]],
+    lagging: Callable[[], tuple[object, ...] | None],
+    *,
+    patience_s: float = PATIENCE_S,
+) -> bool:
+    """False: gave up, somebody is still at work."""
+    loop = asyncio.get_running_loop()
+    before: object = None
+    changed_s = loop.time()
+    while True:
+        for broker in _running(nodes):
+            broker.work()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        what = _unfinished(nodes, listeners()) or lagging() or await _behind(nodes)
+        if what is None:
+            return True
+        now_s = loop.time()
+        if what != before:
+            before, changed_s = what, now_s
+        elif now_s - changed_s > patience_s:
+            log.info("not waiting any longer for %s", what)
+            return False
+        await asyncio.sleep(_LOOK_AGAIN_S if changed_s != now_s else 0)
+
+
+def _running(nodes: list[BrokerNode]) -> list[Broker]:
+    return [node.broker for node in nodes if node.broker is not None]
+
+
+def _unfinished(nodes: list[BrokerNode], listeners: list[MemoryListener]) -> tuple[object, ...] | None:
+    """What the brokers and the connections are at; equal as long as nothing moves."""
+    for node in nodes:
+        if node.broker is not None and node.broker.busy:
+            return "broker", node.name, node.broker.parts.store.appended_offset, node.broker.parts.store.confirm_offset
+        if node.answered < node.asked and node.broker is not None:
+            return "transactions", node.name, node.asked, node.answered
+    under_way = sum(transport.get_write_buffer_size() for listener in listeners for transport in listener.transports)
+    return ("network", under_way) if under_way else None
+
+
+async def _behind(nodes: list[BrokerNode]) -> tuple[object, ...] | None:
+    """Which push consumer has something to do, and how much."""
+    for broker in _running(nodes):
+        for group, member in list(_push_consumers(broker)):
+            behind = await _queues_behind(broker, group, member)
+            if behind:
+                return "consumer", group.name, member.client_id, behind
+    return None
+
+
+def _push_consumers(broker: Broker) -> Iterator[tuple[ConsumerGroup, Client]]:
+    for group in broker.parts.clients.consumer_groups():
+        if group.consume_type != _ACTIVELY:
+            for member in group.members.values():
+                yield group, member
+
+
+async def _queues_behind(broker: Broker, group: ConsumerGroup, member: Client) -> tuple[object, ...]:
+    ext = {"consumerGroup": group.name, "clientId": member.client_id, "jstackEnable": "false"}
+    try:
+        answer = await member.conn.request(RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=_ANSWER_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            return ()
+        table = ConsumerRunningInfo.from_json(fastjson.loads(answer.body)).mq_table
+    except (OSError, ProtocolError):
+        return ()
+    return tuple(
+        (queue.topic, queue.queue_id, info.get("cachedMsgCount"), info.get("commitOffset"))
+        for queue, info in table.items()
+        if queue.broker_name == broker.settings.broker_name and not _consumed(broker, group.name, member.conn, queue, info)
+    )
+
+
+def _consumed(broker: Broker, group: str, conn: Connection, queue: MessageQueue, info: dict[str, Any]) -> bool:
+    if info.get("cachedMsgCount"):
+        return False
+    stored = broker.parts.store.find_queue(queue.topic, queue.queue_id)
+    if stored is None or info.get("commitOffset", -1) >= stored.max_offset:
+        return True
+    # Its pull is held: of all that is there, nothing is for it.
+    return any(pull.answer_to.conn is conn and pull.answer_to.header.consumer_group == group for pull in stored.waiters or ())

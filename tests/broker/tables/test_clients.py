@@ -1,0 +1,235 @@
+"""Who is connected. Each test is a transcript: what happens, and who is told."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from firearrow.broker.tables.clients import ClientTable, ToTell
+from firearrow.net.connection import Connection
+from firearrow.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+
+from .fake_peer import FakeConnection
+
+TAG_A, TAG_B = 2598919, 2598920
+
+
+class Story:
+    def __init__(self) -> None:
+        self.clients = ClientTable()
+        self.ports: dict[Connection, str] = {}
+
+    def connect(self, name: str) -> Connection:
+        conn = cast(Connection, FakeConnection(40000 + len(self.ports)))
+        self.ports[conn] = name
+        return conn
+
+    def beat(
+        self, conn: Connection, group: str = "G", now_ms: int = 0, model: str = "CLUSTERING", **topics: tuple[str, int]
+    ) -> list[str]:
+        """A heartbeat of the connection's client, topic=(expression, version); returns who is told."""
+        wanted = [SubscriptionData(topic, expression, sub_version=version) for topic, (expression, version) in topics.items()]
+        data = ConsumerData(group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", wanted)
+        beat = HeartbeatData(self.ports[conn], consumer_data_set=[data])
+        to_tell, _ = self.clients.heartbeat_of_consumer(conn, beat, data, "JAVA", 513, now_ms)
+        return self.names(to_tell)
+
+    def names(self, to_tell: ToTell) -> list[str]:
+        return sorted(self.ports[conn] for conn, _ in to_tell)
+
+    def members(self, group: str = "G") -> list[str]:
+        consumers = self.clients.consumer_group(group)
+        return [] if consumers is None else sorted(consumers.client_ids())
+
+
+def test_everyone_is_told_when_somebody_comes_or_goes() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    assert story.beat(a, T=("*", 1)) == ["a"]
+    assert story.beat(a, T=("*", 1)) == []
+    assert story.beat(b, T=("*", 1)) == ["a", "b"]
+    assert story.members() == ["a", "b"]
+    assert story.names(story.clients.unregister_consumer(a, "G")) == ["b"]
+    assert story.members() == ["b"]
+    assert story.names(story.clients.disconnected(b)) == []
+    assert story.clients.consumer_group("G") is None
+
+
+def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    for group in ("G1", "G2"):
+        story.beat(a, group, T=("*", 1))
+        story.beat(b, group, T=("*", 1))
+    story.clients.heartbeat_of_producer(a, "a", "P", "JAVA", 513, 0)
+    told = story.clients.disconnected(a)
+    assert sorted(group for _, group in told) == ["G1", "G2"]
+    assert story.names(told) == ["b", "b"]
+    assert story.clients.producers() == {}
+    assert story.clients.disconnected(a) == []
+
+
+def test_broadcasting_groups_are_not_told() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    assert story.beat(a, model="BROADCASTING", T=("*", 1)) == []
+    assert story.beat(b, model="BROADCASTING", T=("*", 1)) == []
+    assert story.clients.disconnected(a) == []
+
+
+def test_nobody_is_registered_on_a_closed_connection() -> None:
+    story = Story()
+    a = story.connect("a")
+    a.closed = True
+    assert story.beat(a, T=("*", 1)) == []
+    story.clients.heartbeat_of_producer(a, "a", "P", "JAVA", 513, 0)
+    assert story.members() == []
+    assert story.clients.producers() == {}
+
+
+def test_a_change_of_topics_is_told_a_change_of_tags_is_not() -> None:
+    story = Story()
+    a = story.connect("a")
+    story.beat(a, T=("TagA", 1))
+    assert story.beat(a, T=("TagB", 2)) == []
+    assert story.beat(a, T=("TagB", 2), U=("*", 1)) == ["a"]
+    assert story.beat(a, U=("*", 1)) == ["a"]
+    assert story.clients.subscription("G", "T") is None
+
+
+def test_the_newest_subscription_wins() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    story.beat(a, T=("TagA", 5))
+    story.beat(b, T=("TagB", 4))  # a member that has not heard yet
+    assert _expression(story, "T") == "TagA"
+    story.beat(b, T=("TagB", 6))
+    assert _expression(story, "T") == "TagB"
+
+
+def test_a_pull_that_is_newer_than_the_heartbeat_is_served_at_once() -> None:
+    story = Story()
+    a = story.connect("a")
+    assert story.clients.seen_in_pull("G", "T", 1) is None
+    story.beat(a, T=("TagA", 5))
+    assert story.clients.seen_in_pull("G", "Other", 1) is None
+
+    same = story.clients.seen_in_pull("G", "T", 5)
+    assert same is not None
+    assert story.clients.tag_codes("G", same) == {TAG_A}
+    older = story.clients.seen_in_pull("G", "T", 0)  # Go clients send 0
+    assert older is same
+
+    newer = story.clients.seen_in_pull("G", "T", 9)  # its heartbeat is still on the way
+    assert newer is not None
+    assert story.clients.tag_codes("G", newer) is None, "unfiltered: the client compares the tags itself"
+    assert _expression(story, "T") == "TagA", "until the heartbeat says what it wants"
+
+    told = story.clients.seen_in_pull("G", "T", 9, "TagB", "TAG")
+    assert told is not None
+    assert story.clients.tag_codes("G", told) == {TAG_B}
+    assert _expression(story, "T") == "TagB"
+    story.beat(a, T=("TagA", 8))  # overtaken by the pull
+    assert _expression(story, "T") == "TagB"
+
+
+def test_a_newer_pull_with_sql_keeps_the_filter_that_is_known() -> None:
+    story = Story()
+    a = story.connect("a")
+    data = ConsumerData("G", subscription_data_set=[SubscriptionData("T", "a > 1", sub_version=5, expression_type="SQL92")])
+    story.clients.heartbeat_of_consumer(a, HeartbeatData("a", consumer_data_set=[data]), data, "JAVA", 513, 0)
+    served = story.clients.seen_in_pull("G", "T", 6, None, "SQL92")
+    assert served is not None
+    assert served.sub_string == "a > 1"
+
+
+def test_the_silent_are_forgotten_after_two_minutes_and_the_others_told() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    story.beat(a, now_ms=0, T=("*", 1))
+    story.beat(b, now_ms=60_000, T=("*", 1))
+    story.clients.heartbeat_of_producer(a, "a", "P", "JAVA", 513, 0)
+    assert story.clients.tick(120_000) == ([], [])
+    told, silent = story.clients.tick(120_001)
+    assert (story.names(told), silent) == (["b"], [a])
+    assert story.members() == ["b"]
+    assert story.clients.producers() == {}
+
+
+def test_two_silent_members_are_not_told_about_each_other() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    story.beat(a, T=("*", 1))
+    story.beat(b, T=("*", 1))
+    told, silent = story.clients.tick(200_000)
+    assert told == []
+    assert set(silent) == {a, b}
+
+
+def test_a_producer_that_is_silent_is_forgotten_without_closing_its_connection() -> None:
+    story = Story()
+    a = story.connect("a")
+    story.clients.heartbeat_of_producer(a, "a", "P", "JAVA", 513, 0)
+    assert story.clients.tick(200_000) == ([], [])
+    assert story.clients.producer_group("P") == []
+
+
+def test_a_client_that_came_back_on_a_new_connection_is_listed_once() -> None:
+    story = Story()
+    old, new = story.connect("a"), story.connect("a")
+    story.beat(old, T=("*", 1), now_ms=0)
+    story.beat(new, T=("*", 1), now_ms=9)
+    assert story.members() == ["a"]
+    consumers = story.clients.consumer_group("G")
+    assert consumers is not None
+    found = consumers.find("a")
+    assert found is not None
+    assert found.conn is new
+    story.clients.disconnected(old)
+    assert story.members() == ["a"]
+
+
+def test_a_heartbeat_without_subscriptions_keeps_them_and_says_when_it_wants_all() -> None:
+    story = Story()
+    a = story.connect("a")
+    full = ConsumerData("G", subscription_data_set=[SubscriptionData("T", "*", sub_version=1)])
+    short = ConsumerData("G")
+
+    def beat(data: ConsumerData, fingerprint: int, without_sub: bool) -> tuple[Any, bool]:
+        heartbeat = HeartbeatData("a", consumer_data_set=[data], heartbeat_fingerprint=fingerprint, without_sub=without_sub)
+        return story.clients.heartbeat_of_consumer(a, heartbeat, data, "JAVA", 513, 0)
+
+    assert beat(short, 7, True)[1], "nothing is known of this group: send everything"
+    assert not beat(full, 7, False)[1]
+    assert beat(short, 7, True) == ([], False)
+    assert story.clients.subscription("G", "T") is not None
+    assert beat(full, 8, False)[1], "another fingerprint than before"
+    assert not beat(full, 8, False)[1]
+
+
+def _expression(story: Story, topic: str) -> str | None:
+    found = story.clients.subscription("G", topic)
+    return None if found is None else found.sub_string
+
+
+def test_a_producer_is_found_by_its_name_on_the_connection_it_used_last() -> None:
+    story = Story()
+    a, b = story.connect("a"), story.connect("b")
+    clients = story.clients
+
+    def found(client_id: str) -> Connection | None:
+        client = clients.find_producer(client_id)
+        return None if client is None else client.conn
+
+    assert found("c") is None
+    clients.heartbeat_of_producer(a, "c", "P", "JAVA", 513, 1)
+    clients.heartbeat_of_producer(b, "c", "P", "JAVA", 513, 2)
+    clients.heartbeat_of_producer(b, "c", "Q", "JAVA", 513, 2)
+    assert found("c") is b
+    clients.unregister_producer(b, "Q")
+    assert found("c") is b
+    clients.disconnected(b)
+    assert found("c") is a
+    clients.heartbeat_of_producer(a, "renamed", "P", "JAVA", 513, 3)
+    assert (found("c"), found("renamed")) == (None, a)
+    clients.disconnected(a)
+    assert found("renamed") is None

@@ -1,0 +1,451 @@
+"""Timer messages under a clock that the test turns: when they come, where they wait, and that none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firearrow.broker.deferred.router import PREPARED, Arrival
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import InnerMessage
+from firearrow.broker.timer.service import MAX_A_TICK
+from firearrow.broker.timer.slot import MAX_HELD
+from firearrow.store.timer.checkpoint import TimerCheckpoint
+from firearrow.store.timer.log import DELETE, ROLL
+from firearrow.store.timer.wheel import Slot
+from firearrow.wire import properties
+from firearrow.wire.java_hash import hash_code, tags_code
+from firearrow.wire.names import TIMER_TOPIC
+from tests.broker.running import bodies, broker, client, records, run
+from tests.broker.timing import BORN, DAY, HOUR, SECOND, T0, Timing, names_of
+
+NAMES = ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "DELAY"]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Timing]]:
+    made: list[Timing] = []
+
+    def start(**settings: Any) -> Timing:
+        made.append(Timing(tmp_path / "store", **settings))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.store.close()
+
+
+@pytest.fixture
+def timing(make: Callable[..., Timing]) -> Timing:
+    return make()
+
+
+# When they come.
+
+
+@pytest.mark.parametrize(
+    ("names", "due_ms"),
+    [
+        ({"TIMER_DELAY_SEC": "5"}, T0 + 5_000),
+        ({"TIMER_DELAY_MS": "5001"}, T0 + 5_001),
+        ({"TIMER_DELAY_MS": "1"}, T0 + 1),
+        ({"TIMER_DELIVER_MS": str(T0 + 7_777)}, T0 + 7_777),
+        ({"TIMER_DELIVER_MS": str(T0 + 8_000)}, T0 + 8_000),
+        ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "77", "TIMER_DELIVER_MS": "1"}, T0 + 2_000),
+        ({"TIMER_DELAY_MS": "77", "TIMER_DELIVER_MS": "1"}, T0 + 77),
+    ],
+)
+def test_a_message_comes_at_its_moment_and_not_a_millisecond_before(timing: Timing, names: dict[str, str], due_ms: int) -> None:
+    timing.put(b"x", **names)
+    assert timing.at(T0) == []
+    assert timing.at(due_ms - 1) == []
+    assert timing.at(due_ms) == [b"x"]
+    assert timing.at(due_ms + DAY) == [b"x"]
+
+
+@pytest.mark.parametrize("now_ms", [T0, T0 + 1, T0 + 999])
+@pytest.mark.parametrize("delay", ["0", "-1", "-9223372036854775808"])
+def test_what_is_due_already_is_stored_as_any_message(timing: Timing, now_ms: int, delay: str) -> None:
+    timing.put(b"x", at_ms=now_ms, TIMER_DELAY_MS=delay)
+    assert [record.body for record in timing.delivered()] == [b"x"]
+    assert timing.waiting() == []
+
+
+def test_a_tick_knows_when_the_next_message_is_due(timing: Timing) -> None:
+    assert timing.timers.next_due_ms() is None
+    timing.put(b"far", TIMER_DELAY_MS="5300")
+    timing.put(b"near", TIMER_DELAY_MS="300")
+    timing.at(T0 + 10)
+    assert timing.timers.next_due_ms() == T0 + 300
+    timing.at(T0 + 300)
+    assert timing.timers.next_due_ms() is None  # the next slots are empty
+    timing.at(T0 + 4_000)
+    assert timing.timers.next_due_ms() == T0 + 5_000  # a slot to be opened
+    timing.at(T0 + 5_000)
+    assert timing.timers.next_due_ms() == T0 + 5_300
+
+
+def test_ten_thousand_over_thirty_seconds_come_in_time(timing: Timing) -> None:
+    chance = random.Random(4)
+    timing.flushing = False
+    for number in range(10_000):
+        timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + chance.randrange(1, 30_000)))
+    timing.end_round()
+    now_ms = T0
+    while now_ms < T0 + 31_000:  # as the broker does: every 100 ms, and when something is due
+        timing.go(now_ms)
+        due_ms = timing.timers.next_due_ms()
+        now_ms = min(now_ms + 100, due_ms if due_ms is not None else now_ms + 100)
+    late = [record.store_timestamp - int(names_of(record)["TIMER_DELIVER_MS"]) for record in timing.delivered()]
+    assert len(late) == 10_000
+    assert min(late) >= 0
+    assert max(late) <= 1
+
+
+def test_many_due_at_once_are_delivered_in_portions(timing: Timing) -> None:
+    count = MAX_A_TICK * 3
+    for number in range(count):
+        timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000))
+    timing.end_round()
+    timing.at(T0)
+    ticks = 0
+    while timing.timers.tick(T0 + 5_000):
+        timing.end_round()
+        ticks += 1
+        assert len(timing.delivered()) <= ticks * MAX_A_TICK
+    timing.end_round()
+    assert ticks >= 3
+    assert [record.body for record in timing.delivered()] == [b"%d" % number for number in range(count)]
+
+
+def test_more_for_one_moment_than_are_held_in_memory_all_come(timing: Timing) -> None:
+    for number in range(MAX_HELD + 500):
+        timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000 - number % 900))
+    timing.end_round()
+    timing.go(T0 + 4_050)
+    slot = timing.timers._slot
+    assert slot is not None
+    assert len(slot._due) == MAX_HELD
+    assert len(timing.at(T0 + 6_000)) == MAX_HELD + 500
+
+
+def test_messages_that_come_for_the_open_slot_join_it(timing: Timing) -> None:
+    timing.put(b"first", TIMER_DELIVER_MS=str(T0 + 1_900))
+    timing.at(T0 + 1_100)
+    timing.put(b"second", at_ms=T0 + 1_200, TIMER_DELIVER_MS=str(T0 + 1_500))
+    assert timing.at(T0 + 1_400) == []
+    assert timing.at(T0 + 1_500) == [b"second"]
+    assert timing.at(T0 + 1_900) == [b"second", b"first"]
+
+
+def test_two_hours_pass_in_a_moment(timing: Timing) -> None:
+    for minute in range(1, 120):
+        timing.put(b"%d" % minute, TIMER_DELIVER_MS=str(T0 + minute * 60_000))
+    assert timing.at(T0 + HOUR) == [b"%d" % minute for minute in range(1, 61)]
+    assert timing.at(T0 + 2 * HOUR) == [b"%d" % minute for minute in range(1, 120)]
+
+
+def test_a_clock_that_was_set_back_delivers_new_messages_by_its_time(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_MS="100")
+    timing.at(T0 + HOUR)
+    timing.put(b"later", at_ms=T0, TIMER_DELAY_MS="500")
+    assert timing.at(T0 + 499) == [b"x"]
+    assert timing.at(T0 + 500) == [b"x", b"later"]
+
+
+def test_a_hundred_milliseconds_precision(make: Callable[..., Timing]) -> None:
+    timing = make(timer_precision_ms=100)
+    timing.put(b"x", TIMER_DELAY_MS="1234")
+    assert names_of(timing.waiting()[0])["TIMER_OUT_MS"] == str(T0 + 1_200)
+    assert timing.at(T0 + 1_233) == []
+    assert timing.at(T0 + 1_234) == [b"x"]
+
+
+# What is stored.
+
+
+def test_while_it_waits_it_has_apaches_form_and_then_everything_it_was_sent_with(timing: Timing) -> None:
+    sent = {"TAGS": "new", "KEYS": "k", "UNIQ_KEY": "U", "TIMER_DELAY_MS": "5500"}
+    timing.put(b"x", at_ms=T0 + 300, **sent)
+    (waiting,) = timing.waiting()
+    placed = sent | {"TIMER_OUT_MS": str(T0 + 5_000), "REAL_TOPIC": "Orders", "REAL_QID": "2"}
+    assert names_of(waiting) == placed
+    entry = timing.store.queue(TIMER_TOPIC, 0).entry(0)
+    assert entry == (waiting.physical_offset, waiting.total_size, tags_code("new"))
+
+    timing.at(T0 + 1_234)
+    files = timing.timers._files
+    assert files.wheel.get(T0 + 5_000) == Slot(0, 0, 1)
+    logged = files.log.entry(0)
+    assert logged is not None
+    assert logged == (
+        0, -1, 1, T0 + 1_000, 4_000, waiting.physical_offset, waiting.total_size, hash_code("Orders")
+    )  # fmt: skip
+
+    timing.at(T0 + 5_900)
+    (record,) = timing.delivered()
+    assert names_of(record) == placed | {"TIMER_ENQUEUE_MS": str(T0 + 1_000), "TIMER_DEQUEUE_MS": str(T0 + 5_900)}
+    assert (record.body, record.flag, record.reconsume_times) == (b"x", 7, 3)
+    assert (record.born_timestamp, record.born_host, record.store_timestamp) == (T0 - 5, BORN, T0 + 5_900)
+    delivered = timing.store.queue("Orders", 2).entry(0)
+    assert delivered is not None
+    assert delivered[2] == tags_code("new")
+
+
+def test_the_files_are_made_with_the_first_message(timing: Timing, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    timing.at(T0 + HOUR)
+    assert not (root / "timerwheel").exists()
+    timing.restart()
+    assert not (root / "config" / "timercheck").exists()
+    timing.put(b"x", TIMER_DELAY_SEC="60")
+    timing.at(timing.now)
+    timing.stop()
+    assert (root / "timerwheel").stat().st_size == 38_707_200
+    assert (root / "config" / "timercheck").stat().st_size == 4096
+    check = TimerCheckpoint.decode((root / "config" / "timercheck").read_bytes())
+    assert (check.log_position, check.queue_offset, check.master_queue_offset, check.clean) == (52, 1, 1, True)
+
+
+def test_an_idle_wheel_writes_nothing(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="1")
+    timing.at(T0 + 3_000)
+    check = Path(timing.store_settings.store_path_root_dir) / "config" / "timercheck"
+    timing.at(T0 + 5_000)
+    before = check.read_bytes()
+    for minute in range(60):
+        timing.at(T0 + minute * 60_000)
+    assert check.read_bytes() == before
+
+
+def test_a_message_consumed_and_sent_on_is_not_delayed_again(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="U")
+    timing.at(T0 + 5_000)
+    timing.put(b"again", **names_of(timing.delivered()[0]))
+    assert [record.body for record in timing.delivered()] == [b"x", b"again"]
+
+
+def test_half_messages_wait_for_their_transaction_first(timing: Timing) -> None:
+    raw = properties.encode({"TIMER_DELAY_SEC": "5"})
+    assert timing.timers.place(Arrival("T", 0, raw, PREPARED, 0, "U"), T0) is None
+    assert timing.timers.place(Arrival("T", 0, raw, 0, 0, "U"), T0) is not None
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "words"),
+    [
+        ({"TIMER_DELAY_SEC": "soon"}, 13, "TIMER_DELAY_SEC is 'soon', expected a whole number"),
+        ({"TIMER_DELAY_MS": "1.5"}, 13, "TIMER_DELAY_MS"),
+        ({"TIMER_DELAY_MS": " 1"}, 13, "TIMER_DELAY_MS"),
+        ({"TIMER_DELAY_MS": "\u0661"}, 13, "TIMER_DELAY_MS"),
+        ({"TIMER_DELIVER_MS": "9223372036854775808"}, 13, "TIMER_DELIVER_MS"),
+        ({"TIMER_DELIVER_MS": "9" * 400}, 13, "TIMER_DELIVER_MS"),
+        ({"TIMER_DELAY_SEC": "259201"}, 13, "later than the max delay 259200000 ms"),
+        ({"TIMER_DELAY_SEC": "9223372036854775807"}, 13, "raise timerMaxDelaySec"),
+        ({"TIMER_DELIVER_MS": str(T0 + 259_200_001)}, 13, "in 259200001 ms"),
+        ({"TIMER_DELIVER_MS": str(T0), "TIMER_DEL_UNIQKEY": "Orders+U"}, 13, "too late to recall"),
+        ({"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}, 13, "its properties take"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_stored(timing: Timing, names: dict[str, str], code: int, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        timing.put(b"x", **names)
+    assert (refused.value.code, words in refused.value.remark) == (code, True), refused.value.remark
+    assert timing.store.appended_offset == 0
+
+
+def test_the_longest_delay_is_taken(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="259200")
+    assert timing.at(T0 + 3 * DAY - 1) == []
+    assert timing.at(T0 + 3 * DAY) == [b"x"]
+
+
+def test_switched_off_is_an_error_of_its_own(make: Callable[..., Timing]) -> None:
+    timing = make(timer_wheel_enable=False)
+    with pytest.raises(Refused, match="timerWheelEnable is false") as refused:
+        timing.put(b"x", TIMER_DELAY_SEC="5")
+    assert refused.value.code == 1
+    timing.put(b"plain")
+    assert timing.at(T0 + HOUR) == [b"plain"]
+
+
+def test_a_slot_can_be_given_a_limit(make: Callable[..., Timing]) -> None:
+    timing = make(timer_congest_num_each_slot=2)
+    for _ in range(2):
+        timing.put(b"x", TIMER_DELAY_SEC="5")
+        timing.at(T0)
+    with pytest.raises(Refused, match="flow control: 2 messages wait for the same moment") as refused:
+        timing.put(b"x", TIMER_DELAY_SEC="5")
+    assert refused.value.code == 1
+    timing.put(b"x", TIMER_DELAY_SEC="6")
+
+
+# Rolling.
+
+
+def test_a_message_far_ahead_is_rolled_on_and_comes_in_time(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="216000", UNIQ_KEY="U")  # two and a half days
+    timing.at(T0)
+    assert timing.timers._files.wheel.get(T0 + DAY) == Slot(0, 0, 1)
+    entry = timing.timers._files.log.entry(0)
+    assert entry is not None
+    assert entry.magic == 1 | ROLL
+    timing.at(T0 + DAY)
+    first, rolled = timing.waiting()
+    known = names_of(rolled)
+    assert known == names_of(first) | {
+        "TIMER_ROLL_TIMES": "1", "TIMER_ENQUEUE_MS": str(T0), "TIMER_DEQUEUE_MS": str(T0 + DAY)
+    }  # fmt: skip
+    assert timing.at(T0 + 216_000_000 - 1) == []
+    assert timing.at(T0 + 216_000_000) == [b"x"]
+    assert names_of(timing.delivered()[0])["TIMER_ENQUEUE_MS"] == str(T0 + DAY)
+
+
+def test_further_still_it_is_rolled_by_the_whole_window(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="259200")
+    timing.at(T0)
+    assert timing.timers._files.wheel.get(T0 + 2 * DAY) == Slot(0, 0, 1)
+
+
+def test_a_message_is_rolled_before_its_file_expires(make: Callable[..., Timing]) -> None:
+    timing = make()
+    timing.store_settings.file_reserved_time = 24
+    timing.put(b"x", TIMER_DELAY_SEC=str(40 * 3600))
+    timing.at(T0)
+    assert timing.timers._files.wheel.get(T0 + 16 * HOUR) is not None
+    assert timing.at(T0 + 40 * HOUR) == [b"x"]
+    assert len(timing.waiting()) > 1
+
+
+def test_small_windows_roll_often(make: Callable[..., Timing]) -> None:
+    timing = make(timer_roll_window_slot=10, timer_precision_ms=100)
+    timing.put(b"x", TIMER_DELAY_SEC="20")
+    for now_ms in range(T0, T0 + 20_000, 100):
+        assert timing.at(now_ms) == []
+    assert timing.at(T0 + 20_000) == [b"x"]
+    assert len(timing.waiting()) > 10
+
+
+def test_markers_are_marked_in_the_log(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="U")
+    timing.put(b"0", TIMER_DELAY_SEC="5", UNIQ_KEY="U", TIMER_DEL_UNIQKEY="Orders+U")
+    timing.at(T0)
+    files = timing.timers._files
+    assert files.wheel.get(T0 + 4_000) == Slot(0, 52, 0)
+    marker = files.log.entry(52)
+    assert marker is not None
+    assert marker.magic == 1 | DELETE
+    assert timing.at(T0 + HOUR) == []
+
+
+def test_waiting_messages_are_not_in_memory(timing: Timing) -> None:
+    timing.put(b"x", TIMER_DELAY_SEC="1000")
+    timing.go(T0)
+    timing.store.tick(T0 + HOUR)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(20_000):
+            timing.append(b"x" * 200, TIMER_DELIVER_MS=str(T0 + 10_000 + number * 100))
+            if number % 500 == 499:
+                timing.end_round()
+                timing.go(T0)
+                timing.store.tick(T0 + HOUR)  # consume-queue entries go to their file
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / 20_000 < 25  # bytes each; a million are then below 25 MB
+
+
+# Over sockets, by the wall clock.
+
+
+def test_many_due_in_one_second_do_not_hold_the_broker_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            due_ms = time.time_ns() // 1_000_000 + 4_000
+            for start in range(0, 4_000, 100):
+                await asyncio.gather(
+                    *(c.send("Orders", b"%d" % number, TIMER_DELIVER_MS=str(due_ms)) for number in range(start, start + 100))
+                )
+            await c.pull("Orders", 0, flags=6, hold_ms=10_000)  # the first of them has come
+            worst = 0.0
+            while not bodies(await c.pull("Orders", 3_999)):
+                asked = time.perf_counter()
+                await c.send("Other", b"x")
+                worst = max(worst, time.perf_counter() - asked)
+            (last,) = records(await c.pull("Orders", 3_999))
+            assert 0 <= last.store_timestamp - due_ms < 3_000
+            assert worst < 1.0
+
+    run(story())
+
+
+# Large messages, and whatever else is asked.
+
+
+def test_large_messages_are_delivered_few_at_a_time(timing: Timing) -> None:
+    for number in range(30):
+        timing.put(b"%04d" % number + bytes(1_000_000), TIMER_DELIVER_MS=str(T0 + 5_000))
+    timing.go(T0)
+    ticks, most, before = 0, 0, 0
+    more = True
+    while more:
+        more = timing.timers.tick(T0 + 5_000)
+        timing.end_round()
+        now = timing.store.queue("Orders", 2).max_offset
+        most, before = max(most, now - before), now
+        ticks += 1
+    assert (before, most <= 10, ticks >= 3) == (30, True, True)
+
+
+values = st.one_of(
+    st.integers(-(2**70), 2**70).map(str), st.integers(0, 10**6).map(str), st.text("0123456789-+.eE x", min_size=1)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), values))
+def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        timing = Timing(root)
+        arrival = Arrival("Orders", 2, properties.encode(names), 0, 0, "U")
+        code, placement = 0, None
+        try:
+            placement = timing.timers.place(arrival, T0)
+        except Refused as refused:
+            code = refused.code
+        assert code in (0, 13)
+        if placement is not None:
+            known = properties.parse(placement.properties)
+            assert T0 - SECOND <= int(known["TIMER_OUT_MS"]) < T0 + 3 * DAY
+            assert known.keys() >= {"REAL_TOPIC", "REAL_QID"}
+        timing.store.close()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{"TIMER_DELAY_SEC": "soon"}, {"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}],
+)
+def test_what_the_broker_itself_stores_is_never_refused(timing: Timing, names: dict[str, str]) -> None:
+    """A transaction that was committed cannot be taken back: a time that cannot be is no time."""
+    message = InnerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
+    timing.inner.put(message, T0)
+    timing.end_round()
+    assert timing.at(T0) == [b"committed"]

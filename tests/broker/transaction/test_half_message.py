@@ -1,0 +1,86 @@
+"""The forms of a half message that other tests do not come across: damaged, foreign, with odd properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firearrow.broker.deferred.router import Arrival
+from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.internal import Stored
+from firearrow.broker.transaction.half_message import Half, as_half, half_at, is_half, read_half
+from firearrow.wire import properties
+from firearrow.wire.names import TRANS_HALF_TOPIC
+from firearrow.wire.record import Record, decode
+
+from .kit import Kit
+
+
+def arrival(names: dict[str, str], **more: object) -> Arrival:
+    return Arrival("T", 3, properties.encode(names), 4, 0, "U")._replace(**more)
+
+
+def half(**names: str) -> Half:
+    return Half(Record(TRANS_HALF_TOPIC, b"x", properties.encode(names), queue_offset=12, physical_offset=99))
+
+
+def test_what_the_broker_stores_itself_is_no_half_message() -> None:
+    names = {"TRAN_MSG": "true"}
+    assert is_half(arrival(names))
+    assert not is_half(arrival(names, inner=True))
+
+
+def test_traces_of_another_transaction_are_taken_off() -> None:
+    names = {"TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "14", "TRAN_PREPARED_QUEUE_OFFSET": "5", "REAL_TOPIC": "Forged"}
+    placed = as_half(arrival(names))
+    assert properties.parse(placed.properties) == {
+        "TRAN_MSG": "true", "__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "3",
+    }  # fmt: skip
+    assert (placed.topic, placed.queue_id, placed.sys_flag) == (TRANS_HALF_TOPIC, 0, 0)
+
+
+def test_there_is_room_for_what_the_broker_adds() -> None:
+    as_half(arrival({"big": "x" * 32_500}))
+    with pytest.raises(Refused, match="properties take"):
+        as_half(arrival({"big": "x" * 32_600}))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("7", 7), ("", 12), ("-1", 12), ("x", 12), ("٣", 12), ("9" * 30, 12)])
+def test_the_origin_is_the_first_record_or_itself(text: str, expected: int) -> None:
+    names = {"TRAN_PREPARED_QUEUE_OFFSET": text} if text else {}
+    assert half(**names).origin == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", None), ("60", 60_000), ("0", 0), ("-1", 6_000), ("x", 6_000), ("-5", -5_000)]
+)
+def test_the_immunity_is_read_as_apache_reads_it(text: str, expected: int | None) -> None:
+    names = {"CHECK_IMMUNITY_TIME_IN_SECONDS": text} if text else {}
+    assert half(**names).immunity_ms(6_000) == expected
+
+
+def test_a_copy_without_room_for_more_properties_is_made_as_it_is() -> None:
+    full = half(big="x" * 32_760)
+    copy = full.copied(3)
+    assert copy.properties == full.record.properties
+    assert Half(Record(TRANS_HALF_TOPIC, b"x", half(a="b").copied(3).properties)).check_times == 3
+
+
+def test_a_topic_of_more_than_127_characters_can_be_asked_about() -> None:
+    topic = "t" * 200
+    one = half(REAL_TOPIC=topic, REAL_QID="1")
+    record = decode(one.as_asked_about(one.copied(1), Stored(5, 77)))
+    assert (record.topic, record.queue_id, record.queue_offset, record.physical_offset) == (topic, 1, 5, 77)
+
+
+def test_only_records_of_the_half_topic_are_half_messages(tmp_path: Path) -> None:
+    kit = Kit(tmp_path)
+    ordinary = kit.put("T", 0, b"x")
+    nowhere = kit.put(TRANS_HALF_TOPIC, 0, b"without a topic to go to")
+    queue = kit.store.queue(TRANS_HALF_TOPIC, 0)
+    for offset in (ordinary, nowhere, 1, -1, 10**12):
+        assert half_at(kit.store, offset) is None
+    for queue_offset in (-1, 0, 1, 2**62):
+        assert read_half(kit.store, queue, queue_offset) is None
+    kit.close()

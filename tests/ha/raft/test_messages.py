@@ -1,0 +1,108 @@
+"""Messages of an elected group: there and back, and everything that is refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+
+import pytest
+
+from firearrow.ha.raft.epochs import Epoch, EpochTable
+from firearrow.ha.raft.messages import MAX_MESSAGE, Ack, Append, Codec, Message, Probe, TakeOver, Verdict, Vote, VoteReply
+from firearrow.wire.errors import ProtocolError
+
+MEMBERS = ["n2", "n0", "n1"]
+ONE, OTHER = Codec("g", MEMBERS, "n0"), Codec("g", sorted(MEMBERS), "n1")
+
+MESSAGES: list[Message] = [
+    Vote(7, 6, 123456789012, pre=True),
+    Vote(7, 6, 123456789012, transfer=True),
+    VoteReply(7, True),
+    VoteReply(7, False, pre=True),
+    Probe(7, 1 << 30, 1 << 40, 1 << 39, EpochTable([Epoch(3, 1 << 29), Epoch(7, 1 << 38)])),
+    Append(7, 100, 200, 90, 1 << 61, b"records"),
+    Append(7, 200, 200, 200),
+    Ack(7, 100, 120, 6, Verdict.GAP, 99),
+    TakeOver(7),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_there_and_back(message: Message) -> None:
+    assert OTHER.decode(ONE.encode("n1", message)) == ("n0", message)
+
+
+def test_to_the_byte() -> None:
+    head = bytes.fromhex("fa520101") + zlib.crc32(b"g\nn0\nn1\nn2").to_bytes(4, "big") + bytes.fromhex("0001000100000007")
+    fields = bytes.fromhex("00000006 0000000000000064")
+    assert ONE.encode("n1", Vote(7, 6, 100, pre=True)) == head + fields + zlib.crc32(head + fields).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_flipped_bit_or_a_missing_end_is_refused(message: Message) -> None:
+    data = ONE.encode("n1", message)
+    for at in range(len(data)):
+        with pytest.raises(ProtocolError):
+            OTHER.decode(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        with pytest.raises(ProtocolError):
+            OTHER.decode(data[:at])
+
+
+def test_who_does_not_belong_is_told_apart() -> None:
+    data = ONE.encode("n1", TakeOver(1))
+    with pytest.raises(ProtocolError, match="compare dLegerGroup and dLegerPeers"):
+        Codec("other", MEMBERS, "n1").decode(data)
+    with pytest.raises(ProtocolError, match="counts other members than n0, n1, n2, n3"):
+        Codec("g", [*MEMBERS, "n3"], "n1").decode(data)
+    with pytest.raises(ProtocolError, match="two have one id"):
+        Codec("g", MEMBERS, "n2").decode(data)
+    with pytest.raises(ProtocolError, match="no member of a group"):
+        OTHER.decode(b"GET / HTTP/1.1\r\n\r\n    ")
+    with pytest.raises(ProtocolError, match="format 2, this member speaks 1"):
+        OTHER.decode(data[:2] + b"\x02" + data[3:])
+    with pytest.raises(ProtocolError, match="bytes, expected"):
+        OTHER.decode(bytes(MAX_MESSAGE + 1))
+
+
+def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
+    whole = ONE.encode("n1", TakeOver(term))[:-4]
+    whole = whole[:3] + bytes([kind]) + whole[4:] + fields
+    return whole + zlib.crc32(whole).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (0, b""),
+        (8, b""),
+        (7, b""),
+        (7, b"nowhere"),
+        (6, b"x"),
+        (2, b"x"),
+        (1, bytes(11)),
+        (1, struct.pack(">iq", 1, -1)),
+        (1, struct.pack(">iq", -1, 1)),
+        (3, bytes(24)),  # a leader's table ends with its term
+        (3, bytes(24) + struct.pack(">iqiq", 8, 0, 7, 5)),
+        (3, bytes(24) + struct.pack(">iqiq", 6, 5, 7, 5)),
+        (4, bytes(31)),
+        (5, bytes(28) + b"\x09"),
+    ],
+)
+def test_fields_that_break_a_rule_are_refused(kind: int, fields: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        OTHER.decode(sealed(kind, fields))
+
+
+def test_noise_is_refused() -> None:
+    rng = random.Random(5)
+    for _ in range(2000):
+        with pytest.raises(ProtocolError):
+            OTHER.decode(b"\xfa\x52\x01" + rng.randbytes(rng.randint(0, 80)))
+
+
+@pytest.mark.parametrize(("members", "me"), [(["n0", "n1"], "n2"), (["n0", "n0", "n1"], "n0")])
+def test_a_group_that_cannot_be(members: list[str], me: str) -> None:
+    with pytest.raises(ValueError, match="group g"):
+        Codec("g", members, me)

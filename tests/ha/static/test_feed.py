@@ -1,0 +1,141 @@
+"""What a master sends one slave, told as events at times."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from firearrow.ha.static.feed import GATHER_BYTES, GATHER_MS, Feed
+from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
+
+SEGMENT = 1000
+
+
+class Log:
+    """A log of counted bytes in segments."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = end
+
+    def read(self, offset: int, size: int) -> bytes:
+        if offset < self.begin:
+            return b""
+        stop = min(offset + size, offset - offset % SEGMENT + SEGMENT)
+        return bytes(place % 251 for place in range(offset, stop))
+
+
+def feed_of(log: Log) -> Feed:
+    return Feed(log, batch_bytes=300, heartbeat_ms=5_000, silence_ms=20_000, now_ms=0)
+
+
+def taken(frames: list[bytes]) -> list[tuple[int, bytes]]:
+    return [frame for data in frames for frame in FrameDecoder().feed(data)]
+
+
+def test_nothing_is_sent_before_the_slave_has_said_where_it_is() -> None:
+    feed = feed_of(Log(0, 500))
+    assert feed.next_frames(10_000, 0) == []
+    assert feed.received(struct.pack(">i", 0), 1) is False  # half of it
+    assert feed.next_frames(10_000, 1) == []
+
+
+def test_the_log_comes_in_frames_of_the_batch_size_that_stay_in_their_segment() -> None:
+    feed = feed_of(Log(0, 1200))
+    assert feed.received(encode_report(100), 0)
+    frames = taken(feed.next_frames(10_000, 0))
+    assert [(offset, len(data)) for offset, data in frames] == [(100, 300), (400, 300), (700, 300), (1000, 200)]
+    assert b"".join(data for _, data in frames) == bytes(place % 251 for place in range(100, 1200))
+    assert feed.next_frames(10_000, 0) == []
+
+
+def test_portions_are_kept_small() -> None:
+    feed = feed_of(Log(0, 5000))
+    feed.received(encode_report(100), 0)
+    assert sum(len(data) for _, data in taken(feed.next_frames(700, 0))) == 700
+    assert feed.sent == 800
+
+
+def test_an_empty_slave_gets_everything_that_is_kept() -> None:
+    feed = feed_of(Log(3000, 5000))
+    feed.received(encode_report(0), 0)
+    assert taken(feed.next_frames(10, 0))[0][0] == 3000
+
+
+def test_a_sign_of_life_after_silence() -> None:
+    log = Log(0, 50)
+    feed = feed_of(log)
+    feed.received(encode_report(50), 0)
+    assert feed.next_frames(100, 4_999) == []
+    assert taken(feed.next_frames(100, 5_000)) == [(50, b"")]
+    assert feed.next_frames(100, 9_999) == []
+    log.end = 60
+    assert taken(feed.next_frames(100, 9_999))[0][0] == 50
+    assert feed.next_frames(100, 14_998) == []
+
+
+def test_confirmations_only_grow() -> None:
+    feed = feed_of(Log(0, 500))
+    assert feed.received(encode_report(0), 0)
+    feed.next_frames(10_000, 0)
+    assert feed.received(encode_report(300) + encode_report(400), 1)
+    assert feed.confirmed == 400
+    assert not feed.received(encode_report(400), 2)
+    assert feed.behind == 100
+
+
+def test_a_busy_slave_gets_the_next_piece_when_it_has_confirmed_the_last() -> None:
+    log = Log(0, 400)
+    feed = feed_of(log)
+    feed.received(encode_report(100), 0)
+    feed.next_frames(10_000, 0)
+    log.end = 500
+    assert feed.next_frames(10_000, 1) == []
+    feed.received(encode_report(399), 2)
+    assert feed.next_frames(10_000, 2) == []
+    feed.received(encode_report(400), 3)
+    assert taken(feed.next_frames(10_000, 3))[0][0] == 400
+
+
+def test_a_busy_slave_is_not_waited_for_when_there_is_much_to_send_or_it_takes_its_time() -> None:
+    log = Log(0, 400)
+    feed = feed_of(log)
+    feed.received(encode_report(100), 0)
+    feed.next_frames(10_000, 0)
+    log.end = 410
+    assert taken(feed.next_frames(10_000, GATHER_MS))[0][0] == 400
+    log.end = 410 + GATHER_BYTES
+    assert taken(feed.next_frames(10_000, GATHER_MS))[0][0] == 410
+
+
+def test_a_slave_that_says_nothing() -> None:
+    feed = feed_of(Log(0, 500))
+    feed.received(encode_report(0), 1_000)
+    assert not feed.silent(21_000)
+    assert feed.silent(21_001)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [(501, "ends at 500"), (-1, "no slave"), (99, "begins at 100"), (int.from_bytes(b"GET / HT", "big"), "no slave")],
+)
+def test_a_place_that_is_not_there_is_refused(asked: int, words: str) -> None:
+    with pytest.raises(HaError, match=words):
+        feed_of(Log(100, 500)).received(encode_report(asked), 0)
+
+
+def test_more_than_was_sent_cannot_be_confirmed() -> None:
+    feed = feed_of(Log(0, 500))
+    feed.received(encode_report(100), 0)
+    with pytest.raises(HaError, match="no slave of this"):
+        feed.received(encode_report(101), 1)
+
+
+def test_what_was_deleted_under_a_slow_slave() -> None:
+    log = Log(0, 5000)
+    feed = feed_of(log)
+    feed.received(encode_report(100), 0)
+    log.begin = 1000
+    with pytest.raises(HaError, match="not kept any more"):
+        feed.next_frames(100, 1)

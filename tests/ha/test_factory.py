@@ -1,0 +1,341 @@
+"""A master and its slaves: the same log, the same messages, the same tables; and what each of them refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+from firearrow.ha.metadata_sync import MetadataCopy
+from firearrow.net.channel import Channel
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from tests.broker.running import bodies, client, run
+from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave, until
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_slave_has_the_bytes_of_its_master_and_serves_its_messages(tmp_path: Path, flush: str) -> None:
+    store = {"flush_disk_type": flush}
+
+    async def story() -> None:
+        rng = random.Random(7)
+        async with name_server() as names, master(tmp_path / "m", names, store=store) as one, client(one) as sender:
+            for number in range(40):  # before there is a slave
+                await sender.send("T", rng.randbytes(40_000), queue_id=number % 4, TAGS="a", KEYS=f"k{number}")
+            async with slave(tmp_path / "s", names, store=store) as other:
+                for number in range(40, 80):
+                    await sender.send("T", rng.randbytes(20_000), queue_id=number % 4, TAGS="b", KEYS=f"k{number}")
+                await sender.send("T", b"the last", queue_id=0, KEYS="last")
+                await in_step(one, other)
+                assert log_bytes(one) == log_bytes(other)
+                assert one.parts.store.max_offset > 2 * one.store_settings.mapped_file_size_commit_log
+                await ha_of_slave(other).copied.wait()
+                for queue_id in range(4):
+                    mine, theirs = (b.parts.store.find_queue("T", queue_id) for b in (one, other))
+                    assert mine is not None
+                    assert theirs is not None
+                    assert mine.entries(0, 100) == theirs.entries(0, 100) != b""
+                found = other.parts.store.query("T", "last", 10, 0, 1 << 62)
+                assert len(found.records) == 1
+                async with client(other) as reader:
+                    answer = await reader.pull("T", 20)
+                    assert bodies(answer)[-1:] == [b"the last"]
+                    assert answer.ext["suggestWhichBrokerId"] == "0"
+
+    run(story())
+
+
+def test_a_slave_that_was_away_goes_on_where_its_log_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
+            await sender.send("T", b"first")
+            async with slave(tmp_path / "s", names) as other:
+                await in_step(one, other)
+            for number in range(500):
+                await sender.send("T", b"%d" % number * 1000)
+            async with slave(tmp_path / "s", names) as other:
+                await in_step(one, other)
+                assert log_bytes(one) == log_bytes(other)
+                (link,) = ha_of_master(one).links
+                assert link.feed.requested is not None
+                assert link.feed.requested > 0
+
+    run(story())
+
+
+def test_a_master_that_was_away_is_followed_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names:
+            async with master(tmp_path / "m", names) as one:
+                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+                async with client(one) as sender:
+                    await sender.send("T", b"before")
+                other_cm = slave(tmp_path / "s", names)
+                other = await other_cm.__aenter__()
+                await in_step(one, other)
+            try:
+                await until(lambda: not ha_of_slave(other).master_alive)
+                async with master(tmp_path / "m", names, **ports) as one, client(one) as sender:
+                    await sender.send("T", b"after")
+                    await in_step(one, other)
+                    assert log_bytes(one) == log_bytes(other)
+            finally:
+                await other_cm.__aexit__(None, None, None)
+
+    run(story())
+
+
+def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names) as other,
+            client(one) as sender,
+        ):
+            await sender.send("Made", b"x")
+            group = fastjson.dumps({"groupName": "Chosen", "retryMaxTimes": 3})
+            await sender.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group)
+            place = {"consumerGroup": "Chosen", "topic": "Made", "queueId": 0, "commitOffset": 1}
+            assert (await sender.call(RequestCode.UPDATE_CONSUMER_OFFSET, place)).code == ResponseCode.SUCCESS
+            parts = other.parts
+            await until(lambda: parts.topics.find("Made") is not None and parts.offsets.query("Chosen", "Made", 0) == 1)
+            chosen = parts.groups.find("Chosen")
+            assert chosen is not None
+            assert chosen.retry_max_times == 3
+            assert parts.topics.all() == one.parts.topics.all()
+            await sender.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"})
+            await until(lambda: parts.topics.find("Made") is None and parts.store.find_queue("Made", 0) is None)
+
+    run(story())
+
+
+def test_a_new_topic_is_known_as_soon_as_its_messages_are(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names, slave_sync_interval=3_600_000) as other,
+            client(one) as sender,
+        ):
+            await ha_of_slave(other).copied.wait()
+            await sender.send("Made", b"x")
+            await until(lambda: other.parts.topics.find("Made") is not None)
+            assert other.parts.topics.find("Made") == one.parts.topics.find("Made")
+
+    run(story())
+
+
+def test_a_topic_that_its_dead_master_could_not_tell_of_is_found_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: MetadataCopy, channel: Channel) -> None:
+        raise OSError("the master is too busy to be asked")
+
+    async def story() -> None:
+        async with name_server() as names:
+            async with master(tmp_path / "m", names) as one:
+                other_cm = slave(tmp_path / "s", names)
+                other = await other_cm.__aenter__()
+                await ha_of_slave(other).copied.wait()
+                monkeypatch.setattr(MetadataCopy, "copy", never)
+                async with client(one) as sender:
+                    await sender.send("Made", b"x")
+                await in_step(one, other)
+                assert other.parts.topics.find("Made") is None
+                made = one.parts.topics.find("Made")
+                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+            try:
+                await until(lambda: other.parts.topics.find("Made") is not None)
+                async with client(other) as reader:
+                    assert bodies(await reader.pull("Made", 0)) == [b"x"]
+                version = other.parts.topics.data_version
+                monkeypatch.undo()
+                async with master(tmp_path / "m", names, **ports):
+                    await until(lambda: other.parts.topics.data_version != version)
+                    assert other.parts.topics.find("Made") == made
+            finally:
+                await other_cm.__aexit__(None, None, None)
+
+    run(story())
+
+
+def test_a_broker_that_has_become_a_master_copies_no_more(tmp_path: Path) -> None:
+    """A member of an elected group may be elected while it waits for an answer of its old leader."""
+
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names) as other,
+            client(one) as sender,
+        ):
+            await ha_of_slave(other).copied.wait()
+            other.settings.broker_role = "SYNC_MASTER"
+            await sender.send("Late", b"x")
+            await ha_of_slave(other).copy_tables()
+            assert other.parts.topics.find("Late") is None
+            other.settings.broker_role = "SLAVE"
+            await ha_of_slave(other).copy_tables()
+            assert other.parts.topics.find("Late") is not None
+
+    run(story())
+
+
+def test_what_a_slave_refuses(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
+            async with client(one) as sender:
+                await sender.send("T", b"x")
+            await in_step(one, other)
+            before = log_bytes(other)
+            async with client(other) as asker:
+                assert (await asker.send("T", b"y")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+                topic = {"topic": "N", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+                topic |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+                answer = await asker.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
+                assert answer.code == ResponseCode.SYSTEM_ERROR
+                assert "master" in (answer.remark or "")
+                ending = {"producerGroup": "P", "tranStateTableOffset": 0, "commitLogOffset": 0, "commitOrRollback": 8}
+                assert (await asker.call(RequestCode.END_TRANSACTION, ending)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+            assert log_bytes(other) == before
+
+    run(story())
+
+
+def test_a_name_server_has_the_slave_under_its_id_and_keeps_it_when_the_master_goes(tmp_path: Path) -> None:
+    async def route(address: str) -> dict[str, str]:
+        channel = await Channel.connect(address)
+        answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, b"", timeout_ms=3000)
+        await channel.close()
+        (broker,) = fastjson.loads(answer.body)["brokerDatas"]
+        return dict(broker["brokerAddrs"])
+
+    async def story() -> None:
+        async with name_server() as names:
+            async with master(tmp_path / "m", names) as one:
+                async with client(one) as sender:
+                    await sender.send("T", b"x")
+                other_cm = slave(tmp_path / "s", names)
+                other = await other_cm.__aenter__()
+                await in_step(one, other)
+                await ha_of_slave(other).copied.wait()
+                assert await route(names.address) == {"0": one.advertised, "1": other.advertised}
+            try:
+                assert await route(names.address) == {"1": other.advertised}
+                async with client(other) as reader:
+                    assert bodies(await reader.pull("T", 0)) == [b"x"]
+            finally:
+                await other_cm.__aexit__(None, None, None)
+
+    run(story())
+
+
+def test_status(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            name_server() as names,
+            master(tmp_path / "m", names) as one,
+            slave(tmp_path / "s", names) as other,
+            client(one) as sender,
+            client(other) as reader,
+        ):
+            await sender.send("T", b"x")
+            await in_step(one, other)
+            end = one.parts.store.max_offset
+            await until(lambda: all(link.feed.confirmed == end for link in ha_of_master(one).links))
+            of_master = fastjson.loads((await sender.call(RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert of_master["master"]
+            assert of_master["inSyncSlaveNums"] == 1
+            assert of_master["masterCommitLogMaxOffset"] == end
+            (connection,) = of_master["haConnectionInfo"]
+            assert connection["slaveAckOffset"] == end
+            assert connection["diff"] == 0
+            assert connection["inSync"]
+            of_slave = fastjson.loads((await reader.call(RequestCode.GET_BROKER_HA_STATUS)).body)
+            assert not of_slave["master"]
+            assert of_slave["haClientRuntimeInfo"]["activated"]
+            assert of_slave["haClientRuntimeInfo"]["maxOffset"] == end
+
+    run(story())
+
+
+def test_a_foreign_log_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The slave was another master's, and by chance its log ends where a record of ours begins."""
+
+    async def story() -> None:
+        async with name_server() as names:
+            for name, text in (("m", b"ours"), ("s", b"them")):
+                async with master(tmp_path / name, names) as one, client(one) as sender:
+                    await sender.send("T", text)
+            async with master(tmp_path / "m", names) as one, client(one) as sender:
+                await sender.send("T", b"more")
+                async with slave(tmp_path / "s", names) as other:
+                    await until(lambda: ha_of_slave(other).broken is not None)
+                    assert other.parts.store.max_offset < one.parts.store.max_offset
+                    async with client(other) as reader:
+                        assert bodies(await reader.pull("T", 0)) == [b"them"]
+
+    run(story())
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "follows no more" in line
+    assert "another message" in line
+    assert "move" in line
+
+
+def test_segments_of_another_size_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
+            for number in range(60):
+                await sender.send("T", b"%d" % number * 10_000)
+            async with slave(tmp_path / "s", names, store={"mapped_file_size_commit_log": 4 * 1024 * 1024}) as other:
+                await until(lambda: ha_of_slave(other).broken is not None)
+
+    run(story())
+    assert any("mappedFileSizeCommitLog" in record.getMessage() for record in caplog.records)
+
+
+def test_garbage_on_the_replication_port_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
+            await until(lambda: ha_of_slave(other).master_alive)
+            for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(range(255, 200, -1)), b"\x7f" * 8):
+                reader, writer = await asyncio.open_connection("127.0.0.1", ha_of_master(one).port)
+                writer.write(garbage)
+                assert await reader.read() == b""
+                writer.close()
+            async with client(one) as sender:
+                await sender.send("T", b"x")
+            await in_step(one, other)
+
+    run(story())
+    assert sum("is refused" in record.getMessage() for record in caplog.records) == 3
+
+
+def test_a_slave_that_dials_something_else_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(speak, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with name_server() as names, slave(tmp_path / "s", names, ha_master_address=f"127.0.0.1:{port}") as other:
+            await until(lambda: ha_of_slave(other).broken is not None)
+        server.close()
+
+    run(story())
+    assert any("haMasterAddress" in record.getMessage() for record in caplog.records)
+
+
+def test_a_slave_that_was_there_first_hears_soon_of_its_master(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with name_server() as names, slave(tmp_path / "s", names) as other, master(tmp_path / "m", names):
+            await until(lambda: ha_of_slave(other).master_alive, seconds=5)
+
+    run(story())

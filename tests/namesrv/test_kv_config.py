@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from firearrow.namesrv.kv_config import KvConfig
+
+
+def test_what_was_put_is_found_until_it_is_deleted() -> None:
+    config = KvConfig()
+    assert config.get("N", "k") is None
+    assert config.namespace("N") is None
+    config.put("N", "k", "1")
+    config.put("N", "k", "2")
+    assert config.get("N", "k") == "2"
+    assert config.namespace("N") == {"k": "2"}
+    assert config.delete("N", "k")
+    assert not config.delete("N", "k")
+    assert not config.delete("Never", "k")
+    assert config.namespace("N") == {}
+
+
+def test_the_file_form_comes_back() -> None:
+    config = KvConfig()
+    config.put("N", "k", "v")
+    assert config.to_json() == {"configTable": {"N": {"k": "v"}}}
+    assert KvConfig.from_json(config.to_json()).get("N", "k") == "v"
+    assert KvConfig.from_json({}).to_json() == {"configTable": {}}
+
+
+@pytest.mark.parametrize("value", [{"configTable": []}, {"configTable": {"N": "k"}}, {"configTable": 1}])
+def test_another_shape_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="configTable"):
+        KvConfig.from_json(value)

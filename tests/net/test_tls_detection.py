@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow.config.fields import SettingError
+from firearrow.net.channel import Channel
+from firearrow.net.errors import ConnectError, ConnectionLostError
+from firearrow.net.server import Listener, serve
+from firearrow.net.tls import TlsSettings, client_context, server_tls
+
+from .certificate import CERTIFICATE, KEY
+from .peer import Echo, run
+
+
+def certified(directory: Path, **more: Any) -> TlsSettings:
+    (directory / "cert.pem").write_text(CERTIFICATE)
+    (directory / "key.pem").write_text(KEY)
+    return TlsSettings(tls_server_cert_path=str(directory / "cert.pem"), tls_server_key_path=str(directory / "key.pem"), **more)
+
+
+@contextlib.asynccontextmanager
+async def listening(settings: TlsSettings, **more: Any) -> AsyncIterator[Listener]:
+    listener = await serve(Echo(), tls=server_tls(settings), **more)
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+async def echo(listener: Listener, body: bytes, tls: ssl.SSLContext | None = None) -> bytes:
+    channel = await Channel.connect(f"127.0.0.1:{listener.port}", tls=tls, timeout_ms=3000)
+    try:
+        return (await channel.call(34, body=body)).body
+    finally:
+        await channel.close()
+
+
+def test_one_port_takes_plain_and_encrypted_connections(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path)) as listener:
+            body = bytes(range(256)) * 4000
+            results = await asyncio.gather(*(echo(listener, body, client_context(n % 2 == 0)) for n in range(20)))
+            assert results == [body] * 20
+
+    run(story())
+
+
+def test_enforcing_takes_only_encrypted_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path, tls_server_mode="enforcing")) as listener:
+            assert await echo(listener, b"x", client_context(True)) == b"x"
+            with pytest.raises(ConnectionLostError):
+                await echo(listener, b"x")
+
+    run(story())
+
+
+def test_disabled_takes_only_plain_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path, tls_server_mode="disabled")) as listener:
+            assert await echo(listener, b"x") == b"x"
+            with pytest.raises(ConnectError):
+                await echo(listener, b"x", client_context(True))
+
+    run(story())
+
+
+def test_a_client_without_the_wanted_certificate_is_sent_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        settings = certified(tmp_path, tls_server_need_client_auth="require")
+        settings.tls_server_trust_cert_path = settings.tls_server_cert_path
+        async with listening(settings) as listener:
+            with pytest.raises((ConnectError, ConnectionLostError)):
+                await echo(listener, b"x", client_context(True))
+            known = ssl.create_default_context(cadata=CERTIFICATE)
+            known.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+            assert await echo(listener, b"x", known) == b"x"
+            assert len(listener.connections) <= 1  # nothing is kept of the one that failed
+
+    run(story())
+
+
+def test_a_peer_that_says_nothing_is_closed_after_the_idle_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path), idle_timeout_ms=100) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            assert await reader.read() == b""
+            writer.close()
+            _, gone = await asyncio.open_connection("127.0.0.1", listener.port)
+            gone.close()
+            assert await echo(listener, b"x") == b"x"
+
+    run(story())
+
+
+def test_garbage_instead_of_a_handshake_ends_that_connection_only(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path)) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writer.write(b"\x16" + bytes(500))
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            assert await echo(listener, b"x", client_context(True)) == b"x"
+
+    run(story())
+
+
+def test_closing_ends_who_has_not_said_anything_yet(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path)) as listener:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            assert await echo(listener, b"x") == b"x"  # by now the other one was accepted too
+        assert await reader.read() == b""
+        writer.close()
+
+    run(story())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a second certificate with openssl")
+def test_a_replaced_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with listening(certified(tmp_path)) as listener:
+            believing = ssl.create_default_context(cadata=CERTIFICATE)
+            assert await echo(listener, b"x", believing) == b"x"
+            (tmp_path / "half").write_text("half of a certificate")
+            os.replace(tmp_path / "half", tmp_path / "cert.pem")
+            assert await echo(listener, b"x", believing) == b"x"  # it does not fit: the old one stays
+            _new_certificate(tmp_path)
+            with pytest.raises(ConnectError, match="certificate"):
+                await echo(listener, b"x", believing)
+            assert await echo(listener, b"x", ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))) == b"x"
+
+    run(story())
+
+
+def _new_certificate(directory: Path) -> None:
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem"),
+        ],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+
+
+def test_without_a_certificate_a_port_is_plain() -> None:
+    assert server_tls(TlsSettings()) is None
+    assert server_tls(TlsSettings(tls_server_mode="disabled")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"tls_server_cert_path": None}, "tls.server.certPath"),
+        ({"tls_server_key_path": None}, "tls.server.keyPath"),
+        ({"tls_server_cert_path": None, "tls_server_key_path": None, "tls_server_mode": "enforcing"}, "tls.server.certPath"),
+        ({"tls_server_cert_path": "/nowhere.pem"}, "tls.server.certPath=/nowhere.pem"),
+        ({"tls_server_need_client_auth": "require"}, "tls.server.trustCertPath"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+    settings = certified(tmp_path)
+    for name, value in change.items():
+        setattr(settings, name, value)
+    with pytest.raises(SettingError, match=key):
+        server_tls(settings)

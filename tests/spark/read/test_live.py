@@ -1,0 +1,226 @@
+"""Live reads without Spark: brokers in this process, tasks called as Spark would call them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firearrow import Message, Producer
+from firearrow.spark.errors import DataLossError, SparkOptionError
+from firearrow.spark.options import read_options
+from firearrow.spark.read.offsets import Queue
+from firearrow.spark.read.planning import Range
+from firearrow.testing import Cluster
+
+from .plain import row
+from .running import Server
+
+
+def options(cluster: Any, **more: str) -> Any:
+    return read_options({"nameServer": cluster.name_server, "subscribe": "Orders", **more}, stream=False)
+
+
+def read(wanted: list[Range], opts: Any, names: list[str] | None = None) -> list[dict[str, Any]]:
+    from firearrow.spark.decode.columns import chosen
+    from firearrow.spark.read.live import read_ranges
+
+    columns = chosen(names)
+    return [one for batch in read_ranges(wanted, opts, columns, columns.names) for one in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def orders() -> Iterator[Any]:
+    with Cluster(2, clock=None) as cluster:
+        cluster.create_topic("Orders", 2)
+        with cluster.producer() as producer:
+            sent = [
+                producer.send_soon(Message("Orders", b"body %d" % n, tags="abc"[n % 3], keys=[f"k{n}"], properties={"n": str(n)}))
+                for n in range(1000)
+            ]
+            for one in sent:
+                one.result()
+        yield cluster
+
+
+def everything(cluster: Any, opts: Any) -> list[Range]:
+    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.read.bounds import ending, starting, wanted_queues
+    from firearrow.spark.read.planning import ranges
+
+    servers = connected(opts.client())
+    queues = wanted_queues(servers, opts)
+    return ranges(starting(servers, queues, opts, "earliest"), ending(servers, queues, opts))
+
+
+@pytest.mark.parametrize(("decode", "pull"), [("2048", "1024"), ("100", "7"), ("20", "1")])
+def test_every_message_once_and_in_the_order_of_its_queue(orders: Any, decode: str, pull: str) -> None:
+    opts = options(orders, decodeRecords=decode, pullBatchSize=pull)
+
+    found = read(everything(orders, opts), opts)
+
+    records = {(one.queue.broker_name, one.queue.queue_id, one.queue_offset): one for one in orders.messages("Orders")}
+    assert len(found) == len(records) == 1000
+    places = [(one["brokerName"], one["queueId"], one["queueOffset"]) for one in found]
+    assert places == sorted(records)
+    for one, place in zip(found, places, strict=True):
+        expected = row(records[place]._record, place[0])
+        assert sorted(one.pop("properties")) == sorted(expected.pop("properties"))
+        assert one == expected
+
+
+def test_the_broker_filters_by_tags_and_by_sql(orders: Any) -> None:
+    tags = options(orders, subExpression="a || c")
+    sql = options(orders, subExpression="n >= 900", expressionType="SQL92")
+
+    assert {one["tags"] for one in read(everything(orders, tags), tags, ["tags"])} == {"a", "c"}
+    assert len(read(everything(orders, tags), tags, ["tags"])) == 667
+    assert len(read(everything(orders, sql), sql, ["body"])) == 100
+
+
+def test_where_a_query_begins_and_ends(orders: Any) -> None:
+    whole = everything(orders, options(orders))
+    queue = whole[0].queue
+    begin = {"Orders": {b: {"0": -2, "1": -2} for b in ("broker-a", "broker-b")}}
+    begin["Orders"][queue.broker_name]["0"] = 17
+    end = {"Orders": {b: {"0": -1, "1": -1} for b in ("broker-a", "broker-b")}}
+    end["Orders"][queue.broker_name]["0"] = 20
+    part = everything(orders, options(orders, startingOffsets=json.dumps(begin), endingOffsets=json.dumps(end)))
+
+    assert part == [Range(queue, 17, 20), *whole[1:]]
+    assert everything(orders, options(orders, startingOffsets="latest")) == []
+    assert everything(orders, options(orders, startingTimestamp="0")) == whole
+    assert everything(orders, options(orders, endingTimestamp="1000")) == []
+    assert everything(orders, options(orders, startingOffsets="group", consumerGroup="nobody")) == whole
+    assert everything(orders, options(orders, startingOffsets="group", consumerGroup="nobody", groupResetStrategy="latest")) == []
+    one = read_options({"nameServer": orders.name_server, "assign": '{"Orders":{"broker-b":[1]}}'})
+    assert everything(orders, one) == whole[-1:]
+    like = read_options({"nameServer": orders.name_server, "subscribePattern": "Ord.*"})
+    assert everything(orders, like) == whole
+
+
+def test_moments_of_every_queue(orders: Any) -> None:
+    whole = everything(orders, options(orders))
+    stored = sorted((one.queue.broker_name, one.queue.queue_id, one.store_ms) for one in orders.messages("Orders"))
+    begin: dict[str, Any] = {"Orders": {}}
+    end: dict[str, Any] = {"Orders": {}}
+    for queue, _, _ in whole:
+        times = [at for name, number, at in stored if (name, number) == (queue.broker_name, queue.queue_id)]
+        begin["Orders"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = times[len(times) // 3]
+        end["Orders"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = times[-1]
+    opts = options(orders, startingOffsetsByTimestamp=json.dumps(begin), endingOffsetsByTimestamp=json.dumps(end))
+
+    found = read(everything(orders, opts), opts)
+
+    wanted = [
+        (name, number, at)
+        for name, number, at in stored
+        if begin["Orders"][name][str(number)] <= at < end["Orders"][name][str(number)]
+    ]
+    assert 0 < len(wanted) < 1000
+    assert sorted((o["brokerName"], o["queueId"], round(o["storeTimestamp"].timestamp() * 1000)) for o in found) == wanted
+    # A moment for all queues goes before moments by queue, and these before offsets.
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingTimestamp="0")) == whole
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingOffsets="latest")) != []
+
+
+def test_moments_that_cannot_be_used(orders: Any) -> None:
+    late = {"Orders": {name: {"0": 1 << 50, "1": 1 << 50} for name in ("broker-a", "broker-b")}}
+    assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(late))) == []
+    strict = {"startingOffsetsByTimestamp": json.dumps(late), "startingOffsetsByTimestampStrategy": "error"}
+    with pytest.raises(SparkOptionError, match="queue 0 of Orders on broker-a holds nothing that was stored at or after"):
+        everything(orders, options(orders, **strict))
+    with pytest.raises(SparkOptionError, match="startingOffsetsByTimestamp has no moment for queue 0 of Orders on broker-a"):
+        everything(orders, options(orders, startingOffsetsByTimestamp='{"Orders":{}}'))
+    late["Orders"]["broker-c"] = {"0": 1}
+    with pytest.raises(SparkOptionError, match="names queue 0 of Orders on broker-c, which is not one that is read"):
+        everything(orders, options(orders, endingOffsetsByTimestamp=json.dumps(late)))
+
+
+def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
+    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.read.live import _Pull
+
+    opts = options(orders, pullMaxBytes="2k", decodeRecords="100")
+    pull = _Pull(connected(opts.client()), opts)
+    for one in everything(orders, opts):
+        pull.begin(one, lossless=True).result()
+
+    assert 1 <= pull._batch <= 20
+    assert len(read(everything(orders, opts), opts)) == 1000
+
+
+def test_what_cannot_be_planned(orders: Any) -> None:
+    for more, said in (
+        ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
+        (
+            {"startingOffsets": '{"Orders":{}}'},
+            "startingOffsets has no offset for queue 0 of Orders on broker-a: name every queue",
+        ),
+        ({"startingOffsets": '{"Other":{"x":{"0":1}}}'}, "startingOffsets has no offset for queue 0 of Orders"),
+    ):
+        with pytest.raises(SparkOptionError, match=said):
+            everything(orders, options(orders, **more))
+    nobody = read_options({"nameServer": "127.0.0.1:1", "subscribe": "Orders"})
+    with pytest.raises(SparkOptionError, match=r"nobody answers at the name server 127.0.0.1:1"):
+        everything(orders, nobody)
+    assigned = read_options({"nameServer": orders.name_server, "assign": '{"Orders":{"broker-b":[9]}}'})
+    with pytest.raises(SparkOptionError, match="assign names queue 9 of Orders on broker-b, which does not exist"):
+        everything(orders, assigned)
+
+
+def test_what_is_not_there_any_more_is_data_loss_with_its_range(orders: Any) -> None:
+    queue = everything(orders, options(orders))[0]
+    beyond = [Range(queue.queue, queue.end - 2, queue.end + 5)]
+
+    with pytest.raises(DataLossError, match=f"offsets {queue.end} to {queue.end + 4} of queue 0 of Orders on broker-a"):
+        read(beyond, options(orders))
+    assert len(read(beyond, options(orders, failOnDataLoss="false"))) == 2
+
+
+def test_large_messages_come_in_pieces(orders: Any) -> None:
+    orders.create_topic("Large", 1)
+    with orders.producer(compress_over=1 << 30) as producer:
+        for n in range(6):
+            producer.send(Message("Large", bytes([n]) * (4 << 20 if n % 2 else 3 << 20)))
+    opts = read_options({"nameServer": orders.name_server, "subscribe": "Large"})
+
+    found = read(everything(orders, opts), opts, ["body", "queueOffset", "brokerName"])
+
+    assert sorted((one["body"][0], len(one["body"])) for one in found) == [(n, 4 << 20 if n % 2 else 3 << 20) for n in range(6)]
+
+
+def test_a_broker_that_is_restarted_meanwhile(orders: Any) -> None:
+    opts = options(orders, decodeRecords="10", pullBatchSize="10")
+    wanted = everything(orders, opts)
+    from firearrow.spark.decode.columns import chosen
+    from firearrow.spark.read.live import read_ranges
+
+    columns = chosen(["queueOffset"])
+    batches = read_ranges(wanted, opts, columns, columns.names)
+    count = next(batches).num_rows
+    orders.brokers[0].stop()
+    orders.brokers[0].start()
+
+    assert count + sum(batch.num_rows for batch in batches) == 1000
+    assert isinstance(wanted[0].queue, Queue)
+
+
+def test_a_broker_is_reached_at_another_address(tmp_path: Path) -> None:
+    server = Server(tmp_path, "brokerIP1=127.0.0.9")  # where nobody listens
+    try:
+        said = server.broker.replace("127.0.0.1", "127.0.0.9")
+        server.create_topic("Orders", 1)
+        where = {"nameServer": server.name_server, "subscribe": "Orders"}
+        reached = read_options({**where, "brokerAddressMap": json.dumps({said: server.broker})})
+        with Producer(server.name_server, group="p", broker_addresses=((said, server.broker),)) as producer:
+            producer.send(Message("Orders", b"here"))
+
+        assert [one["body"] for one in read(everything(None, reached), reached)] == [b"here"]
+        with pytest.raises(SparkOptionError, match=r"127\.0\.0\.9"):
+            everything(None, read_options(where))
+    finally:
+        server.stop()

@@ -1,0 +1,75 @@
+"""The declared headers against the captured conversations: nothing that real peers send is missing, and all of it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.header_schema import COMMON_KEYS, Header
+from firearrow.wire.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+
+from .captured import Captured, captured, sessions
+
+
+def keys(cls: type[Header]) -> set[str]:
+    return {key for spec in cls.FIELDS for key in (spec.key, spec.short, spec.other) if key}
+
+
+def header_of(sent: Captured) -> type[Header]:
+    table = RESPONSE_HEADERS if sent.kind == "response" else REQUEST_HEADERS
+    return table.get(sent.request, Header)
+
+
+@pytest.mark.parametrize("session", sessions())
+def test_every_field_that_was_sent_is_declared(session: str) -> None:
+    for sent in (each for each in captured() if each.file == session):
+        assert set(sent.ext) <= keys(header_of(sent)) | COMMON_KEYS, sent
+
+
+@pytest.mark.parametrize("session", sessions())
+def test_every_header_that_was_sent_is_read_and_says_the_same_again(session: str) -> None:
+    for sent in (each for each in captured() if each.file == session):
+        if sent.kind == "response" and sent.header["code"] != 0 and not sent.ext:
+            continue  # an error without a header
+        cls = header_of(sent)
+        header = cls.decode(sent.ext)
+        again = header.encode_short() if {"a", "b"} & set(sent.ext) else header.encode()
+        for key, value in sent.ext.items():
+            if key in again and value != "":
+                assert again[key].lower() == str(value).lower() or (again[key] == "false" and value == "0"), (sent, key)
+
+
+def test_the_codes_of_a_producers_and_a_consumers_life_have_headers() -> None:
+    clients = (10, 310, 320, 11, 361, 12, 33, 14, 15, 29, 30, 31, 32, 35, 36, 37, 38, 39, 40)
+    admin = (
+        17,
+        21,
+        201,
+        202,
+        203,
+        204,
+        207,
+        208,
+        215,
+        220,
+        221,
+        222,
+        223,
+        300,
+        303,
+        307,
+        308,
+        309,
+        314,
+        315,
+        317,
+        321,
+        343,
+        345,
+        351,
+        352,
+        353,
+    )
+    namesrv = (100, 101, 102, 103, 104, 105, 205, 216, 217, 219, 224, 322, 327, 901, 904)
+    for code in (*clients, *admin, *namesrv):
+        assert REQUEST_HEADERS[code].FIELDS, RequestCode(code).name
