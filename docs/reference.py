@@ -20,7 +20,7 @@ from firearrow.client.consumer import fetcher, listener, subscription
 from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.options import ClientOptions
 from firearrow.client.producer import delay, queue_choice, transaction
-from firearrow.client.sync.derive import Derived, SyncClient
+from firearrow.client.sync.derive import BlockingMethod, SyncClient
 
 CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer")
 VALUES = ("Message", "ReceivedMessage", "MessageQueue", "SendResult", "SendStatus", "TransactionSendResult")
@@ -80,7 +80,7 @@ def _client(name: str) -> str:
 
 def _public_methods(cls: type, sync: type[SyncClient[Any]]) -> Iterator[str]:
     """The class's own that the sync class has, too, in the order of the source; and `room`, which a sync sender does not need."""
-    derived = {name for name, value in inspect.getmembers(sync) if isinstance(value, Derived) and not name.startswith("_")}
+    derived = {name for name, value in inspect.getmembers(sync) if isinstance(value, BlockingMethod) and not name.startswith("_")}
     for name, value in vars(cls).items():
         if callable(value) and (name in derived or name in ("start", "close", "room")):
             yield name

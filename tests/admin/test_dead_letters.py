@@ -11,8 +11,7 @@ from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import ReceivedMessage
 from firearrow.testing.cluster import AsyncCluster
-
-from .kit import consuming, running, send
+from tests.admin.kit import consuming, running, send
 
 
 async def fail_everything(cluster: AsyncCluster, group: str, count: int) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.message import Message
-
-from .kit import consuming, running, send
+from tests.admin.kit import consuming, running, send
 
 
 def test_a_group_is_made_changed_and_deleted() -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.message import MessageQueue
-
-from .kit import consuming, running, send
+from tests.admin.kit import consuming, running, send
 
 Q0 = MessageQueue("T", "broker-a", 0)
 

@@ -14,8 +14,7 @@ from firearrow.client.errors import BrokerError, ClosedError
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.testing.sync import Cluster
-
-from .kit import running, send
+from tests.admin.kit import running, send
 
 
 def test_brokers_are_listed_asked_and_changed() -> None:
@@ -144,7 +143,7 @@ def test_the_life_of_a_message() -> None:
 
 
 def test_the_face_that_waits_has_every_function() -> None:
-    coroutines = {name for name, value in vars(aio.Admin).items() if isinstance(value, aio.Asks)}
+    coroutines = {name for name, value in vars(aio.Admin).items() if isinstance(value, aio.AdminMethod)}
     assert coroutines
     assert {name for name in coroutines if not hasattr(sync.Admin, name)} == set()
     for name in coroutines:

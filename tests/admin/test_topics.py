@@ -6,8 +6,7 @@ import pytest
 
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.errors import BrokerError
-
-from .kit import consuming, running, send
+from tests.admin.kit import consuming, running, send
 
 
 def test_a_topic_is_made_changed_and_deleted() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .kit import Kit
+from tests.broker.kit import Kit
 
 
 @pytest.fixture

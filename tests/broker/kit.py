@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from firearrow.broker import admin, query
-from firearrow.broker.context import BrokerParts, Handler
-from firearrow.broker.deferred.router import Placing
+from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
 from firearrow.broker.tables.clients import ClientTable
@@ -33,8 +33,7 @@ from firearrow.wire.errors import HeaderError
 from firearrow.wire.frame import Command, FrameDecoder, encode_response
 from firearrow.wire.java_hash import tags_code
 from firearrow.wire.message_ids import host_bytes
-
-from .fake_peer import FakeConnection
+from tests.broker.fake_peer import FakeConnection
 
 ADDRESS = "127.0.0.1:10911"
 HOST = host_bytes("127.0.0.1", 10911)
@@ -61,9 +60,9 @@ class Kit:
         )
         self.store = MessageStore(store_settings, store_host=HOST, now_ms=lambda: self.now)
         self.store.open()
-        stats, placing = BrokerStats("DefaultCluster", T0), Placing()
+        stats, placing = BrokerStats("DefaultCluster", T0), DeferralRouter()
         self.rounds = 0
-        self.parts = BrokerParts(
+        self.parts = BrokerContext(
             settings=self.settings,
             store_settings=store_settings,
             store=self.store,
@@ -75,7 +74,7 @@ class Kit:
             stats=stats,
             request_modes=RequestModes(self._saver("modes")),
             placing=placing,
-            inner=InnerMessages(self.store, stats, placing, self._count_round),
+            inner=InternalWriter(self.store, stats, placing, self._count_round),
             address=ADDRESS,
             boot_ms=T0,
             notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),

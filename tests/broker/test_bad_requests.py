@@ -17,9 +17,8 @@ from firearrow.wire import fastjson
 from firearrow.wire.body_schema import camel
 from firearrow.wire.header_schema import Header
 from firearrow.wire.headers import admin, client
-
-from .fake_peer import FakeConnection
-from .kit import Kit, decode
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import Kit, decode
 
 NAMES = sorted(
     {

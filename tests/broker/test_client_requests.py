@@ -12,9 +12,8 @@ import pytest
 from firearrow.broker.tables import clients
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import SubscriptionGroupConfig
-
-from .fake_peer import FakeConnection
-from .kit import Kit, body_of
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import Kit, body_of
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 

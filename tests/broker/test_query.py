@@ -6,9 +6,8 @@ import pytest
 
 from firearrow.wire import record
 from firearrow.wire.frame import Command
-
-from . import captures
-from .kit import Kit
+from tests.broker import captures
+from tests.broker.kit import Kit
 
 FOREVER = 2**63 - 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.deferred.router import Arrival, Placing
+from firearrow.broker.deferred.router import DeferralRouter, IncomingMessage
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.send.internal import InnerMessage, InnerMessages
+from firearrow.broker.send.internal import InnerMessage, InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.service import TimerService
 from firearrow.store.filesystem import Disk
@@ -50,8 +50,8 @@ class Timing:
     def start(self) -> None:
         self.store = MessageStore(self.store_settings, disk=self.disk, store_host=HOST, now_ms=lambda: self.now)
         report = self.store.open()
-        self.placing = placing = Placing()
-        self.inner = InnerMessages(self.store, BrokerStats("C", self.now), placing, lambda: None)
+        self.placing = placing = DeferralRouter()
+        self.inner = InternalWriter(self.store, BrokerStats("C", self.now), placing, lambda: None)
         self.timers = TimerService(self.settings, self.store, self.inner, clean=report.clean, now_ms=self.now)
         placing.places.append(self.timers.place)
 
@@ -74,7 +74,7 @@ class Timing:
         if at_ms is not None:
             self.now = at_ms
         raw = properties.encode(names)
-        placement = self.placing.place(Arrival(topic, queue_id, raw, 0, 3, names.get("UNIQ_KEY", "")), self.now)
+        placement = self.placing.place(IncomingMessage(topic, queue_id, raw, 0, 3, names.get("UNIQ_KEY", "")), self.now)
         if placement is not None:
             topic, queue_id, raw = placement[:3]
         self.inner.deliver(InnerMessage(topic, queue_id, body, raw, 7, 0, T0 - 5, BORN, reconsume_times=3), self.now)

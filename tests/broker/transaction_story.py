@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
@@ -25,9 +25,8 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from firearrow.wire.record import Record, decode, decode_all
-
-from .fake_peer import FakeConnection
-from .kit import T0, Kit, fake
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import T0, Kit, fake
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 TOPIC, QUEUE = "Orders", 2
@@ -67,7 +66,7 @@ class TransactionStory:
         self.parts.placing.places += [self.transactions.place, self.delay.place]
         self.kit.handlers |= self.transactions.handlers()
         self.kit.topic(TOPIC)
-        self.sends = Sends(self.parts)
+        self.sends = SendHandler(self.parts)
         self.producer = FakeConnection(4567)
         self.numbers = 0
 

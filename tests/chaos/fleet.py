@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from firearrow.cli.local_cluster.places import broker_places, namesrv_place
-from firearrow.cli.local_cluster.topology import FORMS, Member, Place, plan
+from firearrow.cli.local_cluster.topology import FORMS, Endpoint, Member, plan
 from firearrow.config.fields import format_properties
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
@@ -204,7 +204,7 @@ def on_loopback(form: str, directory: Path, **settings: str) -> Fleet:
     return Fleet(form, members_at(form, directory, namesrv_place("127.0.0.1", 0), places, **settings))
 
 
-def members_at(form: str, directory: Path, namesrv: Place, places: Sequence[Place], **settings: str) -> list[Member]:
+def members_at(form: str, directory: Path, namesrv: Endpoint, places: Sequence[Endpoint], **settings: str) -> list[Member]:
     return plan(form, directory, namesrv, places, broker_settings={**SETTINGS, **settings})
 
 

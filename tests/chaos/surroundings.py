@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from firearrow.cli.local_cluster.topology import FORMS, Place
+from firearrow.cli.local_cluster.topology import FORMS, Endpoint
 from tests.chaos.fleet import Fleet, members_at
 
 # A network for measurements, routed nowhere (RFC 2544).
@@ -60,8 +60,8 @@ class Network:
         return f"{_NET}.{self._third}.{10 + self.names.index(name)}"
 
     def fleet(self, directory: Path, **settings: str) -> Fleet:
-        places = [Place(self.address(name), 10911) for name in self.names[1:]]
-        members = members_at(self._form, directory, Place(self.address("namesrv"), 9876), places, **settings)
+        places = [Endpoint(self.address(name), 10911) for name in self.names[1:]]
+        members = members_at(self._form, directory, Endpoint(self.address("namesrv"), 9876), places, **settings)
         return Fleet(self._form, members, {name: ["ip", "netns", "exec", self._space(name)] for name in self.names})
 
     def up(self) -> None:

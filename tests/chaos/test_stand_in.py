@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from firearrow.broker.registration import Identity
-from firearrow.broker.roles.proxy_registration import StandIn
+from firearrow.broker.roles.proxy_registration import ProxyRegistration
 from firearrow.namesrv.route_table import Registration, RouteTable
 from firearrow.wire.bodies.topic import DataVersion
 
@@ -26,7 +26,7 @@ def test_a_stand_in_that_became_the_leader_is_no_stand_in_any_more() -> None:
             made.append(_Registering(identity))
             return made[-1]
 
-        stand_in = StandIn(Identity("C", "broker-a", 2, "127.0.0.1:10911", ""), "n1", lambda: (DataVersion(), {}), make)  # type: ignore[arg-type]
+        stand_in = ProxyRegistration(Identity("C", "broker-a", 2, "127.0.0.1:10911", ""), "n1", lambda: (DataVersion(), {}), make)  # type: ignore[arg-type]
         stand_in.set(True)
         while not made:
             await asyncio.sleep(0)

@@ -40,7 +40,7 @@ Where = tuple[str, int]  # broker name, queue
 
 
 @dataclass
-class Book:
+class ExpectationLedger:
     sent: set[str] = field(default_factory=set)
     acknowledged: dict[str, Where] = field(default_factory=dict)  # in the order of the answers
     moments: list[float] = field(default_factory=list)  # of the acknowledgements
@@ -57,7 +57,7 @@ class Book:
 
 class Workload:
     def __init__(self, fleet: Fleet, topic: str, *, body_bytes: int = 200) -> None:
-        self.book = Book()
+        self.book = ExpectationLedger()
         self.topic = topic
         self._fleet = fleet
         self._padding = b" " + b"x" * body_bytes

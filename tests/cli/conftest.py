@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .process import Start, Started
+from tests.cli.process import Start, Started
 
 
 @pytest.fixture

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.settings import BrokerSettings
-from firearrow.cli.local_cluster.topology import FORMS, Place, plan
+from firearrow.cli.local_cluster.topology import FORMS, Endpoint, plan
 from firearrow.cli.main import main
 from firearrow.cli.words import FORM_NAMES
 from firearrow.config.fields import apply
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
+from tests.cli.process import ANY_PORTS, Start, Started, accepts, failed, read_json, route, wait_until
 
-from .process import ANY_PORTS, Start, Started, accepts, failed, read_json, route, wait_until
 
-
-def places(form: str) -> list[Place]:
-    return [Place("127.0.0.1", 10911 + 10 * index) for index in range(len(FORMS[form]))]
+def places(form: str) -> list[Endpoint]:
+    return [Endpoint("127.0.0.1", 10911 + 10 * index) for index in range(len(FORMS[form]))]
 
 
 def test_every_form_that_the_command_line_knows_is_made() -> None:
@@ -30,7 +29,7 @@ def test_every_form_that_the_command_line_knows_is_made() -> None:
 
 @pytest.mark.parametrize("form", FORM_NAMES)
 def test_what_is_configured_is_what_the_settings_take(form: str, tmp_path: Path) -> None:
-    namesrv, *brokers = plan(form, tmp_path, Place("127.0.0.1", 9876), places(form))
+    namesrv, *brokers = plan(form, tmp_path, Endpoint("127.0.0.1", 9876), places(form))
     assert apply([NamesrvSettings()], namesrv.settings) == []
     for member in brokers:
         broker, store = BrokerSettings(), StoreSettings()
@@ -44,7 +43,7 @@ def test_what_is_configured_is_what_the_settings_take(form: str, tmp_path: Path)
 
 
 def test_a_slave_is_told_where_its_own_master_is(tmp_path: Path) -> None:
-    members = {one.name: one.settings for one in plan("2m-2s-sync", tmp_path, Place("127.0.0.1", 9876), places("2m-2s-sync"))}
+    members = {one.name: one.settings for one in plan("2m-2s-sync", tmp_path, Endpoint("127.0.0.1", 9876), places("2m-2s-sync"))}
     assert members["broker-b"]["haListenPort"] == "10922"
     assert members["broker-b-slave"]["haMasterAddress"] == "127.0.0.1:10922"
     assert {key: members["broker-b-slave"][key] for key in ("brokerName", "brokerRole", "brokerId")} == {
@@ -55,7 +54,9 @@ def test_a_slave_is_told_where_its_own_master_is(tmp_path: Path) -> None:
 
 
 def test_members_of_an_elected_group_know_each_other(tmp_path: Path) -> None:
-    members = {one.name: one.settings for one in plan("2xdledger-3", tmp_path, Place("127.0.0.1", 9876), places("2xdledger-3"))}
+    members = {
+        one.name: one.settings for one in plan("2xdledger-3", tmp_path, Endpoint("127.0.0.1", 9876), places("2xdledger-3"))
+    }
     assert members["broker-b-n1"]["dLegerSelfId"] == "n1"
     assert members["broker-b-n1"]["dLegerGroup"] == members["broker-b-n1"]["brokerName"] == "broker-b"
     assert members["broker-b-n1"]["dLegerPeers"] == "n0-127.0.0.1:10944;n1-127.0.0.1:10954;n2-127.0.0.1:10964"

@@ -10,8 +10,7 @@ from typing import Any
 from firearrow.client.message import ReceivedMessage
 from firearrow.net.channel import Channel
 from firearrow.wire.codes import ResponseCode
-
-from .cluster import Servers
+from tests.client.cluster import Servers
 
 
 async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
@@ -25,7 +24,7 @@ async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
     return answer.body
 
 
-class Seen:
+class RecordingListener:
     """A listener that remembers, and lets a test wait for what it has seen."""
 
     def __init__(self) -> None:

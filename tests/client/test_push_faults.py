@@ -15,8 +15,7 @@ from firearrow.client.errors import FirearrowError
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing import AsyncCluster
 from firearrow.wire.codes import RequestCode as Code
-
-from .cluster import run
+from tests.client.cluster import run
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-
-from .cluster import run, servers
-from .seen import Seen, until
+from tests.client.cluster import run, servers
+from tests.client.seen import RecordingListener, until
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
@@ -19,7 +18,7 @@ def test_members_share_the_queues_and_take_over_from_one_that_leaves(tmp_path: P
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T", 4)
-            seen = [Seen(), Seen()]
+            seen = [RecordingListener(), RecordingListener()]
             keywords: Any = {"group": "g", "subscribe": {"T": "*"}, "orderly": orderly}
             first = PushConsumer(cluster.name_server, listener=seen[0].take, **keywords)
             second = PushConsumer(cluster.name_server, listener=seen[1].take, **keywords)
@@ -53,7 +52,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_in_a_file(tmp_pat
                 "group": "g", "subscribe": {"T": "*"}, "broadcasting": True, "local_offset_dir": tmp_path / "offsets",
                 "start_from": "first", "client_ip": "10.1.2.3",
             }  # fmt: skip
-            seen = [Seen(), Seen()]
+            seen = [RecordingListener(), RecordingListener()]
             async with (
                 PushConsumer(cluster.name_server, listener=seen[0].take, **keywords),
                 PushConsumer(cluster.name_server, listener=seen[1].take, **keywords),
@@ -66,7 +65,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_in_a_file(tmp_pat
             assert '"queueId":1' in stored
             assert await cluster.committed("g", "T") is None
             await cluster.put("T", b"c")
-            again = Seen()
+            again = RecordingListener()
             async with PushConsumer(cluster.name_server, listener=again.take, **keywords):
                 assert await again.wait(1) == [b"c"]
 

@@ -9,9 +9,8 @@ from typing import Any
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-
-from .cluster import run, servers
-from .seen import Seen, committed, until
+from tests.client.cluster import run, servers
+from tests.client.seen import RecordingListener, committed, until
 
 
 def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) 
                 await committed(cluster, "g", "T", 1)
                 await until(lambda: len(calls) == 2)
             assert calls == [(b"a", 0, "T"), (b"a", 1, "T")]
-            dead = Seen()
+            dead = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
             ):
@@ -62,7 +61,7 @@ def test_a_dead_letter_at_once_and_the_good_part_of_a_batch(tmp_path: Path) -> N
                 await until(lambda: bool(batches))
             assert batches == [[b"1", b"2", b"bad"]]
             assert await cluster.committed("g", "T") == 3
-            dead = Seen()
+            dead = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
             ):
@@ -150,7 +149,7 @@ def test_an_orderly_message_that_fails_for_good_becomes_a_dead_letter_and_the_qu
                 await until(lambda: len(calls) == 4)
             assert calls == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
             assert await cluster.committed("g", "T") == 2
-            dead = Seen()
+            dead = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
             ):

@@ -85,7 +85,7 @@ async def until(check: Callable[[], Any], what: str, timeout_s: float = PATIENCE
 
 
 @dataclass
-class Seen:
+class RecordingListener:
     """What a listener was given, and how often it is to refuse which body."""
 
     refuse: dict[bytes, int] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class World:
     def transaction_producer(self, **options: Any) -> Client:
         return self._client("TransactionProducer", {"group": fresh("pg"), "send_timeout_ms": 10_000} | options)
 
-    def push(self, topic: str, seen: Seen, expression: Any = "*", **options: Any) -> Client:
+    def push(self, topic: str, seen: RecordingListener, expression: Any = "*", **options: Any) -> Client:
         """A push consumer that begins with the first message, of a group of its own unless `group` says otherwise."""
         listener = seen.take if self.face == "sync" else seen.take_on_loop
         options = {"group": fresh("g"), "start_from": "first", "subscribe": {topic: expression}, "listener": listener} | options

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import firearrow as fa
-from tests.conformance.client_matrix import PATIENCE_S, Client, Seen, World, story, until
+from tests.conformance.client_matrix import PATIENCE_S, Client, RecordingListener, World, story, until
 from tests.conformance.conftest import fresh
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -42,7 +42,7 @@ async def polled(consumer: Client, count: int) -> list[fa.ReceivedMessage]:
 @pytest.mark.everywhere
 @story
 async def test_a_listener_gets_every_message_once(world: World) -> None:
-    topic, group, seen, later = world.topic(), fresh("g"), Seen(), Seen()
+    topic, group, seen, later = world.topic(), fresh("g"), RecordingListener(), RecordingListener()
     bodies = [f"{number}".encode() for number in range(100)]
     async with world.push(topic, seen, group=group):
         async with world.producer() as producer:
@@ -74,7 +74,7 @@ async def test_a_listener_of_lists(world: World) -> None:
     async def take_on_loop(messages: list[fa.ReceivedMessage]) -> None:
         take(messages)
 
-    async with world.push(topic, Seen(), batch_size=8, listener=take if world.face == "sync" else take_on_loop):
+    async with world.push(topic, RecordingListener(), batch_size=8, listener=take if world.face == "sync" else take_on_loop):
         await until(lambda: sum(map(len, lists)) >= 50, "all of them")
     assert sorted(itertools.chain(*lists)) == [bytes([number]) for number in range(50)]
     assert max(map(len, lists)) == 8
@@ -84,7 +84,7 @@ async def test_a_listener_of_lists(world: World) -> None:
 @story
 async def test_a_new_group_begins_with_a_young_queue(world: World, start_from: str) -> None:
     """Brokers let a group that is new to a young queue begin with its first message, whatever the group asks for."""
-    topic, seen = world.topic(), Seen()
+    topic, seen = world.topic(), RecordingListener()
     await send(world, topic, b"1", b"2")
     where = datetime.now(UTC) if start_from == "moment" else start_from
     async with world.push(topic, seen, start_from=where):
@@ -100,7 +100,7 @@ async def owns_all(consumer: Client, topic: str, queues: int) -> bool:
 @pytest.mark.everywhere
 @story
 async def test_tags(world: World) -> None:
-    topic, seen = world.topic(), Seen()
+    topic, seen = world.topic(), RecordingListener()
     async with world.producer() as producer:
         for tags in ("new", "paid", "lost", "größe", None):
             await producer.send(fa.Message(topic, str(tags).encode(), tags=tags))
@@ -119,7 +119,7 @@ async def test_tags(world: World) -> None:
 @pytest.mark.everywhere
 @story
 async def test_sql92(world: World) -> None:
-    topic, seen = world.topic(), Seen()
+    topic, seen = world.topic(), RecordingListener()
     async with world.producer() as producer:
         for number in range(10):
             colour = {"colour": "blue"} if number % 2 else {}
@@ -142,7 +142,7 @@ async def test_sql92(world: World) -> None:
 @story
 async def test_what_is_refused_comes_again_and_ends_as_a_dead_letter(world: World) -> None:
     topic, group = world.topic(), fresh("g")
-    seen = Seen(refuse={b"twice": 2, b"always": 1_000})
+    seen = RecordingListener(refuse={b"twice": 2, b"always": 1_000})
     async with world.push(topic, seen, group=group, max_attempts=3):
         (twice,) = await send(world, topic, b"twice", tags="t", keys=["k"], properties={"own": "x"})
         (always,) = await send(world, topic, b"always", tags="t", keys=["k"], properties={"own": "x"})
@@ -170,7 +170,7 @@ async def has_messages(world: World, topic: str) -> bool:
 @story
 async def test_an_exception_and_an_asked_for_dead_letter(world: World) -> None:
     topic, group = world.topic(), fresh("g")
-    seen = Seen(refuse={b"hopeless": 1}, refusal=lambda: fa.RetryLater(delay_level=-1))
+    seen = RecordingListener(refuse={b"hopeless": 1}, refusal=lambda: fa.RetryLater(delay_level=-1))
     async with world.push(topic, seen, group=group):
         await send(world, topic, b"hopeless")
         await until(lambda: has_messages(world, f"%DLQ%{group}"), "the dead letter")
@@ -181,7 +181,7 @@ async def test_an_exception_and_an_asked_for_dead_letter(world: World) -> None:
 @story
 async def test_orderly(world: World) -> None:
     topic = world.topic()
-    seen = Seen(refuse={b"order-1 3": 2}, refusal=lambda: ValueError("not now"))
+    seen = RecordingListener(refuse={b"order-1 3": 2}, refusal=lambda: ValueError("not now"))
     async with world.producer() as producer:
         for number in range(10):
             for order in range(6):
@@ -201,7 +201,7 @@ async def test_orderly(world: World) -> None:
 @story
 async def test_an_orderly_consumer_gives_up_at_its_limit(world: World) -> None:
     topic, group = world.topic(queues=1), fresh("g")
-    seen = Seen(refuse={b"stuck": 1_000}, refusal=lambda: ValueError("never"))
+    seen = RecordingListener(refuse={b"stuck": 1_000}, refusal=lambda: ValueError("never"))
     async with world.push(topic, seen, group=group, orderly=True, suspend_ms=100, max_attempts=3):
         await send(world, topic, b"stuck", b"next")
         await seen.wait(4)
@@ -213,7 +213,7 @@ async def test_an_orderly_consumer_gives_up_at_its_limit(world: World) -> None:
 @pytest.mark.everywhere
 @story
 async def test_broadcasting(world: World, tmp_path: Path) -> None:
-    topic, group, one, two, again = world.topic(), fresh("g"), Seen(), Seen(), Seen()
+    topic, group, one, two, again = world.topic(), fresh("g"), RecordingListener(), RecordingListener(), RecordingListener()
     bodies = [f"{number}".encode() for number in range(20)]
     options = {"group": group, "broadcasting": True, "local_offset_dir": tmp_path}
     async with (
@@ -231,7 +231,7 @@ async def test_broadcasting(world: World, tmp_path: Path) -> None:
 
 @story
 async def test_pause_and_resume_of_a_listener(world: World) -> None:
-    topic, seen = world.topic(), Seen()
+    topic, seen = world.topic(), RecordingListener()
     async with world.push(topic, seen) as consumer:
         await send(world, topic, b"before")
         await seen.wait(1)
@@ -320,7 +320,7 @@ async def test_assigned_queues_and_pauses(world: World) -> None:
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
 @story
 async def test_members_of_a_group_share_its_queues(world: World, orderly: bool) -> None:
-    topic, group, one, two = world.topic(queues=8), fresh("g"), Seen(), Seen()
+    topic, group, one, two = world.topic(queues=8), fresh("g"), RecordingListener(), RecordingListener()
     async with world.push(topic, one, group=group, orderly=orderly) as first:
         await until(lambda: owns_all(first, topic, 8), "the first has all")
         async with world.push(topic, two, group=group, orderly=orderly) as second:
@@ -365,7 +365,7 @@ async def test_pull_consumers_share_a_group_too(world: World) -> None:
 @pytest.mark.everywhere
 @story
 async def test_a_messages_life_is_traced(world: World) -> None:
-    topic, group, seen = world.topic(), fresh("g"), Seen(refuse={b"traced": 1})
+    topic, group, seen = world.topic(), fresh("g"), RecordingListener(refuse={b"traced": 1})
     async with world.producer(trace=True, group="tracing") as producer:
         sent = await producer.send(fa.Message(topic, b"traced", tags="t", keys=["trace-key"]))
         assert sent.status is fa.SendStatus.OK

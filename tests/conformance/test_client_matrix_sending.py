@@ -13,7 +13,7 @@ import pytest
 import firearrow as fa
 from firearrow.wire import record
 from tests.conformance import rawcall
-from tests.conformance.client_matrix import Seen, World, story, until
+from tests.conformance.client_matrix import RecordingListener, World, story, until
 from tests.conformance.conftest import fresh
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
@@ -248,7 +248,7 @@ async def test_transactions(world: World) -> None:
 async def test_request_and_reply(world: World) -> None:
     topic = world.topic()
     async with world.producer() as answering, world.producer() as asking:
-        seen = Seen()
+        seen = RecordingListener()
 
         async def answer() -> None:
             (request,) = await until_one(seen)
@@ -264,7 +264,7 @@ async def test_request_and_reply(world: World) -> None:
             await asking.request(fa.Message(topic, b"nobody listens"), timeout_ms=500)
 
 
-async def until_one(seen: Seen) -> list[fa.ReceivedMessage]:
+async def until_one(seen: RecordingListener) -> list[fa.ReceivedMessage]:
     await seen.wait(1)
     return seen.messages[:1]
 
@@ -321,7 +321,7 @@ async def test_what_cannot_be_sent_is_an_error(world: World) -> None:
 
 @story
 async def test_a_namespace_keeps_topics_and_groups_apart(world: World) -> None:
-    name, group, seen, elsewhere = fresh("Shared"), fresh("g"), Seen(), Seen()
+    name, group, seen, elsewhere = fresh("Shared"), fresh("g"), RecordingListener(), RecordingListener()
     async with world.producer(namespace="one") as first, world.producer(namespace="two") as second:
         await first.send(fa.Message(name, b"of one"))
         await second.send(fa.Message(name, b"of two"))

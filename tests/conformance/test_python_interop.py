@@ -17,7 +17,7 @@ import pytest
 import firearrow as fa
 from tests.conformance import client_matrix, rawcall, servers
 from tests.conformance.agent import Agent
-from tests.conformance.client_matrix import Seen
+from tests.conformance.client_matrix import RecordingListener
 from tests.conformance.conftest import fresh, topic_on, wait_until
 from tests.conformance.servers import Cluster
 
@@ -303,7 +303,7 @@ def test_we_answer_for_javas_transaction(java: Agent, asking: Cluster, topic: st
 
 
 def test_what_java_gives_back_we_consume_again(java: Agent, asking: Cluster, topic: str, producer: fa.Producer) -> None:
-    group, name, seen = fresh("g"), fresh("member"), Seen()
+    group, name, seen = fresh("g"), fresh("member"), RecordingListener()
     fail = [{"body": "again", "times": 1_000}]
     how: dict[str, Any] = {
         "fail": fail,
@@ -323,7 +323,7 @@ def test_what_java_gives_back_we_consume_again(java: Agent, asking: Cluster, top
 
 
 def test_our_dead_letters_are_javas(java: Agent, asking: Cluster, topic: str, producer: fa.Producer) -> None:
-    group, seen = fresh("g"), Seen(refuse={b"never": 1_000})
+    group, seen = fresh("g"), RecordingListener(refuse={b"never": 1_000})
     sent = producer.send(fa.Message(topic, b"never", tags="t", keys=["k"], properties=OWN))
     with fa.PushConsumer(
         asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, start_from="first", max_attempts=1
@@ -349,7 +349,7 @@ def topics_of(cluster: Cluster) -> str:
 def test_a_broadcasting_consumer_goes_on_where_java_was(
     java: Agent, asking: Cluster, topic: str, producer: fa.Producer, tmp_path: Path
 ) -> None:
-    group, name, seen = fresh("g"), fresh("listener"), Seen()
+    group, name, seen = fresh("g"), fresh("listener"), RecordingListener()
     client_id = java.call(
         "push.start", name=name, namesrv=asking.namesrv, group=group, topics={topic: "*"}, model="BROADCASTING", persistMs=500
     )

@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 
 
 @dataclass
-class Book:
+class ExpectationLedger:
     """What was sent and what was acknowledged, over all rounds."""
 
     attempted: dict[str, tuple[str, int]] = field(default_factory=dict)  # id: (topic, queue)
@@ -49,7 +49,7 @@ class Book:
             self.acknowledged[place] = key
 
 
-async def run(address: str, topics: list[str], book: Book, rng: random.Random) -> None:
+async def run(address: str, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
     """Sends until the connections break."""
     links = [await Link.connect(address) for _ in range(SINGLES + BATCHERS)]
     try:
@@ -62,7 +62,7 @@ async def run(address: str, topics: list[str], book: Book, rng: random.Random) -
             link.close()
 
 
-async def _send_singles(link: Link, topics: list[str], book: Book, rng: random.Random) -> None:
+async def _send_singles(link: Link, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
     while True:
         topic, queue_id = rng.choice(topics), rng.randrange(QUEUES)
         key = book.new_id(topic, queue_id)
@@ -73,7 +73,7 @@ async def _send_singles(link: Link, topics: list[str], book: Book, rng: random.R
         book.note(topic, answer, [key])
 
 
-async def _send_batches(link: Link, topics: list[str], book: Book, rng: random.Random) -> None:
+async def _send_batches(link: Link, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
     while True:
         topic, queue_id = rng.choice(topics), rng.randrange(QUEUES)
         keys = [book.new_id(topic, queue_id) for _ in range(BATCH)]

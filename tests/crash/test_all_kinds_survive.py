@@ -48,13 +48,13 @@ SETTINGS = {
 @dataclass
 class Books:
     rng: random.Random
-    transactions: transactions.Book = field(init=False)
+    transactions: transactions.ExpectationLedger = field(init=False)
     waiting: Waiting = field(init=False)
     back: SentBack = field(init=False)
     seen: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)  # what a consumer read of each queue, in order
 
     def __post_init__(self) -> None:
-        self.transactions = transactions.Book(self.rng, delayed_share=0.2, pause_s=PAUSE_S)
+        self.transactions = transactions.ExpectationLedger(self.rng, delayed_share=0.2, pause_s=PAUSE_S)
         self.waiting = Waiting(self.rng, PAUSE_S)
         self.back = SentBack(self.rng, BACK_TOPIC, levels=(1, 2, 3, -1), pause_s=PAUSE_S, in_flight=4)
         queues = [(transactions.TOPIC, transactions.QUEUES), (waiting.TOPIC, waiting.QUEUES)]

@@ -18,7 +18,7 @@ from firearrow.wire.codes import RequestCode
 from tests.conformance import servers
 from tests.conformance.servers import Cluster
 from tests.crash import load
-from tests.crash.load import QUEUES, Book
+from tests.crash.load import QUEUES, ExpectationLedger
 from tests.crash.rawclient import Link, make_topic, pull_all
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
@@ -42,7 +42,7 @@ def test_what_was_acknowledged_outlives_the_process(tmp_path: Path, flush: str) 
 async def _rounds(directory: Path, settings: dict[str, str]) -> None:
     rng = random.Random(SEED)
     print(f"FIREARROW_CRASH_SEED={SEED}")
-    book = Book()
+    book = ExpectationLedger()
     topics = [load.TOPIC]
     verified: dict[tuple[str, int], int] = {}
     for number in range(ROUNDS):
@@ -65,7 +65,9 @@ async def _rounds(directory: Path, settings: dict[str, str]) -> None:
     assert len(book.acknowledged) > 100 * ROUNDS
 
 
-async def _load_until_killed(broker: Cluster, book: Book, topics: list[str], number: int, rng: random.Random) -> None:
+async def _load_until_killed(
+    broker: Cluster, book: ExpectationLedger, topics: list[str], number: int, rng: random.Random
+) -> None:
     link = await Link.connect(broker.broker)
     if number == 0:
         await make_topic(link, load.TOPIC, QUEUES)
@@ -90,7 +92,7 @@ def _kill_while_it_starts(directory: Path, settings: dict[str, str], rng: random
 
 
 async def _verify(
-    broker: Cluster, book: Book, topics: list[str], verified: dict[tuple[str, int], int], rng: random.Random
+    broker: Cluster, book: ExpectationLedger, topics: list[str], verified: dict[tuple[str, int], int], rng: random.Random
 ) -> None:
     """Everything stored beyond `verified` (topic and queue to offset) against the book."""
     if not book.attempted:
@@ -128,7 +130,7 @@ async def _verify(
     link.close()
 
 
-async def _verify_index(link: Link, book: Book, keys: list[str]) -> None:
+async def _verify_index(link: Link, book: ExpectationLedger, keys: list[str]) -> None:
     """Messages are found by key again; the index may be built a moment after the start."""
     deadline = time.monotonic() + 10
     for key in keys:

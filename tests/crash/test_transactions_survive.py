@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import servers
-from tests.crash.transactions import Book, Producer, delivered_messages, until_nothing_is_open, verify
+from tests.crash.transactions import ExpectationLedger, Producer, delivered_messages, until_nothing_is_open, verify
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))
@@ -39,7 +39,7 @@ def test_every_transaction_ends_as_its_producer_wants(tmp_path: Path) -> None:
 
 async def _rounds(directory: Path) -> None:
     print(f"FIREARROW_CRASH_SEED={SEED}")
-    book = Book(random.Random(SEED))
+    book = ExpectationLedger(random.Random(SEED))
     for _ in range(ROUNDS):
         cluster = servers.start_firearrow(directory, SETTINGS)
         producers = [Producer(book, 0.5) for _ in range(PRODUCERS)]

@@ -24,7 +24,7 @@ COMMIT, ROLLBACK = 8, 12
 
 
 @dataclass
-class Book:
+class ExpectationLedger:
     rng: random.Random
     delayed_share: float = 0.0
     pause_s: float = 0.0  # of a producer after each message
@@ -42,7 +42,7 @@ class Book:
 class Producer:
     """One connection of the producer group; `share` of the questions it is asked are answered."""
 
-    def __init__(self, book: Book, share: float) -> None:
+    def __init__(self, book: ExpectationLedger, share: float) -> None:
         self.book = book
         self.share = share
         self.late: set[asyncio.Task[None]] = set()
@@ -136,7 +136,7 @@ async def delivered_messages(channel: Channel) -> Counter[str]:
     return found
 
 
-def verify(book: Book, delivered: Counter[str]) -> None:
+def verify(book: ExpectationLedger, delivered: Counter[str]) -> None:
     """Once for each that was committed; those that were delayed at least once: a crash may repeat a delivery."""
     for key, count in delivered.items():
         assert book.fates[key] == COMMIT, f"{key} was rolled back, and is delivered"

@@ -12,7 +12,7 @@ from firearrow.broker.roles.group_members import parse_peers
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError
-from firearrow.ha.elected.member import ElectedMember
+from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
 from tests.broker.running import client, run
 from tests.ha.groups import free_addresses
@@ -21,8 +21,8 @@ from tests.ha.pairs import make, name_server, until
 PEERS = "n0-h0:1;n1-h1:2;n2-h2:3"
 
 
-def member_of(broker: Broker) -> ElectedMember:
-    assert isinstance(broker._replication, ElectedMember)
+def member_of(broker: Broker) -> QuorumReplica:
+    assert isinstance(broker._replication, QuorumReplica)
     return broker._replication
 
 

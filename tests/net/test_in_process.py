@@ -12,8 +12,7 @@ from firearrow.net import in_process
 from firearrow.net.connection import WRITE_HIGH, Connection
 from firearrow.net.in_process import MemoryListener, MemoryTransport
 from firearrow.wire.frame import Command, encode_response
-
-from .peer import run
+from tests.net.peer import run
 
 
 class Echo:

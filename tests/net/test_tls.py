@@ -12,9 +12,8 @@ from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError
 from firearrow.net.server import Connection
 from firearrow.net.tls import client_context
-
-from .certificate import CERTIFICATE, KEY
-from .peer import Echo, run
+from tests.net.certificate import CERTIFICATE, KEY
+from tests.net.peer import Echo, run
 
 
 @contextlib.asynccontextmanager

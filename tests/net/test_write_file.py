@@ -13,9 +13,8 @@ import pytest
 from firearrow.net.server import Connection, serve
 from firearrow.net.tls import TlsSettings, client_context, server_tls
 from firearrow.wire.frame import Command, encode_request, encode_response
-
-from .certificate import CERTIFICATE, KEY
-from .peer import Echo, Peer, run
+from tests.net.certificate import CERTIFICATE, KEY
+from tests.net.peer import Echo, Peer, run
 
 SIZE = 3_000_000
 

@@ -47,7 +47,7 @@ class Message:
         return self.sent_ms + self.delay_ms
 
 
-class Book:
+class ExpectationLedger:
     """`kinds`: what this run sends."""
 
     def __init__(self, rng: random.Random, kinds: list[Kind], now: Callable[[], int]) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from firearrow.ha.raft.raft import Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
-from tests.sim.book import Book, BrokenPromiseError
+from tests.sim.book import BrokenPromiseError, ExpectationLedger
 from tests.sim.machine import Machine
 from tests.sim.storelog import SimulatedStore, bodies
 
 
 class Judge:
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ExpectationLedger) -> None:
         self.history = bytearray()
         self.leaders: dict[int, str] = {}  # by term
         self.sent: dict[tuple[int, int], bytes] = {}  # (term, offset): record

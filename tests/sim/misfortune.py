@@ -19,7 +19,7 @@ _SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", 
 _MISFORTUNES = (*_OFTEN, *_OFTEN, *_SELDOM)
 
 
-class Misfortune:
+class FaultSchedule:
     def __init__(self, world: World) -> None:
         self._world = world
 

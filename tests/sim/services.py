@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
-from firearrow.broker.deferred.router import Placing
+from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.dispatcher import ConnectionState
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.handler import Sends
-from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.clients import ClientTable
 from firearrow.broker.tables.consumer_offsets import OffsetTable
@@ -61,8 +61,8 @@ class Services:
             transaction_op_batch_interval=500,
         )
         self._config = config = ConfigFiles(store.disk, f"{directory}/config")
-        stats, self._placing = BrokerStats("DefaultCluster", now), Placing()
-        self._parts = parts = BrokerParts(
+        stats, self._placing = BrokerStats("DefaultCluster", now), DeferralRouter()
+        self._parts = parts = BrokerContext(
             settings=settings,
             store_settings=store.settings,
             store=store,
@@ -74,7 +74,7 @@ class Services:
             stats=stats,
             request_modes=RequestModes(lambda table: None),
             placing=self._placing,
-            inner=InnerMessages(store, stats, self._placing, lambda: None),
+            inner=InternalWriter(store, stats, self._placing, lambda: None),
             address="127.0.0.1:10911",
             boot_ms=now,
         )
@@ -89,7 +89,7 @@ class Services:
         self._transactions: Transactions | None = None
         self._placing.places += [self._delay.place, self._timers.place]
         self._placing.checks += [self._delay.check, self._timers.check]
-        self._sends = Sends(parts)
+        self._sends = SendHandler(parts)
         self._delay_note: tuple[int, bytes, list[int]] | None = None
         self._next_delay_ms = self._next_save_ms = 0
 

@@ -26,10 +26,10 @@ from typing import Any
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
-from tests.sim.book import Book, BrokenPromiseError, Kind, Message
+from tests.sim.book import BrokenPromiseError, ExpectationLedger, Kind, Message
 from tests.sim.judge import Judge
 from tests.sim.machine import Machine, PowerCut
-from tests.sim.misfortune import Misfortune
+from tests.sim.misfortune import FaultSchedule
 from tests.sim.modellog import ModelLog
 from tests.sim.network import Network
 from tests.sim.storelog import SimulatedStore
@@ -77,8 +77,8 @@ class World:
         kinds = [Kind.PLAIN, Kind.PLAIN, Kind.DELAYED, Kind.HALF, Kind.HALF]
         if not real or self.rng.random() < TIMED_SHARE:
             kinds.append(Kind.TIMED)
-        self.book = Book(self.rng, kinds, lambda: self.now)
-        self.misfortune = Misfortune(self)
+        self.book = ExpectationLedger(self.rng, kinds, lambda: self.now)
+        self.misfortune = FaultSchedule(self)
         self.judge = Judge(self.book)
         self.trouble = True
         self._acknowledged_in_trouble = 0

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from . import needs
-from .running import SPARK_ON_LOOPBACK
+from tests.spark import needs
+from tests.spark.running import SPARK_ON_LOOPBACK
 
 _NEED_ARROW = (
     "test_records.py",

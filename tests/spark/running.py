@@ -102,7 +102,7 @@ def count(name_server: str, topic: str) -> int:
 
 
 def bodies(name_server: str, topic: str) -> Counter[bytes]:
-    from .test_pulls import everything, read
+    from tests.spark.read.test_live import everything, read
 
     options = _options(name_server, topic)
     return Counter(one["body"] for one in read(everything(None, options), options, ["body"]))

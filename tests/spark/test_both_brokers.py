@@ -13,8 +13,7 @@ import pytest
 from firearrow.wire.record import COMPRESSED
 from tests.conformance import builds, rawcall, servers
 from tests.conformance.agent import Agent
-
-from .running import bodies, create_topic, wait_for
+from tests.spark.running import bodies, create_topic, wait_for
 
 pytestmark = pytest.mark.skipif(
     builds.missing_tools("java", "javac", "mvn") is not None, reason=str(builds.missing_tools("java", "javac", "mvn"))

@@ -20,8 +20,7 @@ import pytest
 from firearrow import Message
 from firearrow.client.sync.clients import Producer
 from tests.conformance.servers import Process, free_port
-
-from .running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, wait_for
+from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, wait_for
 
 GB = float(os.environ.get("FIREARROW_SPARK_MEMORY_GB", "0.05"))
 BODY = 10_000

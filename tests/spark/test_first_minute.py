@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import SPARK_ON_LOOPBACK, Driver, Server
+from tests.spark.running import SPARK_ON_LOOPBACK, Driver, Server
 
 QUICK_S = 25.0
 FIRST_QUERY = """

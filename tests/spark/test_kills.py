@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from firearrow.spark.errors import SparkOptionError
-
-from .running import SPARK_ON_LOOPBACK, Driver, Server, bodies, count, wait_for
+from tests.spark.running import SPARK_ON_LOOPBACK, Driver, Server, bodies, count, wait_for
 
 ROUNDS = int(os.environ.get("FIREARROW_SPARK_KILL_ROUNDS", "1"))
 SEED = int(os.environ.get("FIREARROW_SPARK_KILL_SEED", "0")) or random.randrange(1 << 30)

@@ -9,9 +9,8 @@ from firearrow import Message, PullConsumer
 from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.client.sync.clients import Producer, TransactionProducer
 from tests.cli.process import ANY_PORTS, Started, wait_until
-
-from .test_pulls import everything, read
-from .test_store_files import scan
+from tests.spark.read.test_live import everything, read
+from tests.spark.read.test_store_scan import scan
 
 
 def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from firearrow import Message
-
-from . import needs
+from tests.spark import needs
 
 pytestmark = needs.arrow
 
@@ -257,7 +256,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
     from firearrow.spark.errors import DataLossError, SparkOptionError
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.journal import Journal
-    from firearrow.spark.pipelines.storage import Place
+    from firearrow.spark.pipelines.storage import StorageLocation
     from firearrow.spark.pipelines.transfer import replay, transfer
 
     brokers.create_topic("One", 1)
@@ -272,7 +271,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
         archive(engine(), options(brokers, "Two"), out)
     with pytest.raises(SparkOptionError, match=r"neither empty nor an archive \(it has 'somebody.csv'\)"):
         archive(engine(), one, str(tmp_path / "full"))
-    with Journal(Place(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job works in"):
+    with Journal(StorageLocation(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job works in"):
         archive(engine(), one, out)
     with pytest.raises(SparkOptionError, match="'One' would be copied to itself"):
         transfer(engine(), one, "One", str(tmp_path / "checkpoint"))
@@ -280,7 +279,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
         transfer(engine(), one, "Nowhere", str(tmp_path / "checkpoint"))
     with pytest.raises(SparkOptionError, match="is not an archive"):
         replay(engine(), str(tmp_path / "c"), name_server=brokers.name_server, to_topic="Two", archive=str(tmp_path / "full"))
-    journal = Journal(Place(out), "_firearrow")
+    journal = Journal(StorageLocation(out), "_firearrow")
     done = journal.get("done", 1)
     done["position"]["offsets"]["One"]["broker-a"]["0"] = 99
     journal.put("done", 1, done)

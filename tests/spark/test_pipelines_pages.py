@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from firearrow.cli.main import main
-
-from . import needs
-from .test_pipelines_local import fill
+from tests.spark import needs
+from tests.spark.test_pipelines_local import fill
 
 pytestmark = needs.arrow
 

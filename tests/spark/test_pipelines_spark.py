@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from firearrow import Message, ReceivedMessage, RetryLater
-
-from . import needs
-from .test_pipelines_local import KILLS, archived, bodies, fill, has_flags, nothing_is_left_of, options
+from tests.spark import needs
+from tests.spark.test_pipelines_local import KILLS, archived, bodies, fill, has_flags, nothing_is_left_of, options
 
 pytestmark = [
     pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or ""),
@@ -109,7 +108,7 @@ def refuse(message: ReceivedMessage) -> None:
 def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.engine import SparkEngine
     from firearrow.spark.pipelines.replay_where import where
-    from firearrow.spark.pipelines.storage import Place
+    from firearrow.spark.pipelines.storage import StorageLocation
     from firearrow.spark.pipelines.transfer import replay, replay_source
 
     brokers.create_topic("Origin", 1)
@@ -118,7 +117,7 @@ def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark:
         within(60, lambda: len(brokers.dead_letters("clumsy")) == 20)
     given = {"nameServer": brokers.name_server}
     source = replay_source(brokers.name_server, dead_letters_of="clumsy", options=given)
-    chosen = where(spark, source, Place(str(tmp_path)), "tags = 'a'", given, None, "clumsy")
+    chosen = where(spark, source, StorageLocation(str(tmp_path)), "tags = 'a'", given, None, "clumsy")
 
     done = replay(
         SparkEngine(spark), str(tmp_path), name_server=brokers.name_server, to_topic="origin", dead_letters_of="clumsy",
@@ -151,8 +150,7 @@ def test_the_latencies_of_the_trace_topic(spark: Any, brokers: Any) -> None:
     from firearrow.client.trace import encoding
     from firearrow.spark.pipelines.trace import trace
     from firearrow.spark.reports.trace import trace_page
-
-    from .test_pipelines_pages import Page
+    from tests.spark.test_pipelines_pages import Page
 
     brokers.create_topic("Traced", 1)
     begin = 1_900_000_000_000

@@ -10,8 +10,7 @@ import pytest
 from firearrow.store import atomic_file
 from firearrow.store.filesystem import RealDisk
 from firearrow.wire.fastjson import loads
-
-from .archives import unpack
+from tests.store.archives import unpack
 
 
 @pytest.fixture

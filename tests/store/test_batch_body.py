@@ -13,8 +13,7 @@ from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.message_ids import host_bytes
-
-from .both_ways import both_ways
+from tests.store.both_ways import both_ways
 
 __all__ = ["both_ways"]  # for all tests here
 

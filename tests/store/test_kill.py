@@ -20,7 +20,7 @@ ROUNDS = 4
 WRITER = """
 import queue, sys, time
 from tests.store.test_kill import HOST, settings_for
-from firearrow.store.store import MessageStore
+from firearrow.store.message_store import MessageStore
 
 store = MessageStore(settings_for(sys.argv[1], sys.argv[2]), store_host=HOST, now_ms=lambda: int(time.time() * 1000))
 store.open()

@@ -12,8 +12,7 @@ import pytest
 import firearrow as fa
 from firearrow.broker.settings import DEFAULT_DELAY_LEVELS
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
-
-from .kit import bodies, run
+from tests.testing.kit import bodies, run
 
 
 def test_a_clock_alone() -> None:

@@ -17,8 +17,7 @@ from firearrow import aio
 from firearrow.net import in_process
 from firearrow.net.address import parse_address
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
-
-from .kit import bodies, run
+from tests.testing.kit import bodies, run
 
 
 def test_a_message_goes_in_and_is_seen() -> None:

@@ -9,8 +9,7 @@ import pytest
 import firearrow as fa
 from firearrow.testing import Cluster
 from firearrow.wire.codes import RequestCode
-
-from .kit import bodies
+from tests.testing.kit import bodies
 
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 

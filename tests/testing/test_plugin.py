@@ -10,8 +10,7 @@ from pathlib import Path
 
 import firearrow as fa
 from firearrow.testing import Cluster
-
-from .kit import bodies
+from tests.testing.kit import bodies
 
 
 def test_order_is_closed_after_two_hours(firearrow_broker):  # type: ignore[no-untyped-def]  # as a user writes it

@@ -6,8 +6,7 @@ import pytest
 
 import firearrow as fa
 from firearrow.testing import AsyncCluster, Cluster
-
-from .kit import bodies, run
+from tests.testing.kit import bodies, run
 
 SYNC = {"brokerRole": "SYNC_MASTER"}
 

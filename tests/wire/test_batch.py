@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
-
-from .captured import captured
-from .strategies import I32
+from tests.wire.captured import captured
+from tests.wire.strategies import I32
 
 MESSAGES = st.lists(st.tuples(I32, st.binary(max_size=30), st.binary(max_size=30)), max_size=5)
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from firearrow.wire import fastjson
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.fastjson import ObjectMap
-
-from .captured import captured
-from .strategies import json_values
+from tests.wire.captured import captured
+from tests.wire.strategies import json_values
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
 

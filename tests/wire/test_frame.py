@@ -25,9 +25,8 @@ from firearrow.wire.frame import (
     encode_response,
     encode_response_json,
 )
-
-from .captured import Captured, captured, sessions
-from .strategies import I32, json_values
+from tests.wire.captured import Captured, captured, sessions
+from tests.wire.strategies import I32, json_values
 
 EXT = st.dictionaries(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=30), max_size=8)
 REMARK = st.one_of(st.none(), st.text(min_size=1, max_size=30))

@@ -13,8 +13,7 @@ from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.header_schema import FieldSpec, Header, HeaderType, Long, field
 from firearrow.wire.headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from firearrow.wire.headers.client import PullMessageRequestHeader, SendMessageRequestHeader
-
-from .strategies import EXT_VALUE, I32, I64
+from tests.wire.strategies import EXT_VALUE, I32, I64
 
 ALL_HEADERS = sorted({*REQUEST_HEADERS.values(), *RESPONSE_HEADERS.values()}, key=lambda cls: cls.__name__)
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from firearrow.wire import message_ids, record
 from firearrow.wire.errors import ProtocolError
-
-from .captured import captured
+from tests.wire.captured import captured
 
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 

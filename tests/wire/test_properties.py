@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from firearrow.wire import batch, properties, record
 from firearrow.wire.errors import ProtocolError
-
-from .captured import captured
+from tests.wire.captured import captured
 
 NAMES = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=10)
 VALUES = st.text(st.characters(exclude_characters="\x02", codec="utf-8"), min_size=1, max_size=20)

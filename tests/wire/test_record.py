@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from firearrow.wire import record
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.record import Record
-
-from .captured import captured
-from .strategies import I32, I64
+from tests.wire.captured import captured
+from tests.wire.strategies import I32, I64
 
 
 @st.composite

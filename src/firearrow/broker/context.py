@@ -18,9 +18,9 @@ from firearrow.wire.frame import Command
 
 if TYPE_CHECKING:  # these modules import this one for their handlers
     from firearrow.broker.deferred.delay_levels import DelayService
-    from firearrow.broker.deferred.router import Placing
+    from firearrow.broker.deferred.router import DeferralRouter
     from firearrow.broker.observability.stats import BrokerStats
-    from firearrow.broker.send.internal import InnerMessages
+    from firearrow.broker.send.internal import InternalWriter
     from firearrow.broker.settings import BrokerSettings
     from firearrow.broker.tables.clients import ClientTable
     from firearrow.broker.tables.consumer_offsets import OffsetTable
@@ -59,7 +59,7 @@ def _no_call(
 
 
 @dataclass(slots=True)
-class BrokerParts:
+class BrokerContext:
     settings: BrokerSettings
     store_settings: StoreSettings
     store: MessageStore
@@ -70,8 +70,8 @@ class BrokerParts:
     locks: QueueLocks
     stats: BrokerStats
     request_modes: RequestModes
-    placing: Placing  # where messages wait that are not delivered as they come
-    inner: InnerMessages  # what the broker itself stores
+    placing: DeferralRouter  # where messages wait that are not delivered as they come
+    inner: InternalWriter  # what the broker itself stores
     address: str  # the advertised ip:port
     boot_ms: int = 0
     delay: DelayService | None = None  # set when the store is open

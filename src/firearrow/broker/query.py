@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.refused import Refused
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import MAX_FRAME, Command, encode_response
@@ -30,7 +30,7 @@ TAG_INDEX = "T"
 MAX_RESPONSE_BYTES = MAX_FRAME - 64 * 1024  # clients refuse larger frames; the rest is the header's
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     store = broker.store
 
     def query_message(conn: Connection, request: Command, now_ms: int) -> bytes:

@@ -91,7 +91,7 @@ class Registration:
         self.permission = permission
         self.on_order_config = on_order_config
         self.on_master = on_master
-        self._seats = [_Seat(self, address) for address in namesrv_addrs]
+        self._seats = [NameServerSession(self, address) for address in namesrv_addrs]
 
     async def start(self) -> None:
         """Registers everywhere. Returns when all have answered or failed, or after START_WAIT_MS; the rest goes on by itself."""
@@ -135,7 +135,7 @@ class Registration:
         return RegisterBrokerBody(topic_config_table=dict(topics), data_version=version).encode()
 
 
-class _Seat:
+class NameServerSession:
     """The broker's place at one name server."""
 
     def __init__(self, owner: Registration, address: str) -> None:

@@ -20,7 +20,7 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage, Stored
 from firearrow.broker.tables.topics import PERM_WRITE
@@ -39,7 +39,7 @@ COMPRESSION_FLAGS = 0x703  # compressed, how, and multi tags: a reply is never p
 log = logging.getLogger("firearrow.broker")
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     ip, _, port = broker.address.rpartition(":")
     host = host_bytes(ip, int(port))
     unique_keys = UniqueKeys(ip, os.getpid(), seed=1)
@@ -84,7 +84,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     return {RequestCode.SEND_REPLY_MESSAGE: send_reply_message, RequestCode.SEND_REPLY_MESSAGE_V2: send_reply_message}
 
 
-def _check(broker: BrokerParts, header: SendMessageRequestHeader, body: bytes, now_ms: int) -> None:
+def _check(broker: BrokerContext, header: SendMessageRequestHeader, body: bytes, now_ms: int) -> None:
     """As for any send; the queue is chosen here if the client leaves that to us."""
     topic = broker.topics.for_send(header, now_ms)
     if not topic.perm & PERM_WRITE:
@@ -107,7 +107,12 @@ def _check(broker: BrokerParts, header: SendMessageRequestHeader, body: bytes, n
 
 
 def _store(
-    broker: BrokerParts, conn: Connection, request: Command, header: SendMessageRequestHeader, known: dict[str, str], now_ms: int
+    broker: BrokerContext,
+    conn: Connection,
+    request: Command,
+    header: SendMessageRequestHeader,
+    known: dict[str, str],
+    now_ms: int,
 ) -> Stored | None:
     """Where the record is; None if it is not kept."""
     raw = properties.encode(known)

@@ -24,23 +24,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from firearrow.broker import admin, query, request_reply
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred import retry
-from firearrow.broker.deferred.router import Placing
+from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.pull.handler import Pulls
-from firearrow.broker.pull.long_polling import HeldPulls
+from firearrow.broker.pull.handler import PullHandler
+from firearrow.broker.pull.long_polling import LongPolling
 from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.broker.requests import client_calls
-from firearrow.broker.requests.dispatcher import Dispatch
+from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.flow_control import Flow
 from firearrow.broker.roles.master_services import TICK_S, MasterServices
 from firearrow.broker.roles.replication import MakeReplication, Replication
-from firearrow.broker.roles.role import RoleDependent, Roles
-from firearrow.broker.send.busy_poll import Wakefulness
-from firearrow.broker.send.group_commit import Rounds
-from firearrow.broker.send.handler import Sends
-from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.roles.role import RoleController, RoleServices
+from firearrow.broker.send.busy_poll import BusyPoller
+from firearrow.broker.send.group_commit import GroupCommit
+from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.send.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
@@ -108,7 +108,7 @@ class Broker:
             raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
         self._make_replication = replication
         self._replication: Replication | None = None
-        self._roles: Roles | None = None
+        self._roles: RoleController | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._event_log: EventLog | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -274,10 +274,10 @@ class Broker:
 
     def _assemble(self, store: MessageStore, *, clean: bool) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
-        stats, placing = BrokerStats(settings.broker_cluster_name, now), Placing()
-        inner = InnerMessages(store, stats, placing, lambda: self._dispatch.open_round())
+        stats, placing = BrokerStats(settings.broker_cluster_name, now), DeferralRouter()
+        inner = InternalWriter(store, stats, placing, lambda: self._dispatch.open_round())
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
-        self.parts = parts = BrokerParts(
+        self.parts = parts = BrokerContext(
             settings=settings,
             store_settings=self.store_settings,
             store=store,
@@ -304,11 +304,11 @@ class Broker:
         parts.offsets.load(config.load("consumerOffset.json"))
         parts.request_modes.load(config.load("messageRequestMode.json"))
         self._services = services = MasterServices(parts, inner, config, self._now_ms, clean=clean)
-        self._held = HeldPulls()
-        self._pulls = Pulls(parts, self._held)
-        sends = Sends(parts)
+        self._held = LongPolling()
+        self._pulls = PullHandler(parts, self._held)
+        sends = SendHandler(parts)
         services.remember(sends)
-        rounds = Rounds if self._own_process else RoundsInOneThread
+        rounds = GroupCommit if self._own_process else RoundsInOneThread
         self._rounds = rounds(
             store,
             sends,
@@ -319,13 +319,13 @@ class Broker:
             flush_timeout_ms=self.store_settings.sync_flush_timeout,
         )
         if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
-            self._rounds.answered_one = Wakefulness(loop, settings.stay_awake_micros).stay
+            self._rounds.answered_one = BusyPoller(loop, settings.stay_awake_micros).stay
         self.handlers = _all_handlers(parts) | services.handlers()
-        self._dispatch = Dispatch(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
+        self._dispatch = RequestDispatcher(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
         parts.answer_when_stored = self._dispatch.answer_when_stored
         if self._make_replication is not None:
-            dependent = RoleDependent(parts, self.handlers, self._dispatch, self._pulls, sends, self._rounds, services)
-            self._roles = Roles(dependent, config, self._now_ms, self._make_replication, own_process=self._own_process)
+            dependent = RoleServices(parts, self.handlers, self._dispatch, self._pulls, sends, self._rounds, services)
+            self._roles = RoleController(dependent, config, self._now_ms, self._make_replication, own_process=self._own_process)
             self._replication = self._roles.replication
         self._registration = Registration(
             self.namesrv_addrs,
@@ -436,7 +436,7 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
         log.warning("store: %s", problem)
 
 
-def _all_handlers(parts: BrokerParts) -> dict[int, Handler]:
+def _all_handlers(parts: BrokerContext) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
     for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry):
         for code, handler in module.handlers(parts).items():

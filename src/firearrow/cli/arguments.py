@@ -59,11 +59,11 @@ class LineParser(argparse.ArgumentParser):
         return f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
 
 
-class WrongWordsError(Exception):
+class UsageError(Exception):
     """Words that are each right and together wrong: one line, and exit code 2."""
 
 
-class Verbs:
+class CommandGroup:
     """The verbs of a noun, as its module declares them."""
 
     def __init__(self, noun: LineParser) -> None:

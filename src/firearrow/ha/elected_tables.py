@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from firearrow.broker.roles.replication import Replicated
+from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.ha.metadata_sync import MetadataCopy
 from firearrow.net.channel import Channel
 from firearrow.net.tls import client_context
@@ -18,7 +18,7 @@ log = logging.getLogger("firearrow.ha.group")
 
 
 class TableCopies:
-    def __init__(self, broker: Replicated, leader_address: Callable[[], str | None]) -> None:
+    def __init__(self, broker: ReplicationHost, leader_address: Callable[[], str | None]) -> None:
         self._settings = broker.parts.settings
         self._leader_address = leader_address
         self._copy = MetadataCopy(broker)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from firearrow.broker.roles.replication import Replicated, Replication
-from firearrow.ha.elected.member import ElectedMember
+from firearrow.broker.roles.replication import Replication, ReplicationHost
+from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.static.master import HaMaster
 from firearrow.ha.static.slave import HaSlave
 
 
-def static_replication(broker: Replicated) -> Replication:
+def static_replication(broker: ReplicationHost) -> Replication:
     if broker.parts.settings.enable_d_leger_commit_log:
-        return ElectedMember(broker)
+        return QuorumReplica(broker)
     return HaSlave(broker) if broker.parts.settings.is_slave else HaMaster(broker)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from firearrow.broker.roles.replication import Replicated
+from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.net.channel import Channel
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson
@@ -29,7 +29,7 @@ log = logging.getLogger("firearrow.ha.slave")
 class MetadataCopy:
     """`parts` of the broker change; nobody else has to be told: listeners are."""
 
-    def __init__(self, broker: Replicated) -> None:
+    def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker
 
     async def copy(self, channel: Channel) -> None:

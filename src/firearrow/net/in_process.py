@@ -48,11 +48,11 @@ def listen(service: Service, address: str) -> MemoryListener:
     return found
 
 
-def listener(address: str) -> MemoryListener | Nobody | None:
+def listener(address: str) -> MemoryListener | RefusedAddress | None:
     """Who listens there. None: nobody in this process, and the address may be a real one."""
     found = _listeners.get(address)
     if found is None and address.startswith(NETWORK):
-        return Nobody(address)
+        return RefusedAddress(address)
     return found
 
 
@@ -72,7 +72,7 @@ def free_host() -> str:
             return host
 
 
-class Nobody:
+class RefusedAddress:
     """Stands where nobody listens."""
 
     def __init__(self, address: str) -> None:

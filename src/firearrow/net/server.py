@@ -19,7 +19,7 @@ from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
 from firearrow.net.open_connections import OpenConnections
 from firearrow.net.tls import ServerTls
-from firearrow.net.tls_detection import Gate
+from firearrow.net.tls_detection import TlsDetector
 
 __all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 
@@ -93,7 +93,7 @@ class Listener:
         self._service = service
         self._idle_timeout_ms = idle_timeout_ms
         self._sweep_every_s = max(0.02, min(5.0, idle_timeout_ms / 4000))
-        self._server: asyncio.Server | Gate | None = None
+        self._server: asyncio.Server | TlsDetector | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def open(self, sock: socket.socket) -> None:
@@ -102,7 +102,7 @@ class Listener:
         if self._tls is None:
             self._server = await loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
         else:
-            self._server = Gate(sock, self._tls, self._accept, self._open.lost, self._idle_timeout_ms)
+            self._server = TlsDetector(sock, self._tls, self._accept, self._open.lost, self._idle_timeout_ms)
         self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
 
     async def close(self, *, abruptly: bool = False) -> None:

@@ -25,7 +25,7 @@ _PAUSE_S = 1.0  # before accepting again when the system has no descriptor left
 log = logging.getLogger("firearrow.net")
 
 
-class Gate:
+class TlsDetector:
     """Serves `sock` until `close`. `accept` makes the connection's protocol, `lost` takes it back if it never came to be."""
 
     def __init__(

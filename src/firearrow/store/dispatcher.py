@@ -230,7 +230,7 @@ class Dispatcher:
         unsynced = self._take_unsynced()
         self._housekeeper.submit(lambda: self._sync_cycle(offset, time_ms, unsynced))
 
-    def _sync_cycle(self, offset: int, time_ms: int, unsynced: Unsynced) -> None:
+    def _sync_cycle(self, offset: int, time_ms: int, unsynced: SyncSet) -> None:
         """Housekeeper."""
         try:
             if self._index is not None:
@@ -248,7 +248,7 @@ class Dispatcher:
             self._cycle = None
             self._cycle_syncing = False
 
-    def _take_unsynced(self) -> Unsynced:
+    def _take_unsynced(self) -> SyncSet:
         """What the next sync has to make durable, and the table that will be true afterwards (as far as queues are concerned)."""
         table = QueueTable(
             queues={
@@ -257,12 +257,12 @@ class Dispatcher:
                 if queue.written and not queue.dropped
             }
         )
-        unsynced = Unsynced(self._files.unsynced, self._files.unsynced_dirs, table)
+        unsynced = SyncSet(self._files.unsynced, self._files.unsynced_dirs, table)
         self._files.unsynced = set()
         self._files.unsynced_dirs = set()
         return unsynced
 
-    def _make_durable(self, offset: int, time_ms: int, unsynced: Unsynced) -> None:
+    def _make_durable(self, offset: int, time_ms: int, unsynced: SyncSet) -> None:
         # The log first: an entry must never outlive its record.
         self._sync_log()
         if self._sync_everything or len(unsynced.files) > _SYNC_ONE_BY_ONE:
@@ -325,7 +325,7 @@ class _Batch:
                 raise
 
 
-class Unsynced:
+class SyncSet:
     __slots__ = ("directories", "files", "table")
 
     def __init__(self, files: set[str], directories: set[str], table: QueueTable) -> None:

@@ -24,12 +24,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog.ahead import SegmentAhead
+from firearrow.store.commitlog.ahead import SegmentPreallocator
 from firearrow.store.commitlog.append_group import AppendGroup
 from firearrow.store.commitlog.follow import FollowError
 from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.reader import GetResult, GetStatus, StoreReader
-from firearrow.store.commitlog.replica import LogCopy, StoreParts
+from firearrow.store.commitlog.replica import ReplicaLog, StoreParts
 from firearrow.store.consume_queue import ConsumeQueue, QueueFiles
 from firearrow.store.dispatcher import Dispatcher
 from firearrow.store.errors import StoreError
@@ -110,7 +110,7 @@ class MessageStore:
         self._abort = AbortFile(self._disk, root)
         self._checkpoint = CheckpointFile(self._disk, root, self._housekeeper)
         self._confirmed_ms = 0
-        self._ahead = SegmentAhead(self._log, self._housekeeper)
+        self._ahead = SegmentPreallocator(self._log, self._housekeeper)
         parts = StoreParts(
             settings=settings,
             disk=self._disk,
@@ -130,7 +130,7 @@ class MessageStore:
             topics=self.topics,
             now_ms=now_ms,
         )
-        self._copy = LogCopy(parts)
+        self._copy = ReplicaLog(parts)
         self._next_checkpoint_ms = 0
         self._next_flush_ms = 0
         self._derived_failure: str | None = None

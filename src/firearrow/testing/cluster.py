@@ -37,7 +37,7 @@ from firearrow.testing.clock import VirtualClock, milliseconds, next_deletion_ms
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BROKER_PORT, NAME_SERVER_PORT, BrokerNode, NameServerNode
 from firearrow.testing.quiescence import PATIENCE_S, settle
-from firearrow.testing.replica_sets import BrokerSets
+from firearrow.testing.replica_sets import ReplicaSets
 from firearrow.wire.names import dlq_topic
 
 _ANSWER_PULLS_S = 5.0  # a client gives up a pull after 30 s, and the clock of its broker may stand still
@@ -128,7 +128,7 @@ class AsyncCluster:
 
         self.brokers = [node(number, 0) for number in range(brokers)]
         self.slaves = [node(number, slave_id) for number in range(brokers) for slave_id in range(1, slaves + 1)]
-        self._sets = BrokerSets(self.brokers, self.slaves)
+        self._sets = ReplicaSets(self.brokers, self.slaves)
         self.faults = Faults(self._connections, sockets=sockets)
         self._listeners: dict[str, list[MemoryListener]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firearrow.broker.roles.replication import Replicated, Replication
+from firearrow.broker.roles.replication import Replication, ReplicationHost
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import apply
@@ -199,7 +199,7 @@ class BrokerNode:
         raws = [store.read_record(place) for place in sorted(places)]
         return [decode(raw) for raw in raws if raw is not None]
 
-    def _replicate(self, broker: Replicated) -> Replication:
+    def _replicate(self, broker: ReplicationHost) -> Replication:
         self.replication = HaSlave(broker) if self._settings.is_slave else HaMaster(broker)
         return self.replication
 

@@ -13,7 +13,7 @@ _START_S = 10.0
 _LOOK_AGAIN_S = 0.001
 
 
-class BrokerSets:
+class ReplicaSets:
     def __init__(self, masters: list[BrokerNode], slaves: list[BrokerNode]) -> None:
         self._masters = masters
         self._slaves = slaves

@@ -16,9 +16,8 @@ from firearrow.client.message import ReceivedMessage
 from firearrow.testing.clock import VirtualClock
 from firearrow.testing.cluster import AsyncCluster
 from firearrow.wire.codes import RequestCode
-
-from .kit import consuming, running, send
-from .test_dead_letters import fail_everything
+from tests.admin.kit import consuming, running, send
+from tests.admin.test_dead_letters import fail_everything
 
 BROKER = BrokerAddress("c", "broker-a", 0, "127.0.0.1:10911")
 

@@ -9,9 +9,8 @@ import pytest
 from firearrow.config.apache_keys import APACHE_KEYS
 from firearrow.config.fields import read_properties
 from firearrow.wire import fastjson
-
-from . import captures
-from .kit import T0, Kit, body_of
+from tests.broker import captures
+from tests.broker.kit import T0, Kit, body_of
 
 # Apache leaves out what has no value.
 UNSET = {"brokerIP2", "namesrvAddr", "haMasterAddress", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId"}
@@ -111,7 +110,7 @@ def test_a_broker_without_replicas(kit: Kit) -> None:
 
 
 def test_assignment_by_the_broker(kit: Kit, tmp_path: Path) -> None:
-    from .fake_peer import FakeConnection
+    from tests.broker.fake_peer import FakeConnection
 
     kit.topic("T", 3)
     kit.beat(FakeConnection(1), "a", "G", "T")

@@ -6,10 +6,9 @@ import pytest
 
 from firearrow.wire import fastjson, message_ids
 from firearrow.wire.frame import Command
-
-from . import captures
-from .fake_peer import FakeConnection
-from .kit import HOST, Kit, body_of, decode
+from tests.broker import captures
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import HOST, Kit, body_of, decode
 
 
 def test_what_a_consumer_says_of_itself_is_relayed_as_bytes(kit: Kit) -> None:

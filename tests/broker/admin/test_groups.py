@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from firearrow.wire.bodies import SubscriptionGroupConfig
-
-from . import captures
-from .fake_peer import FakeConnection
-from .kit import Kit, body_of
+from tests.broker import captures
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import Kit, body_of
 
 
 def test_a_captured_wish_of_mqadmin_makes_the_group(kit: Kit) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MessageQueue
 from firearrow.wire.java_hash import tags_code
-
-from . import captures
-from .fake_peer import FakeConnection
-from .kit import ADDRESS, T0, Kit, body_of
+from tests.broker import captures
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import ADDRESS, T0, Kit, body_of
 
 
 def commit(kit: Kit, group: str, topic: str, queue_id: int, offset: int) -> None:

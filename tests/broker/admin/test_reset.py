@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from . import captures
-from .fake_peer import FakeConnection
-from .kit import T0, Kit, body_of
+from tests.broker import captures
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import T0, Kit, body_of
 
 
 @pytest.fixture

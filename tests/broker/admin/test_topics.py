@@ -8,10 +8,9 @@ import pytest
 
 from firearrow.wire.bodies import MessageQueue, TopicConfig
 from firearrow.wire.fastjson import ObjectMap
-
-from . import captures
-from .fake_peer import FakeConnection
-from .kit import ADDRESS, Kit, body_of
+from tests.broker import captures
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import ADDRESS, Kit, body_of
 
 WISH = {
     "topic": "Orders",

@@ -17,7 +17,7 @@ from firearrow.broker.dedup.snapshot import FILE, DedupFile
 from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.net.connection import Connection
 from firearrow.wire import batch, properties
@@ -43,7 +43,7 @@ class Story:
         self.delay = DelayService(parse_levels("1s 5s"), self.store, self.kit.parts.inner)
         self.kit.parts.placing.places.append(self.delay.place)
         self.kit.topic("Orders")
-        self.sends = Sends(self.kit.parts)
+        self.sends = SendHandler(self.kit.parts)
         self.config = ConfigFiles(self.store.disk, str(root / "store" / "config"))
         self.file = DedupFile(self.sends.dedup, self.store, self.config)
         self.file.load(now_ms)

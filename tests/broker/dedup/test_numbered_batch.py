@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firearrow.broker.dedup.numbered_batch import rising_numbers
 from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.validation import check
 from firearrow.net.connection import Connection
 from firearrow.store.errors import NotWritableError
@@ -276,7 +276,7 @@ def test_numbers_are_the_same_whether_added_one_by_one_or_together() -> None:
 
 def test_a_numbered_batch_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(tmp_path)
-    monkeypatch.setattr(Sends, "_append_once", lambda *_: pytest.fail("message by message"))
+    monkeypatch.setattr(SendHandler, "_append_once", lambda *_: pytest.fail("message by message"))
     sent(story, numbers(0, 200))
     sent(story, numbers(200, 400))
     story.end_round()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.deferred.delay_levels import MAX_A_TICK, DelayService, parse_levels
-from firearrow.broker.deferred.router import PREPARED, Arrival
+from firearrow.broker.deferred.router import PREPARED, IncomingMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage
 from firearrow.wire import properties
@@ -33,7 +33,7 @@ class Story:
 
     def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
         """A client's message."""
-        self.delay.check(Arrival("Orders", 2, properties.encode(names), sys_flag, 0, ""), at_ms)
+        self.delay.check(IncomingMessage("Orders", 2, properties.encode(names), sys_flag, 0, ""), at_ms)
         self.put_inner(body, at_ms=at_ms, sys_flag=sys_flag, **names)
 
     def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from firearrow.broker.deferred import retry
 from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.handler import Sends
+from firearrow.broker.send.handler import SendHandler
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
 from firearrow.wire.bodies import MessageQueue, SubscriptionGroupConfig
@@ -36,7 +36,7 @@ class Story:
         self.delay = DelayService(parse_levels(self.kit.settings.message_delay_level), self.kit.store, self.parts.inner)
         self.parts.placing.places.append(self.delay.place)
         self.kit.handlers |= retry.handlers(self.parts)
-        self.sends = Sends(self.parts)
+        self.sends = SendHandler(self.parts)
         self.peer = FakeConnection(41000)
         self.kit.topic("Orders")
         self.group()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from firearrow.broker.pull.long_polling import HeldPull, HeldPulls
+from firearrow.broker.pull.long_polling import HeldPull, LongPolling
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue, QueueFiles
 
 NEW, PAID = 78208, 2448076
@@ -28,7 +28,7 @@ def names(pulls: list[HeldPull]) -> list[object]:
 
 
 def test_an_arriving_message_answers_everyone_it_satisfies_and_nobody_else() -> None:
-    held = HeldPulls()
+    held = LongPolling()
     orders, other = queue_with(NEW, PAID, NEW), queue_with(PAID)
     held.hold(pull(orders, "any", 0, 20_000))
     held.hold(pull(orders, "paid", 0, 20_000, PAID))
@@ -43,14 +43,14 @@ def test_an_arriving_message_answers_everyone_it_satisfies_and_nobody_else() -> 
 
 
 def test_several_messages_at_once_are_enough_when_one_of_them_matches() -> None:
-    held = HeldPulls()
+    held = LongPolling()
     orders = queue_with(NEW, NEW, PAID)
     held.hold(pull(orders, "paid", 0, 20_000, PAID))
     assert names(held.arrived(orders, 0, 3)) == ["paid"]
 
 
 def test_a_pull_is_answered_once_by_whichever_comes_first() -> None:
-    held = HeldPulls()
+    held = LongPolling()
     orders = queue_with(NEW)
     held.hold(pull(orders, "early", 0, 1_000))
     held.hold(pull(orders, "late", 0, 2_000))
@@ -62,7 +62,7 @@ def test_a_pull_is_answered_once_by_whichever_comes_first() -> None:
 
 
 def test_a_reset_releases_the_whole_queue() -> None:
-    held = HeldPulls()
+    held = LongPolling()
     orders = queue_with(NEW)
     held.hold(pull(orders, "a", 1, 1_000))
     held.hold(pull(orders, "b", 1, 1_000, PAID))
@@ -71,7 +71,7 @@ def test_a_reset_releases_the_whole_queue() -> None:
 
 
 def test_a_busy_consumer_leaves_no_trail_of_old_deadlines() -> None:
-    held = HeldPulls()
+    held = LongPolling()
     orders = queue_with(NEW)
     for _ in range(10_000):
         held.hold(pull(orders, "again", 0, 15_000))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from firearrow.broker.send import busy_poll
-from firearrow.broker.send.busy_poll import Wakefulness
+from firearrow.broker.send.busy_poll import BusyPoller
 
 CLIENT, OTHER = object(), object()
 
@@ -22,7 +22,7 @@ def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.Mon
         def call_soon(self, callback: object) -> None:
             waiting.append(callback)
 
-    awake = Wakefulness(Loop(), 100)  # type: ignore[arg-type]  # all that it asks of a loop
+    awake = BusyPoller(Loop(), 100)  # type: ignore[arg-type]  # all that it asks of a loop
     awake.stay(CLIENT)
     awake.stay(OTHER)
     awake.stay(CLIENT)
@@ -51,7 +51,7 @@ def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.Mon
 def test_others_have_their_turn_meanwhile() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
-        awake = Wakefulness(loop, 1_000_000)
+        awake = BusyPoller(loop, 1_000_000)
         awake.stay(CLIENT)
         awake.stay(CLIENT)
         began = time.perf_counter()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.send.group_commit import Rounds
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import Reply
 from firearrow.store.errors import NotWritableError
 from firearrow.wire.codes import ResponseCode
@@ -55,7 +55,7 @@ class Story:
         self.arrived: list[int] = []
         self.stats = BrokerStats("C", 0)
         self.now = 0
-        self.rounds = Rounds(
+        self.rounds = GroupCommit(
             self.store,  # type: ignore[arg-type]  # a stand-in
             self.sends,  # type: ignore[arg-type]  # a stand-in
             lambda queue, first, end: self.arrived.append(end),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.deferred.router import PREPARED, Arrival
+from firearrow.broker.deferred.router import PREPARED, IncomingMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage
 from firearrow.broker.timer.service import MAX_A_TICK
@@ -238,8 +238,8 @@ def test_a_message_consumed_and_sent_on_is_not_delayed_again(timing: Timing) -> 
 
 def test_half_messages_wait_for_their_transaction_first(timing: Timing) -> None:
     raw = properties.encode({"TIMER_DELAY_SEC": "5"})
-    assert timing.timers.place(Arrival("T", 0, raw, PREPARED, 0, "U"), T0) is None
-    assert timing.timers.place(Arrival("T", 0, raw, 0, 0, "U"), T0) is not None
+    assert timing.timers.place(IncomingMessage("T", 0, raw, PREPARED, 0, "U"), T0) is None
+    assert timing.timers.place(IncomingMessage("T", 0, raw, 0, 0, "U"), T0) is not None
 
 
 # What is refused.
@@ -425,7 +425,7 @@ values = st.one_of(
 def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         timing = Timing(root)
-        arrival = Arrival("Orders", 2, properties.encode(names), 0, 0, "U")
+        arrival = IncomingMessage("Orders", 2, properties.encode(names), 0, 0, "U")
         code, placement = 0, None
         try:
             placement = timing.timers.place(arrival, T0)

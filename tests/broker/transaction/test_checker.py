@@ -13,10 +13,9 @@ from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.message_ids import offset_msg_id
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-
-from .fake_peer import FakeConnection
-from .kit import HOST, T0
-from .transaction_story import QUEUE, TOPIC, TransactionStory
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import HOST, T0
+from tests.broker.transaction_story import QUEUE, TOPIC, TransactionStory
 
 ROUND = 30_000
 HOUR = 3_600_000

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.deferred.router import Arrival
+from firearrow.broker.deferred.router import IncomingMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import Stored
 from firearrow.broker.transaction.half_message import Half, as_half, half_at, is_half, read_half
 from firearrow.wire import properties
 from firearrow.wire.names import TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode
+from tests.broker.kit import Kit
 
-from .kit import Kit
 
-
-def arrival(names: dict[str, str], **more: object) -> Arrival:
-    return Arrival("T", 3, properties.encode(names), 4, 0, "U")._replace(**more)
+def arrival(names: dict[str, str], **more: object) -> IncomingMessage:
+    return IncomingMessage("T", 3, properties.encode(names), 4, 0, "U")._replace(**more)
 
 
 def half(**names: str) -> Half:

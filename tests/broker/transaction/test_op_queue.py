@@ -9,8 +9,7 @@ import pytest
 
 from firearrow.broker.transaction.op_queue import OpMessages, parse_offsets
 from firearrow.wire.names import TRANS_OP_HALF_TOPIC
-
-from .kit import HOST, T0, Kit
+from tests.broker.kit import HOST, T0, Kit
 
 
 @pytest.mark.parametrize(

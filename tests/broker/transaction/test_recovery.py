@@ -14,11 +14,10 @@ from firearrow.broker.transaction.recovery import committed_since
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import T0
+from tests.broker.transaction_story import COMMIT, QUEUE, ROLLBACK, TOPIC, Sent, TransactionStory
 from tests.store.archives import manifest, unpack
-
-from .fake_peer import FakeConnection
-from .kit import T0
-from .transaction_story import COMMIT, QUEUE, ROLLBACK, TOPIC, Sent, TransactionStory
 
 ROUND = 30_000
 

@@ -16,10 +16,9 @@ from firearrow.wire.frame import FrameDecoder
 from firearrow.wire.java_hash import tags_code
 from firearrow.wire.message_ids import host_bytes, offset_msg_id
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-
-from .fake_peer import FakeConnection
-from .kit import ADDRESS, T0
-from .transaction_story import COMMIT, GROUP, QUEUE, ROLLBACK, TOPIC, UNKNOWN, Sent, TransactionStory
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import ADDRESS, T0
+from tests.broker.transaction_story import COMMIT, GROUP, QUEUE, ROLLBACK, TOPIC, UNKNOWN, Sent, TransactionStory
 
 ROUND = 30_000
 

@@ -8,16 +8,15 @@ from typing import cast
 
 import pytest
 
-from firearrow.broker.deferred.router import Placed
-from firearrow.broker.transaction.transaction_recent import LARGEST_KEPT, PLACES, RecentHalves
+from firearrow.broker.deferred.router import DeferredMessage
+from firearrow.broker.transaction.transaction_recent import LARGEST_KEPT, PLACES, HalfMessageCache
 from firearrow.net.connection import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.record import Record
-
-from .fake_peer import FakeConnection
-from .kit import T0
-from .transaction_story import COMMIT, GROUP, QUEUE, ROLLBACK, TOPIC, Sent, TransactionStory
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import T0
+from tests.broker.transaction_story import COMMIT, GROUP, QUEUE, ROLLBACK, TOPIC, Sent, TransactionStory
 
 
 @pytest.fixture
@@ -27,8 +26,8 @@ def story(tmp_path: Path) -> Iterator[TransactionStory]:
     story.close()
 
 
-def placed(queue_offset: int, body: bytes = b"x", properties: bytes = b"") -> Placed:
-    return Placed(queue_offset, 99, TOPIC, QUEUE, body, properties, 0, 0, 0, T0, b"12345678", 0)
+def placed(queue_offset: int, body: bytes = b"x", properties: bytes = b"") -> DeferredMessage:
+    return DeferredMessage(queue_offset, 99, TOPIC, QUEUE, body, properties, 0, 0, 0, T0, b"12345678", 0)
 
 
 def remembered(story: TransactionStory, sent: Sent) -> bool:
@@ -138,7 +137,7 @@ def test_a_half_that_was_copied_is_decided_by_its_copy(story: TransactionStory) 
 
 
 def test_a_later_half_takes_the_place_of_an_older_one() -> None:
-    recent = RecentHalves()
+    recent = HalfMessageCache()
     recent.keep(placed(5))
     recent.keep(placed(6))
     recent.keep(placed(5 + PLACES))
@@ -151,7 +150,7 @@ def test_a_later_half_takes_the_place_of_an_older_one() -> None:
 
 
 def test_large_messages_are_not_remembered() -> None:
-    recent = RecentHalves()
+    recent = HalfMessageCache()
     recent.keep(placed(1, bytes(LARGEST_KEPT - 10), bytes(10)))
     recent.keep(placed(2, bytes(LARGEST_KEPT - 9), bytes(10)))
     assert recent.find(1) is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .process import ANY_PORTS, PATIENCE_S, Start, read_json, wait_until
+from tests.cli.process import ANY_PORTS, PATIENCE_S, Start, read_json, wait_until
 
 
 @pytest.fixture

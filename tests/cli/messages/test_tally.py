@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from firearrow.cli.messages.tally import Tally
+from firearrow.cli.messages.tally import LatencyRecorder
 
 
 def test_percentiles_are_off_by_less_than_two_in_a_hundred() -> None:
     rng = random.Random(7)
     latencies = sorted(rng.lognormvariate(-7, 2) for _ in range(20_000))
-    tally = Tally()
+    tally = LatencyRecorder()
     for latency in rng.sample(latencies, len(latencies)):
         tally.add(latency, 10)
 
@@ -22,13 +22,13 @@ def test_percentiles_are_off_by_less_than_two_in_a_hundred() -> None:
 
 @pytest.mark.parametrize("us", [0, 1, 63, 64, 127, 128, 129, 255, 256, 257, 1_000, 65_535, 65_536, 10**9])
 def test_a_single_latency_is_its_own_percentile(us: int) -> None:
-    tally = Tally()
+    tally = LatencyRecorder()
     tally.add((us + 0.5) / 1e6, 1)
     assert tally.percentile_ms(50) == us / 1000
 
 
 def test_figures_and_report() -> None:
-    tally = Tally()
+    tally = LatencyRecorder()
     tally.start()
     tally.add(0.001, 100, messages=32)
     tally.add(0.002, 100)
@@ -49,6 +49,6 @@ def test_figures_and_report() -> None:
 
 
 def test_nothing_happened() -> None:
-    tally = Tally()
+    tally = LatencyRecorder()
     assert "0 messages" in tally.live()
     assert tally.report("sent").startswith("sent 0 messages in 0.00 s: 0 a second")

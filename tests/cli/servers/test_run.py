@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.wire import fastjson
-
-from .process import ANY_PORTS, Start, accepts, call, failed, read_json, route
+from tests.cli.process import ANY_PORTS, Start, accepts, call, failed, read_json, route
 
 
 def test_up_says_that_it_is_ready_and_stops_when_told(start: Start, tmp_path: Path) -> None:

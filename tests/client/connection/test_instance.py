@@ -24,9 +24,8 @@ from firearrow.wire.codes import VERSION
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.record import Record, encode
-
-from .cluster import run, servers
-from .fake_broker import FakeBroker, nothing, route_to
+from tests.client.cluster import run, servers
+from tests.client.fake_broker import FakeBroker, nothing, route_to
 
 
 class Side:

@@ -14,8 +14,7 @@ from firearrow.client.options import client_options
 from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
-
-from .fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker
 
 V4_9_7, V5_5_0 = 405, 513
 NOTHING = {"nextBeginOffset": 0, "minOffset": 0, "maxOffset": 0, "suggestWhichBrokerId": 0}

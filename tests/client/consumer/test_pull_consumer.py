@@ -13,8 +13,7 @@ from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.consumer.subscription import Sql
 from firearrow.client.errors import BrokerError, ClientError, ClosedError
 from firearrow.client.message import MessageQueue, ReceivedMessage
-
-from .cluster import run, servers
+from tests.client.cluster import run, servers
 
 Q0 = MessageQueue("T", "broker-a", 0)
 

@@ -16,9 +16,8 @@ from firearrow.client.errors import BrokerError, ClosedError
 from firearrow.client.hooks import ConsumeContext
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.wire import fastjson
-
-from .cluster import run, servers
-from .seen import Seen, ask, committed, until
+from tests.client.cluster import run, servers
+from tests.client.seen import RecordingListener, ask, committed, until
 
 
 @pytest.mark.parametrize("coroutine", [True, False], ids=["tasks", "threads"])
@@ -29,7 +28,7 @@ def test_a_listener_is_called_with_every_message_and_offsets_are_committed_at_th
             expected = sorted(f"{queue}-{n}".encode() for queue in range(4) for n in range(40))
             for queue in range(4):
                 await cluster.put("T", *(f"{queue}-{n}".encode() for n in range(40)), queue_id=queue, TAGS="new", KEYS="k")
-            seen = Seen()
+            seen = RecordingListener()
             listener: Any = seen.take if coroutine else seen
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, listener=listener, start_from="first"
@@ -43,7 +42,7 @@ def test_a_listener_is_called_with_every_message_and_offsets_are_committed_at_th
             assert all(name.startswith("firearrow-g-") for name in seen.threads) == (not coroutine)
             # The next member goes on where this one was.
             await cluster.put("T", b"more")
-            again = Seen()
+            again = RecordingListener()
             async with PushConsumer(cluster.name_server, group="g", subscribe={"T": "*"}, listener=again):
                 assert await again.wait(1) == [b"more"]
 
@@ -54,7 +53,7 @@ def test_messages_that_arrive_while_it_waits_come_at_once(tmp_path: Path) -> Non
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take):
                 for n in range(5):
                     began = time.monotonic()
@@ -74,7 +73,7 @@ def test_tags_are_compared_by_text_where_codes_are_equal(tmp_path: Path) -> None
             await cluster.put("T", b"yes", TAGS="Aa")
             await cluster.put("T", b"none")
             await cluster.put("T", b"other", TAGS="C")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "Aa || D"}, listener=seen.take, start_from="first"
             ) as consumer:
@@ -88,7 +87,7 @@ def test_tags_are_compared_by_text_where_codes_are_equal(tmp_path: Path) -> None
 
 def test_sql92_filters_at_the_broker_and_is_refused_at_the_start_where_it_cannot(tmp_path: Path) -> None:
     async def story() -> None:
-        seen = Seen()
+        seen = RecordingListener()
         async with servers(tmp_path / "on", enable_property_filter=True) as cluster:
             await cluster.create("T")
             await cluster.put("T", b"1", amount="1")
@@ -113,7 +112,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
             ) as consumer:
@@ -136,7 +135,7 @@ def test_nothing_more_is_fetched_than_may_be_held(tmp_path: Path) -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
             await cluster.put("T", *(b"%d" % n for n in range(200)))
-            go, seen = asyncio.Event(), Seen()
+            go, seen = asyncio.Event(), RecordingListener()
 
             async def wait(message: ReceivedMessage) -> None:
                 await go.wait()
@@ -232,7 +231,7 @@ def test_an_operator_resets_the_offsets(tmp_path: Path) -> None:
         async with servers(tmp_path / str(server_side), use_server_side_reset_offset=server_side) as cluster:
             await cluster.create("T")
             await cluster.put("T", b"a", b"b", b"c")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
             ) as consumer:
@@ -252,7 +251,7 @@ def test_what_operators_can_ask(tmp_path: Path) -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
             await cluster.put("T", b"a")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen, start_from="first"
             ) as consumer:
@@ -291,7 +290,7 @@ def test_hooks_see_every_call(tmp_path: Path) -> None:
         async with servers(tmp_path / str(coroutine)) as cluster:
             await cluster.create("T")
             await cluster.put("T", b"a")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, start_from="first", hooks=[Hook()],
                 listener=seen.take if coroutine else seen,
@@ -309,7 +308,7 @@ def test_topics_can_be_added_and_given_up(tmp_path: Path) -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
             await cluster.create("U")
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
             ) as consumer:
@@ -326,7 +325,7 @@ def test_topics_can_be_added_and_given_up(tmp_path: Path) -> None:
 def test_a_topic_that_comes_into_being_later(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
-            seen = Seen()
+            seen = RecordingListener()
             async with PushConsumer(
                 cluster.name_server, group="g", subscribe={"Later": "*"}, listener=seen.take, start_from="first"
             ):

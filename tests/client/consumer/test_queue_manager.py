@@ -13,7 +13,7 @@ from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.queue_locks import QueueLocks
-from firearrow.client.consumer.queue_manager import Consuming, StartFrom
+from firearrow.client.consumer.queue_manager import QueueManager, StartFrom
 from firearrow.client.consumer.subscription import subscription
 from firearrow.client.errors import ConnectionLost, FirearrowError
 from firearrow.client.message import MessageQueue
@@ -22,8 +22,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import Command
-
-from .cluster import run
+from tests.client.cluster import run
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 RETRY = MessageQueue("%RETRY%g", "a", 0)
@@ -92,10 +91,10 @@ class Service:
     def put(self, held: ProcessQueue, messages: list[Any]) -> None: ...
 
 
-def consuming(instance: Any, start_from: StartFrom = "last", *, orderly: bool = False) -> tuple[Consuming, BrokerOffsets]:
+def consuming(instance: Any, start_from: StartFrom = "last", *, orderly: bool = False) -> tuple[QueueManager, BrokerOffsets]:
     offsets = BrokerOffsets(instance, "g")
     service: Any = Service()
-    made = Consuming(
+    made = QueueManager(
         instance, Puller(instance, "g"), offsets, service, locks=QueueLocks(instance, "g") if orderly else None,
         start_from=start_from, subscription=lambda topic: subscription(topic, "*", 1), full=lambda held: None,
         pulled=lambda topic, messages, seconds: None,

@@ -15,8 +15,7 @@ from firearrow.wire import record
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.message_ids import host_bytes
-
-from .fake_broker import FakeBroker
+from tests.client.fake_broker import FakeBroker
 
 HOST = host_bytes("127.0.0.1", 10911)
 V4_9_7, V5_5_0 = 405, 513

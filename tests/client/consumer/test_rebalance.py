@@ -13,8 +13,7 @@ from firearrow.client.consumer.rebalance import Rebalance, differences
 from firearrow.client.errors import ConnectionLost, NoRouteError
 from firearrow.client.message import MessageQueue
 from firearrow.wire.frame import Command
-
-from .cluster import run
+from tests.client.cluster import run
 
 QUEUES = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers
-
-from .cluster import run
+from tests.client.cluster import run
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -11,10 +11,9 @@ from firearrow.aio import TransactionProducer
 from firearrow.client.hooks import EndTransactionContext, SendContext
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.producer.transaction import LocalTransactionState as State
-
-from .cluster import Servers, run, servers
-from .fake_broker import FakeBroker
-from .test_producer import all_stored
+from tests.client.cluster import Servers, run, servers
+from tests.client.fake_broker import FakeBroker
+from tests.client.producer.test_producer import all_stored
 
 QUICK = {"transaction_check_interval": 100, "transaction_time_out": 1}
 

@@ -17,10 +17,9 @@ from firearrow.client.message import Message, MessageQueue, ReceivedMessage
 from firearrow.client.producer import producer, transaction
 from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.client.sync.clients import Producer, PullConsumer, PushConsumer, TransactionProducer
-from firearrow.client.sync.derive import Derived, SyncClient
-
-from .cluster import PATIENCE_S, ThreadedServers, servers_in_a_thread
-from .test_blocking import in_child
+from firearrow.client.sync.derive import BlockingMethod, SyncClient
+from tests.client.cluster import PATIENCE_S, ThreadedServers, servers_in_a_thread
+from tests.client.sync.test_derive import in_child
 
 Q0 = MessageQueue("T", "broker-a", 0)
 
@@ -182,7 +181,7 @@ INSIDE = {
 )
 def test_every_public_method_has_its_sync_one(sync: type[SyncClient[producer.Producer]], of: type) -> None:
     public = {name for name, value in inspect.getmembers(of) if not name.startswith("_") and callable(value)}
-    derived = {name: value for name, value in inspect.getmembers(sync) if isinstance(value, Derived)}
+    derived = {name: value for name, value in inspect.getmembers(sync) if isinstance(value, BlockingMethod)}
 
     assert public - INSIDE == {name for name in derived if not name.startswith("_")}
     assert inspect.signature(sync).parameters.keys() == inspect.signature(of).parameters.keys()

@@ -276,7 +276,7 @@ def test_consumers_are_not_made_anew() -> None:
 
 
 def program(text: str) -> subprocess.CompletedProcess[str]:
-    source = "from tests.client.test_blocking import *\n" + textwrap.dedent(text)
+    source = "from tests.client.sync.test_derive import *\n" + textwrap.dedent(text)
     return subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from firearrow.spark.errors import SparkOptionError
 from firearrow.wire.message_ids import host_bytes
 from firearrow.wire.record import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, Record, encode
-
-from .plain import row
+from tests.spark.plain import row
 
 V4, V6 = host_bytes("10.1.2.3", 10911), host_bytes("2001:db8::7", 10911)
 

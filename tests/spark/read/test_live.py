@@ -15,9 +15,8 @@ from firearrow.spark.options import read_options
 from firearrow.spark.read.offsets import Queue
 from firearrow.spark.read.planning import Range
 from firearrow.testing import Cluster
-
-from .plain import row
-from .running import Server
+from tests.spark.plain import row
+from tests.spark.running import Server
 
 
 def options(cluster: Any, **more: str) -> Any:

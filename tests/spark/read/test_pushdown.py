@@ -10,7 +10,7 @@ import pytest
 
 from firearrow.spark.options import read_options
 from firearrow.spark.read.offsets import Queue
-from firearrow.spark.read.pushdown import Pushed, pushed
+from firearrow.spark.read.pushdown import PushedFilters, pushed
 
 A0, A1, B0 = Queue("T", "a", 0), Queue("T", "a", 1), Queue("U", "b", 0)
 
@@ -91,7 +91,7 @@ def test_tags_become_an_expression_if_they_can() -> None:
 
 def test_store_files() -> None:
     files = read_options({"path": "/x", "subscribe": "T,U", "startingTimestamp": "500", "pushFilters": "true"})
-    left = Pushed(topic=frozenset(("U", "V")), stored_ms=(100, 900)).options(files)
+    left = PushedFilters(topic=frozenset(("U", "V")), stored_ms=(100, 900)).options(files)
 
     assert (left["subscribe"], left["startingTimestamp"], left["endingTimestamp"]) == (("U",), 500, 900)
-    assert Pushed(topic=frozenset(("V",))).options(read_options({"path": "/x"}))["subscribe"] is None
+    assert PushedFilters(topic=frozenset(("V",))).options(read_options({"path": "/x"}))["subscribe"] is None

@@ -13,9 +13,8 @@ from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import read_options
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.wire.record import AT_SYS_FLAG, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode
+from tests.spark.plain import row
 from tests.store.archives import manifest, unpack
-
-from .plain import row
 
 SEGMENT = 1048576
 

@@ -11,10 +11,9 @@ import pytest
 
 from firearrow import Message
 from tests.cli.process import call
-
-from .running import Server, create_topic, wait_for
-from .running import bodies as bodies_of
-from .test_source import fill
+from tests.spark.read.test_datasource import fill
+from tests.spark.running import Server, create_topic, wait_for
+from tests.spark.running import bodies as bodies_of
 
 
 def stream(spark: Any, brokers: Any, topic: str, **options: str) -> Any:

@@ -17,9 +17,8 @@ from firearrow.wire import properties as wire_properties
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record, decode, encode
-
-from .archives import manifest, unpack
-from .index_model import parse_properties
+from tests.store.archives import manifest, unpack
+from tests.store.index_model import parse_properties
 
 BASE = 1 << 30
 STORE_MS = 1_794_785_474_933

@@ -22,11 +22,10 @@ from firearrow.store.commitlog.scan import Stop
 from firearrow.store.filesystem import Bytes, RealDisk, RealFile
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.wire.java_hash import hash_code
-
-from .archives import unpack
-from .both_ways import both_ways
-from .index_model import Message, ModelIndex, entry_texts
-from .simdisk import SimulatedDisk
+from tests.store.archives import unpack
+from tests.store.both_ways import both_ways
+from tests.store.index_model import Message, ModelIndex, entry_texts
+from tests.store.simdisk import SimulatedDisk
 
 __all__ = ["both_ways"]  # for all tests here
 

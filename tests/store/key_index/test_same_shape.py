@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from firearrow.store.key_index.hashing import hash_spans
 from firearrow.store.key_index.property_spans import find_spans
-from firearrow.store.key_index.same_shape import AlikeHashes, hash_alike
+from firearrow.store.key_index.same_shape import UniformRunHashes, hash_alike
 from firearrow.wire.java_hash import hash_code
 
 MANY = 24  # of a length: a table is made
@@ -31,7 +31,7 @@ def block(number: int, *, tags: str = "TagA") -> bytes:
     )  # fmt: skip
 
 
-def check(blocks: list[bytes]) -> tuple[list[AlikeHashes], list[int]]:
+def check(blocks: list[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
     """Every block is in one table or left over, and what a table says of it is what the general way finds."""
     tables, rest = hash_alike(blocks)
     expected = general(blocks)

@@ -14,9 +14,8 @@ from firearrow.wire.body_schema import Body, member
 from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.errors import ProtocolError
-
-from .captured import captured, sessions
-from .strategies import json_values
+from tests.wire.captured import captured, sessions
+from tests.wire.strategies import json_values
 
 REQUEST_BODIES: dict[int, Any] = {
     Code.HEART_BEAT: bodies.HeartbeatData,

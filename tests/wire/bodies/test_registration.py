@@ -12,8 +12,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, registration
 from firearrow.wire.codes import VERSION_3_0_11, VERSION_5_0_0
 from firearrow.wire.errors import ProtocolError
-
-from .captured import captured
+from tests.wire.captured import captured
 
 BODY = RegisterBrokerBody(
     topic_config_table={

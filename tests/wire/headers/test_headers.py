@@ -7,8 +7,7 @@ import pytest
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.header_schema import COMMON_KEYS, Header
 from firearrow.wire.headers import REQUEST_HEADERS, RESPONSE_HEADERS
-
-from .captured import Captured, captured, sessions
+from tests.wire.captured import Captured, captured, sessions
 
 
 def keys(cls: type[Header]) -> set[str]:

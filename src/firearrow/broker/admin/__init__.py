@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from firearrow.broker.admin import broker as broker_admin
 from firearrow.broker.admin import consumers, groups, progress, reset, topics
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
     for module in (topics, groups, progress, reset, consumers, broker_admin):
         for code, handler in module.handlers(broker).items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.observability.stats import PUT_TIME_EDGES, Snapshot
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import json_answer
@@ -38,7 +38,7 @@ BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # no settings o
 _MAX_CHANGES = 1_000
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     targets = [broker.settings, broker.store_settings]
     kinds = (BrokerSettings, StoreSettings)
     version = DataVersion(timestamp=broker.boot_ms)
@@ -112,7 +112,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     }
 
 
-def runtime_info(broker: BrokerParts, now_ms: int) -> dict[str, str]:
+def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
     """The state of the broker as tools read it. All values are text; what has no meaning here (thread pools) is what an idle
     broker would say, because tools parse it."""
     store, stats = broker.store, broker.stats
@@ -164,7 +164,7 @@ def _item(snapshot: Snapshot) -> BrokerStatsItem:
     return BrokerStatsItem(snapshot.sum, snapshot.tps, snapshot.avgpt)
 
 
-def _disk_info(broker: BrokerParts) -> dict[str, object]:
+def _disk_info(broker: BrokerContext) -> dict[str, object]:
     directory = broker.store_settings.commit_log_dir
     info: dict[str, object] = {}
     try:
@@ -179,7 +179,7 @@ def _disk_info(broker: BrokerParts) -> dict[str, object]:
     return info
 
 
-def _waiting_info(broker: BrokerParts, now_ms: int) -> dict[str, object]:
+def _waiting_info(broker: BrokerContext, now_ms: int) -> dict[str, object]:
     info: dict[str, object] = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
     info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
     if broker.timers is not None and broker.settings.timer_wheel_enable:
@@ -189,7 +189,7 @@ def _waiting_info(broker: BrokerParts, now_ms: int) -> dict[str, object]:
     return info
 
 
-def _pool_info(broker: BrokerParts) -> dict[str, object]:
+def _pool_info(broker: BrokerContext) -> dict[str, object]:
     settings = broker.settings
     info: dict[str, object] = {}
     for pool in ("send", "pull", "query", "ack", "litePull"):
@@ -204,7 +204,7 @@ def _pool_info(broker: BrokerParts) -> dict[str, object]:
     return info
 
 
-def _earliest(broker: BrokerParts) -> int:
+def _earliest(broker: BrokerContext) -> int:
     """When the oldest message in the log was stored; -1 if there is none."""
     oldest = broker.store.read_record(broker.store.min_offset)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.tables.clients import Client
 from firearrow.wire import fastjson
@@ -30,7 +30,7 @@ STATUS_VERSION = 28  # V3_0_7_SNAPSHOT: the first client that answers 221
 RUNNING_INFO_VERSION = 62  # V3_1_8_SNAPSHOT: the first that answers 307 and 309
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def get_consumer_running_info(conn: Connection, request: Command, now_ms: int) -> None:
         header = GetConsumerRunningInfoRequestHeader.decode(request.ext)
         client = _must_find(broker, header.consumer_group, header.client_id)
@@ -86,7 +86,7 @@ class _StatusRound:
         self._left = len(asked)
         self._table: dict[str, Any] = {}
 
-    def start(self, broker: BrokerParts, ext: dict[str, Any]) -> None:
+    def start(self, broker: BrokerContext, ext: dict[str, Any]) -> None:
         if not self._asked:
             self._finish()
         for client in self._asked:
@@ -113,7 +113,7 @@ class _StatusRound:
         _answer(self._conn, self._request, encode_response(self._request, ResponseCode.SUCCESS, body=body))
 
 
-def _must_find(broker: BrokerParts, group: str, client_id: str | None) -> Client:
+def _must_find(broker: BrokerContext, group: str, client_id: str | None) -> Client:
     consumers = broker.clients.consumer_group(group)
     if consumers is None:
         client = None
@@ -131,7 +131,7 @@ def _must_find(broker: BrokerParts, group: str, client_id: str | None) -> Client
     return client
 
 
-def _record(broker: BrokerParts, msg_id: str) -> bytes:
+def _record(broker: BrokerContext, msg_id: str) -> bytes:
     try:
         _, offset = parse_offset_msg_id(msg_id)
     except ValueError as error:
@@ -143,7 +143,7 @@ def _record(broker: BrokerParts, msg_id: str) -> bytes:
 
 
 def _relay(
-    broker: BrokerParts, conn: Connection, request: Command, client: Client, group: str, ext: dict[str, Any], body: bytes
+    broker: BrokerContext, conn: Connection, request: Command, client: Client, group: str, ext: dict[str, Any], body: bytes
 ) -> None:
     def done(answer: Command | None, why: str) -> None:
         if answer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.bodies_in import read_body
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import done, json_answer
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from firearrow.net.server import Connection
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     groups, clients = broker.groups, broker.clients
 
     def update_and_create_group(conn: Connection, request: Command, now_ms: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import done, json_answer
@@ -39,7 +39,7 @@ MAX_ENTRIES = 10_000  # of a queue in one answer
 NO_CORRECTION = 2**63 - 1
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     offsets = broker.offsets
 
     def get_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -136,7 +136,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     }
 
 
-def _consume_stats(broker: BrokerParts, group: str, topics: list[str]) -> ConsumeStats:
+def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> ConsumeStats:
     online = broker.clients.topics_subscribed_by(group)
     stats = ConsumeStats()
     for topic in topics:
@@ -158,7 +158,7 @@ def _consume_stats(broker: BrokerParts, group: str, topics: list[str]) -> Consum
     return stats
 
 
-def _time_span(broker: BrokerParts, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
+def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
     span = QueueTimeSpan(MessageQueue(topic, broker.name, queue_id), -1, -1, -1, 0)
     queue = broker.store.find_queue(topic, queue_id)
     if queue is None:
@@ -173,7 +173,7 @@ def _time_span(broker: BrokerParts, group: str, topic: str, queue_id: int, now_m
     return span
 
 
-def _query_consume_queue(broker: BrokerParts, request: Command, header: QueryConsumeQueueRequestHeader) -> bytes:
+def _query_consume_queue(broker: BrokerContext, request: Command, header: QueryConsumeQueueRequestHeader) -> bytes:
     queue = broker.store.find_queue(header.topic, header.queue_id)
     if queue is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import json_answer
 from firearrow.store.consume_queue import ConsumeQueue
@@ -33,7 +33,7 @@ ALL_QUEUES = -1
 OLDEST_CLIENT = 28  # V3_0_7_SNAPSHOT: clients before it do not know 220
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def reset_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = ResetOffsetRequestHeader.decode(request.ext)
         config = broker.topics.find(header.topic)
@@ -59,7 +59,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_offset}
 
 
-def _targets(broker: BrokerParts, header: ResetOffsetRequestHeader, config: TopicConfig) -> dict[int, int]:
+def _targets(broker: BrokerContext, header: ResetOffsetRequestHeader, config: TopicConfig) -> dict[int, int]:
     """Queue -> the offset to go to."""
     if header.queue_id == ALL_QUEUES or header.queue_id < 0:
         queue_ids = list(range(config.read_queue_nums))
@@ -84,14 +84,14 @@ def _targets(broker: BrokerParts, header: ResetOffsetRequestHeader, config: Topi
     return targets
 
 
-def _offset_at(broker: BrokerParts, queue: ConsumeQueue | None, timestamp_ms: int) -> int:
+def _offset_at(broker: BrokerContext, queue: ConsumeQueue | None, timestamp_ms: int) -> int:
     if queue is None:
         return 0
     return queue.max_offset if timestamp_ms < 0 else broker.store.offset_by_time(queue, timestamp_ms)
 
 
 def _tell_consumers(
-    broker: BrokerParts, header: ResetOffsetRequestHeader, config: TopicConfig, *, c_list: bool
+    broker: BrokerContext, header: ResetOffsetRequestHeader, config: TopicConfig, *, c_list: bool
 ) -> dict[int, int]:
     targets = {}
     for queue_id in range(config.write_queue_nums):
@@ -119,10 +119,10 @@ def _tell_consumers(
     return targets
 
 
-def _offset_table(broker: BrokerParts, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
+def _offset_table(broker: BrokerContext, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
     return ResetOffsetBody({MessageQueue(topic, broker.name, queue_id): offset for queue_id, offset in targets.items()})
 
 
-def _offset_list(broker: BrokerParts, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:
+def _offset_list(broker: BrokerContext, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:
     """The form that C++ clients read."""
     return ResetOffsetBodyForC([MessageQueueForC(topic, broker.name, queue_id, offset) for queue_id, offset in targets.items()])

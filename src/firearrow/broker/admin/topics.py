@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.bodies_in import read_body
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import done, json_answer
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     topics = broker.topics
 
     def update_and_create_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -151,7 +151,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     }
 
 
-def forget_topic(broker: BrokerParts, topic: str, now_ms: int) -> None:
+def forget_topic(broker: BrokerContext, topic: str, now_ms: int) -> None:
     """Takes a topic out of every table and its queues out of the store. A topic made anew under its name starts at 0."""
     broker.topics.delete(topic, now_ms)
     for queue in [queue for queue in broker.store.queues() if queue.topic == topic]:
@@ -162,7 +162,7 @@ def forget_topic(broker: BrokerParts, topic: str, now_ms: int) -> None:
     broker.store.drop_topic(topic)
 
 
-def _must_find(broker: BrokerParts, topic: str) -> TopicConfig:
+def _must_find(broker: BrokerContext, topic: str) -> TopicConfig:
     config = broker.topics.find(topic)
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")

@@ -53,7 +53,7 @@ _PASSED_ON_MOST = 200_000
 _FRESH_LOOK = 1_024  # fresh results between two looks for those that are readable in the log by now
 
 
-class First(NamedTuple):
+class StoredResult(NamedTuple):
     """The result of a send, as it was answered the first time."""
 
     queue_id: int
@@ -64,17 +64,17 @@ class First(NamedTuple):
     more: dict[str, str] | None = None  # what the answer says besides
 
 
-class Claim(NamedTuple):
+class DedupClaim(NamedTuple):
     """A message that is about to be stored. `first` is set when it is a repeat: then it must not be."""
 
-    first: First | None
+    first: StoredResult | None
     window: ProducerWindow | None
     sequence: int
     key: bytes | None  # under which it is remembered, if unique keys are
     passed_on: bool = False
 
 
-class NewNumbers(NamedTuple):
+class SequenceRun(NamedTuple):
     """A whole batch of one producer with numbers that rise, all above those it had in the queue: nothing in it is a repeat."""
 
     window: ProducerWindow
@@ -91,10 +91,10 @@ class _FreshBatch(NamedTuple):
     properties: list[bytes]
     store_ms: int
 
-    def first(self, offset: int) -> First:
+    def first(self, offset: int) -> StoredResult:
         at = self.offsets.index(offset)
         unique_key = properties.find(self.properties[at], b"UNIQ_KEY") or b""
-        return First(self.queue_id, self.queue_offset + at, offset, unique_key, self.store_ms)
+        return StoredResult(self.queue_id, self.queue_offset + at, offset, unique_key, self.store_ms)
 
 
 class Dedup:
@@ -106,7 +106,7 @@ class Dedup:
         self._passed_on = UniqueKeyWindow(_PASSED_ON_MS, _PASSED_ON_MOST)
         self._store = store
         self._broker_name = settings.broker_name
-        self._fresh: dict[int, First] = {}  # by physical offset: what cannot be read from the log yet
+        self._fresh: dict[int, StoredResult] = {}  # by physical offset: what cannot be read from the log yet
         self._fresh_batches: deque[_FreshBatch] = deque()  # the same of whole batches, in the order of the log
         self._next_look = _FRESH_LOOK
 
@@ -116,7 +116,7 @@ class Dedup:
 
     def claim(
         self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int, *, passed_on: bool = False
-    ) -> Claim | None:
+    ) -> DedupClaim | None:
         """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
         if queue.topic.startswith(_NOT_HERE):
             return None
@@ -126,7 +126,7 @@ class Dedup:
             window = self.producers.window(producer, queue.topic, queue.queue_id)
             at = window.find(number)
             if at is not None:
-                return Claim(self._first_of(window, at, queue.queue_id, unique_key), window, number, None)
+                return DedupClaim(self._first_of(window, at, queue.queue_id, unique_key), window, number, None)
         for keys in (self.keys, self._passed_on if passed_on else None):
             if keys is None or not unique_key:
                 continue
@@ -134,10 +134,10 @@ class Dedup:
             offset = keys.find(key, now_ms)
             first = None if offset is None else self._read(offset)
             if first is not None and now_ms - first.store_ms <= keys.window_ms:
-                return Claim(first, None, 0, None)
-        return None if window is None and key is None else Claim(None, window, number, key, passed_on)
+                return DedupClaim(first, None, 0, None)
+        return None if window is None and key is None else DedupClaim(None, window, number, key, passed_on)
 
-    def stored(self, claim: Claim, first: First) -> None:
+    def stored(self, claim: DedupClaim, first: StoredResult) -> None:
         """What was claimed has its place in the log now."""
         offset = first.physical_offset
         self._fresh[offset] = first
@@ -155,7 +155,7 @@ class Dedup:
         if claim.passed_on:
             self._passed_on.add(claim.key, offset, first.store_ms)
 
-    def claim_new(self, queue: ConsumeQueue, body: bytes) -> NewNumbers | None:
+    def claim_new(self, queue: ConsumeQueue, body: bytes) -> SequenceRun | None:
         """A batch that is new as a whole, which is seen at once. None: its messages have to be looked at one by one."""
         if self.keys is not None or queue.topic.startswith(_NOT_HERE):
             return None
@@ -164,9 +164,9 @@ class Dedup:
             return None
         producer, numbers, blocks = found
         window = self.producers.window(producer, queue.topic, queue.queue_id)
-        return NewNumbers(window, numbers, blocks) if numbers[0] > window.highest else None
+        return SequenceRun(window, numbers, blocks) if numbers[0] > window.highest else None
 
-    def stored_new(self, claim: NewNumbers, queue: ConsumeQueue, offsets: Sequence[int], now_ms: int) -> None:
+    def stored_new(self, claim: SequenceRun, queue: ConsumeQueue, offsets: Sequence[int], now_ms: int) -> None:
         """A batch that was claimed as a whole has its place in the log now, at the end of its queue."""
         fresh, readable = self._fresh_batches, self._store.confirm_offset
         while fresh and fresh[0].offsets[-1] < readable:
@@ -206,11 +206,11 @@ class Dedup:
         if unique_key is not None and (waiting or not again):
             self.keys.replay(_key(topic, unique_key), record.physical_offset, record.store_timestamp)
 
-    def _first_of(self, window: ProducerWindow, at: int, queue_id: int, own_key: bytes) -> First:
+    def _first_of(self, window: ProducerWindow, at: int, queue_id: int, own_key: bytes) -> StoredResult:
         offset = window.physical_offsets[at]
-        return self._read(offset) or First(queue_id, window.queue_offsets[at], offset, own_key, 0)
+        return self._read(offset) or StoredResult(queue_id, window.queue_offsets[at], offset, own_key, 0)
 
-    def _read(self, physical_offset: int) -> First | None:
+    def _read(self, physical_offset: int) -> StoredResult | None:
         """The result of what is stored there; None when the log has it no longer."""
         fresh = self._fresh.get(physical_offset)
         if fresh is not None:
@@ -232,7 +232,7 @@ class Dedup:
         if record.topic == TIMER_TOPIC and out_ms is not None and out_ms.isdigit():
             handle = recall_handle(topic, self._broker_name, int(out_ms) + 1, unique_key.decode("utf-8", "replace"))
             more = {"recallHandle": handle}
-        return First(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp, more)
+        return StoredResult(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp, more)
 
     def _in_its_queue(self, record: Record) -> bool:
         """False for a record of a topic that was deleted, and perhaps made anew, after it was stored."""

@@ -22,10 +22,17 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from firearrow.broker.deferred.records import Neighbours, WaitingRecord, parse_long, read_neighbours
-from firearrow.broker.deferred.router import PREPARED, TRANSACTION_BITS, Arrival, Placement, bound_for, quick_placement
+from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_neighbours
+from firearrow.broker.deferred.router import (
+    PREPARED,
+    TRANSACTION_BITS,
+    DeferredTarget,
+    IncomingMessage,
+    bound_for,
+    quick_placement,
+)
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import HOST_BITS, InnerMessages
+from firearrow.broker.send.internal import HOST_BITS, InternalWriter
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
@@ -62,7 +69,7 @@ def parse_levels(text: str) -> list[int]:
 
 
 class DelayService:
-    def __init__(self, levels_ms: list[int], store: MessageStore, inner: InnerMessages) -> None:
+    def __init__(self, levels_ms: list[int], store: MessageStore, inner: InternalWriter) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
         self._levels_ms = levels_ms
         self._store = store
@@ -74,7 +81,7 @@ class DelayService:
 
     # Coming in.
 
-    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
         """Where a message with a delay level waits; None if it has none, or is half of a transaction."""
         level = self._level(arrival)
         if level == 0:
@@ -90,11 +97,11 @@ class DelayService:
         due_ms = now_ms + self._levels_ms[level - 1]
         return quick_placement((SCHEDULE_TOPIC, level - 1, raw, due_ms, arrival.sys_flag, None, None))
 
-    def check(self, arrival: Arrival, now_ms: int) -> bool:
+    def check(self, arrival: IncomingMessage, now_ms: int) -> bool:
         """Whether the message has a delay level; Refused when it asks for one that is none."""
         return self._level(arrival) > 0
 
-    def _level(self, arrival: Arrival) -> int:
+    def _level(self, arrival: IncomingMessage) -> int:
         if arrival.sys_flag & TRANSACTION_BITS == PREPARED:
             return 0
         text = properties.find(arrival.properties, b"DELAY")
@@ -158,7 +165,7 @@ class DelayService:
         self._offsets[number], self._due_ms[number] = offset, 0
         return offset < queue.max_offset
 
-    def _deliver_all(self, neighbours: Neighbours, now_ms: int) -> None:
+    def _deliver_all(self, neighbours: LogWindow, now_ms: int) -> None:
         """Records of the usual shape go from the log to the log with nothing made of them in between."""
         start, data, wanted = neighbours
         head_at, release, end_of_data = HEAD.unpack_from, self._inner.release, len(data)
@@ -191,7 +198,7 @@ class DelayService:
                         continue
             self._deliver(neighbours.record(offset, size), now_ms)
 
-    def _deliver(self, record: WaitingRecord | None, now_ms: int) -> None:
+    def _deliver(self, record: DeferredRecord | None, now_ms: int) -> None:
         """The same for records of any shape."""
         topic, queue_id = ("", 0) if record is None else record.bound_for()
         if record is None or not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:

@@ -38,7 +38,7 @@ _PORTION_BYTES = 1_048_576
 _EFFORT_BYTES = 16_384
 
 
-class WaitingRecord:
+class DeferredRecord:
     """A record that was read, not taken apart: what is asked for again and again, and where the rest is."""
 
     __slots__ = ("_body_at", "_topic_at", "properties", "raw", "stored_ms")
@@ -157,25 +157,25 @@ def effort(size: int) -> int:
     return 1 + size // _EFFORT_BYTES
 
 
-class Neighbours(NamedTuple):
+class LogWindow(NamedTuple):
     """A piece of the log that holds several records: those at `wanted`, (physical offset, size), if it is as the queue says."""
 
     start: int
     data: bytes
     wanted: Sequence[tuple[int, int]]
 
-    def record(self, offset: int, size: int) -> WaitingRecord | None:
+    def record(self, offset: int, size: int) -> DeferredRecord | None:
         """The record there; None if it is gone or another one."""
         at = offset - self.start
         return _view(self.data[at : at + size], offset, size)
 
 
-def read_waiting(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[WaitingRecord | None]:
+def read_waiting(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[DeferredRecord | None]:
     """The records at these (physical offset, size); None for one that is gone or is another one. Neighbours are read together."""
     return [part.record(*one) for part in read_neighbours(store, wanted) for one in part.wanted]
 
 
-def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iterator[Neighbours]:
+def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iterator[LogWindow]:
     """The same, not looked at yet: pieces of the log that hold all of them, in their order."""
     segment_size = store.settings.mapped_file_size_commit_log
     start = 0
@@ -183,7 +183,7 @@ def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> I
         window, size = wanted[start]
         end, stop = window + size, start + 1
         if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry that stands for no record
-            yield Neighbours(window, b"", wanted[start:stop])
+            yield LogWindow(window, b"", wanted[start:stop])
             start = stop
             continue
         limit = min(window - window % segment_size + segment_size, window + _MERGE_LIMIT)
@@ -192,11 +192,11 @@ def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> I
             if not end <= offset <= end + _MERGE_GAP or offset + size > limit:
                 break
             end, stop = offset + size, stop + 1
-        yield Neighbours(window, store.read(window, end - window), wanted[start:stop])
+        yield LogWindow(window, store.read(window, end - window), wanted[start:stop])
         start = stop
 
 
-def _view(raw: bytes, offset: int, size: int) -> WaitingRecord | None:
+def _view(raw: bytes, offset: int, size: int) -> DeferredRecord | None:
     if len(raw) != size or size < FIXED_BYTES_V1:
         return None
     total, magic, _, _, _, _, physical_offset, sys_flag, _ = _FRONT.unpack_from(raw)
@@ -210,4 +210,4 @@ def _view(raw: bytes, offset: int, size: int) -> WaitingRecord | None:
     at = topic_at + (1 + raw[topic_at] if magic == MAGIC_V1 else 2 + _SHORT.unpack_from(raw, topic_at)[0])
     if not topic_at < at <= size - 2 or size - at - 2 != _SHORT.unpack_from(raw, at)[0]:
         return None
-    return WaitingRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])
+    return DeferredRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])

@@ -30,7 +30,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.router import TRANSACTION_BITS
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage
@@ -65,7 +65,7 @@ _TIMER_NAMES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _NEVER_CONSUMED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def consumer_send_msg_back(conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = ConsumerSendMsgBackRequestHeader.decode(request.ext)
         group = broker.groups.must_find(header.group, now_ms)
@@ -87,7 +87,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     return {RequestCode.CONSUMER_SEND_MSG_BACK: consumer_send_msg_back}
 
 
-def redirect(broker: BrokerParts, header: SendMessageRequestHeader, version: int, now_ms: int) -> bool:
+def redirect(broker: BrokerContext, header: SendMessageRequestHeader, version: int, now_ms: int) -> bool:
     """A client sends to a retry topic. True if `header` was changed: it goes to the dead letters now."""
     group = broker.groups.must_find(header.topic.removeprefix(RETRY_PREFIX), now_ms)
     if "TRAN_MSG\x01" in header.properties:  # of a committed transaction's message; the retry is no half message
@@ -109,7 +109,7 @@ def _limit(group: SubscriptionGroupConfig, asked: int | None, version: int) -> i
 
 
 def _next_try(
-    broker: BrokerParts, group: SubscriptionGroupConfig, record: Record, header: ConsumerSendMsgBackRequestHeader, now_ms: int
+    broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, header: ConsumerSendMsgBackRequestHeader, now_ms: int
 ) -> InnerMessage:
     sys_flag = UNIT_SUBSCRIPTION if header.unit_mode else 0
     topic = broker.topics.ensure(
@@ -128,12 +128,12 @@ def _next_try(
     return _again(record, topic.topic_name, random.randrange(max(queues, 1)), kept)
 
 
-def _dead_letter(broker: BrokerParts, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> InnerMessage:
+def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> InnerMessage:
     _ensure_dlq(broker, group, now_ms)
     return _again(record, dlq_topic(group.group_name), 0, _as_dead_letter(_as_retry(record), record.topic))
 
 
-def _ensure_dlq(broker: BrokerParts, group: SubscriptionGroupConfig, now_ms: int) -> None:
+def _ensure_dlq(broker: BrokerContext, group: SubscriptionGroupConfig, now_ms: int) -> None:
     broker.topics.ensure(dlq_topic(group.group_name), DLQ_QUEUES, PERM_READ_WRITE, now_ms)
 
 
@@ -176,7 +176,7 @@ def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> 
     return message
 
 
-def _check_writable(broker: BrokerParts) -> None:
+def _check_writable(broker: BrokerContext) -> None:
     if not broker.settings.broker_permission & PERM_WRITE:
         raise Refused(
             ResponseCode.NO_PERMISSION,
@@ -186,7 +186,7 @@ def _check_writable(broker: BrokerParts) -> None:
         raise Refused(ResponseCode.SYSTEM_ERROR, broker.store.refusal or "the store takes no messages")
 
 
-def _consumed_record(broker: BrokerParts, offset: int) -> Record:
+def _consumed_record(broker: BrokerContext, offset: int) -> Record:
     raw = broker.store.read_record(offset) if offset >= 0 else None
     try:
         record = None if raw is None else decode(raw)

@@ -2,7 +2,7 @@
 
 A delayed message waits in a topic of the broker's own until it is due, a half message until its transaction is decided. Its real
 destination travels with it in the properties REAL_TOPIC and REAL_QID. Whoever stores a message, a client's send or the broker
-itself, asks `Placing.place` first; None means that it goes straight to its topic.
+itself, asks `DeferralRouter.place` first; None means that it goes straight to its topic.
 
     TRAN_MSG=true in a client's send                     half topic              transaction.py
     DELAY > 0                                            SCHEDULE_TOPIC_XXXX     delay.py
@@ -24,17 +24,17 @@ PREPARED = 0x4
 COMMITTED = 0x8
 
 
-class Placement(NamedTuple):
+class DeferredTarget(NamedTuple):
     topic: str
     queue_id: int
     properties: bytes
     tags_code: int  # of the consume-queue entry there
     sys_flag: int
     reply: dict[str, str] | None  # what the reply to a send says besides the usual
-    keep: Callable[[Placed], None] | None = None  # wants to know what a client's send stored there, and where
+    keep: Callable[[DeferredMessage], None] | None = None  # wants to know what a client's send stored there, and where
 
 
-class Arrival(NamedTuple):
+class IncomingMessage(NamedTuple):
     """A message on its way into the store."""
 
     topic: str
@@ -47,7 +47,7 @@ class Arrival(NamedTuple):
     inner: bool = False  # stored by the broker itself: what a transaction has become does not become half of one again
 
 
-class Placed(NamedTuple):
+class DeferredMessage(NamedTuple):
     """A message that waits in its place, and the queue that it was sent to."""
 
     queue_offset: int
@@ -65,12 +65,14 @@ class Placed(NamedTuple):
 
 
 # The constructor of a named tuple is a Python function; these are not, and take half the time. Give them the tuple.
-quick_arrival: Callable[[tuple[str, int, bytes, int, int, str, int, bool]], Arrival] = partial(tuple.__new__, Arrival)
+quick_arrival: Callable[[tuple[str, int, bytes, int, int, str, int, bool]], IncomingMessage] = partial(
+    tuple.__new__, IncomingMessage
+)
 quick_placement: Callable[
-    [tuple[str, int, bytes, int, int, dict[str, str] | None, Callable[[Placed], None] | None]], Placement
-] = partial(tuple.__new__, Placement)
-quick_placed: Callable[[tuple[int, int, str, int, bytes, bytes, int, int, int, int, bytes, int]], Placed] = partial(
-    tuple.__new__, Placed
+    [tuple[str, int, bytes, int, int, dict[str, str] | None, Callable[[DeferredMessage], None] | None]], DeferredTarget
+] = partial(tuple.__new__, DeferredTarget)
+quick_placed: Callable[[tuple[int, int, str, int, bytes, bytes, int, int, int, int, bytes, int]], DeferredMessage] = partial(
+    tuple.__new__, DeferredMessage
 )
 
 
@@ -80,8 +82,8 @@ def bound_for(topic: str, queue_id: int) -> bytes:
     return f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
 
 
-Place = Callable[[Arrival, int], Placement | None]
-Check = Callable[[Arrival, int], bool]  # whether it is the one to place the message; raises Refused
+Place = Callable[[IncomingMessage, int], DeferredTarget | None]
+Check = Callable[[IncomingMessage, int], bool]  # whether it is the one to place the message; raises Refused
 
 
 def may_be_placed(properties: bytes) -> bool:
@@ -92,20 +94,20 @@ def may_be_placed(properties: bytes) -> bool:
     return properties.find(b"DEL") >= 0 or properties.find(b"TRAN_MSG\x01") >= 0  # half the cost of `in`
 
 
-class Placing:
+class DeferralRouter:
     """`places` are asked in turn; the first that has a place for the message gets it. `checks` are for half messages."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []
         self.checks: list[Check] = []
 
-    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
         for ask in self.places:
             placement = ask(arrival, now_ms)
             if placement is not None:
                 return placement
         return None
 
-    def check(self, arrival: Arrival, now_ms: int) -> None:
+    def check(self, arrival: IncomingMessage, now_ms: int) -> None:
         """Refuses a half message that could not be placed when it is committed."""
         any(check(arrival, now_ms) for check in self.checks)

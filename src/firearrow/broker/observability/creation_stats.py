@@ -11,7 +11,7 @@ from firearrow.broker.observability.histograms import Histogram
 EDGES_MS = (10, 100, 1_000, 3_000, 5_000)  # Apache's
 
 
-class Creations:
+class CreationLatency:
     """`took` is by (whether it succeeded, whether it is one of the system's)."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.observability.process import LoopLag
 from firearrow.broker.observability.prometheus import Sources, pieces
 from firearrow.config.fields import SettingError
@@ -29,7 +29,7 @@ log = logging.getLogger("firearrow.broker")
 
 
 class MetricsEndpoint:
-    def __init__(self, broker: BrokerParts, ports: Ports, now_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: BrokerContext, ports: Ports, now_ms: Callable[[], int]) -> None:
         self._broker = broker
         self._ports = ports
         self._now_ms = now_ms

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.settings import BrokerSettings
 from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -47,7 +47,7 @@ def happened(event: str, message: str, **fields: Any) -> None:
     log.info(message, extra={"fields": {"event": event, **fields}})
 
 
-def watch(broker: BrokerParts) -> None:
+def watch(broker: BrokerContext) -> None:
     """What operators and clients change is an event."""
 
     def topic_changed(topic: str, config: TopicConfig | None) -> None:

@@ -11,7 +11,7 @@ _AT_ONCE = 64  # lines in a piece
 Labels = Mapping[str, str]
 
 
-class Page:
+class ExpositionWriter:
     """Writes lines. Labels are sorted, and those that every line has are written once and kept."""
 
     def __init__(self, common: Labels) -> None:

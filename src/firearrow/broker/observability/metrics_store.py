@@ -7,8 +7,8 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from firearrow.broker.context import BrokerParts
-from firearrow.broker.observability.metrics_page import Labels, Page
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.observability.metrics_page import ExpositionWriter, Labels
 from firearrow.broker.timer.service import TimerService
 from firearrow.wire import record
 from firearrow.wire.errors import ProtocolError
@@ -18,7 +18,7 @@ TIMER_BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 86_400)  # Apache's
 STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 
 
-def waiting(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
     """Messages that are not delivered as they come: timers and delay levels."""
     timers = broker.timers
     if timers is not None and broker.settings.timer_wheel_enable:
@@ -51,7 +51,7 @@ def waiting(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
         yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
 
 
-def _ahead(page: Page, timers: TimerService, now_ms: int) -> Iterator[str]:
+def _ahead(page: ExpositionWriter, timers: TimerService, now_ms: int) -> Iterator[str]:
     counts = dict.fromkeys(TIMER_BOUNDS_S, 0)
     for moment_ms, messages in timers.waiting(now_ms, TIMER_BOUNDS_S[-1] * 1000):
         counts[TIMER_BOUNDS_S[bisect_right(TIMER_BOUNDS_S, max(moment_ms - now_ms, 0) // 1000)]] += messages
@@ -61,7 +61,7 @@ def _ahead(page: Page, timers: TimerService, now_ms: int) -> Iterator[str]:
     yield from page.lines("rocketmq_timer_message_snapshot", "gauge", text, samples)
 
 
-def storage(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def storage(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
     store = broker.store
     directory = broker.store_settings.commit_log_dir
     if os.path.isdir(directory):
@@ -95,7 +95,7 @@ def storage(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
     yield page.one("firearrow_flush_seconds_max", "gauge", "Time that the longest flush took", flushes.longest_ns / 1e9)
 
 
-def _earliest_ms(broker: BrokerParts) -> int:
+def _earliest_ms(broker: BrokerContext) -> int:
     oldest = broker.store.read_record(broker.store.min_offset)
     try:
         return 0 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.observability import metrics_store
-from firearrow.broker.observability.metrics_page import Labels, Page
+from firearrow.broker.observability.metrics_page import ExpositionWriter, Labels
 from firearrow.broker.observability.process import LoopLag, process_figures
 from firearrow.broker.observability.stats import PUT_TIME_EDGES, GroupGetStats, TopicPutStats
 from firearrow.broker.tables.clients import ConsumerGroup
@@ -43,9 +43,9 @@ class Sources:
     common: Labels
 
 
-def pieces(broker: BrokerParts, sources: Sources, now_ms: int) -> Iterator[str]:
+def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str]:
     """The whole text, in pieces of some lines; empty ones are only places to stop at."""
-    page = Page(sources.common)
+    page = ExpositionWriter(sources.common)
     yield from _broker(page, broker, sources)
     yield from _traffic(page, broker)
     yield from _requests(page, broker)
@@ -63,7 +63,7 @@ def _truth(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _broker(page: Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
+def _broker(page: ExpositionWriter, broker: BrokerContext, sources: Sources) -> Iterator[str]:
     yield page.one("rocketmq_broker_permission", "gauge", "2 write, 4 read, 6 both", broker.settings.broker_permission)
     yield page.one("rocketmq_topic_number", "gauge", "Topics", len(broker.topics.all()))
     yield page.one("rocketmq_consumer_group_number", "gauge", "Consumer groups", len(broker.groups.all()))
@@ -78,7 +78,7 @@ def _broker(page: Page, broker: BrokerParts, sources: Sources) -> Iterator[str]:
     yield page.one(uptime, "gauge", "When the broker was started, seconds since 1970", broker.boot_ms / 1000)
 
 
-def _traffic(page: Page, broker: BrokerParts) -> Iterator[str]:
+def _traffic(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
     stats, topics = broker.stats, broker.topics
     put: list[tuple[Labels, TopicPutStats]] = []
     for topic, sent in stats.topics_put():
@@ -116,7 +116,7 @@ def _traffic(page: Page, broker: BrokerParts) -> Iterator[str]:
     yield page.one("firearrow_put_seconds_max", "gauge", "The longest time from a send to its answer", longest_s)
 
 
-def _put_times(page: Page, counts: list[int]) -> Iterator[str]:
+def _put_times(page: ExpositionWriter, counts: list[int]) -> Iterator[str]:
     name = "firearrow_put_seconds_bucket_total"
     below = 0
     samples: list[tuple[Labels, float]] = []
@@ -126,7 +126,7 @@ def _put_times(page: Page, counts: list[int]) -> Iterator[str]:
     yield from page.lines(name, "counter", "Sends answered within so many seconds; for histogram_quantile", samples)
 
 
-def _requests(page: Page, broker: BrokerParts) -> Iterator[str]:
+def _requests(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
     samples = (
         (
             {
@@ -157,7 +157,7 @@ def _code_name(codes: type[IntEnum], code: int) -> str:
         return "unknown"
 
 
-def _transactions(page: Page, broker: BrokerParts) -> Iterator[str]:
+def _transactions(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
     stats = broker.stats
     tables = (
         ("rocketmq_commit_messages_total", "Transactions that were committed", stats.committed),
@@ -182,7 +182,7 @@ def _is_system(topic: str, group: str) -> bool:
     return is_system_topic(topic) or is_system_group(group)
 
 
-def _clients(page: Page, broker: BrokerParts) -> Iterator[str]:
+def _clients(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
     same = {"protocol_type": "remoting"}
     producing = Counter(
         (client.language.lower(), client.version) for members in broker.clients.producers().values() for client in members
@@ -228,7 +228,7 @@ class _Lag:
         self.earliest_ms = self.next_ms = 0  # of the oldest message not consumed, and of the oldest not given; 0: none
 
 
-def _lag(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
+def _lag(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
     known: list[_Lag] = []
     for topic in broker.offsets.topics():
         for group in broker.offsets.groups_of(topic):
@@ -264,7 +264,7 @@ def _lag(page: Page, broker: BrokerParts, now_ms: int) -> Iterator[str]:
         yield from page.lines(name, "gauge", text, ((one.labels, value) for one, value in zip(known, values, strict=True)))
 
 
-def _count_queue(broker: BrokerParts, lag: _Lag, group: str, topic: str, queue_id: int) -> None:
+def _count_queue(broker: BrokerContext, lag: _Lag, group: str, topic: str, queue_id: int) -> None:
     queue = broker.store.find_queue(topic, queue_id)
     consumed = broker.offsets.query(group, topic, queue_id)
     if queue is None or consumed is None:
@@ -283,7 +283,7 @@ def _count_queue(broker: BrokerParts, lag: _Lag, group: str, topic: str, queue_i
             lag.next_ms = min(lag.next_ms or next_ms, next_ms)
 
 
-def _loop(page: Page, lag: LoopLag) -> Iterator[str]:
+def _loop(page: ExpositionWriter, lag: LoopLag) -> Iterator[str]:
     name = "firearrow_loop_lag_seconds"
     below = 0
     text = page.family(name, "histogram", "How late the event loop was with a timer")

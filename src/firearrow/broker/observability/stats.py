@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from firearrow.broker.observability.creation_stats import Creations
+from firearrow.broker.observability.creation_stats import CreationLatency
 from firearrow.broker.observability.histograms import Histogram
 
 _SECOND_MS = 1_000
@@ -128,7 +128,7 @@ class BrokerStats:
         self.committed: dict[str, int] = {}
         self.rolled_back: dict[str, int] = {}
         self.finished: dict[str, Histogram] = {}
-        self.topics_created, self.groups_created = Creations(), Creations()
+        self.topics_created, self.groups_created = CreationLatency(), CreationLatency()
         self._topic_put: dict[str, TopicPutStats] = {}
         self._group_get: dict[str, GroupGetStats] = {}
         self._sent_back: dict[str, int] = {}

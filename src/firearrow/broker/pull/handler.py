@@ -1,6 +1,6 @@
 """Pulls (11, 361): what a consumer may read, what it gets, and when it has to wait.
 
-A pull passes three gates. *May it?* (group, topic and queue: `_judge`, remembered as a `Source`; then its subscription.) *Is
+A pull passes three gates. *May it?* (group, topic and queue: `_judge`, remembered as a `ReadTarget`; then its subscription.) *Is
 there something?* (`_read`: the store looks, the result becomes a code.) *If not, may it wait?* (held until a message arrives, see
 held_pulls.py.) A pull that was held goes through the second gate once more and is then answered whatever comes out.
 
@@ -26,11 +26,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.observability.stats import GroupGetStats
 from firearrow.broker.pull import subscription
 from firearrow.broker.pull.filtered import get_filtered
-from firearrow.broker.pull.long_polling import HeldPull, HeldPulls
+from firearrow.broker.pull.long_polling import HeldPull, LongPolling
 from firearrow.broker.requests.refused import Refused
 from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
@@ -65,7 +65,7 @@ _NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
 _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
-class Source:
+class ReadTarget:
     """A queue as one group may read it: judged once, good until a topic, a group or the broker's permission changes."""
 
     __slots__ = ("got", "group", "group_sys_flag", "queue", "topic", "topic_sys_flag")
@@ -86,18 +86,18 @@ class Pull:
     conn: Connection
     request: Command
     header: PullMessageRequestHeader
-    source: Source
+    source: ReadTarget
     tag_codes: frozenset[int] | None
     sql: Filter | None
     offset: int  # where to read; moves on while a held pull passes over messages that its filter does not select
 
 
-class Pulls:
-    def __init__(self, parts: BrokerParts, held: HeldPulls) -> None:
+class PullHandler:
+    def __init__(self, parts: BrokerContext, held: LongPolling) -> None:
         self._parts = parts
         self._held = held
         self._store = parts.store
-        self._sources: dict[tuple[str, str, int], Source] = {}
+        self._sources: dict[tuple[str, str, int], ReadTarget] = {}
         self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
         self.master_alive: Callable[[], bool] | None = None  # of a slave
         self.answered_with = 0  # the code of the last answer
@@ -183,7 +183,7 @@ class Pulls:
         deadline_ms = now_ms + min(max(wait_ms, 0), most_ms)
         self._held.hold(HeldPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
 
-    def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> Source:
+    def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         parts = self._parts
         topics, groups, permission = self._judged_under
         if (
@@ -207,7 +207,7 @@ class Pulls:
         self._sources[header.consumer_group, header.topic, header.queue_id] = source
         return source
 
-    def _judge(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> Source:
+    def _judge(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         parts = self._parts
         if not parts.settings.broker_permission & PERM_READ:
             raise Refused(
@@ -244,7 +244,7 @@ class Pulls:
                 {"forbiddenType": 5},
             )
         queue = parts.store.queue(header.topic, header.queue_id)
-        return Source(topic, group, queue, parts.stats.group_get(header.consumer_group, header.topic))
+        return ReadTarget(topic, group, queue, parts.stats.group_get(header.consumer_group, header.topic))
 
     def _subscription(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> SubscriptionData:
         clients = self._parts.clients
@@ -287,7 +287,7 @@ class Pulls:
 
     def _read(
         self,
-        source: Source,
+        source: ReadTarget,
         header: PullMessageRequestHeader,
         offset: int,
         tag_codes: frozenset[int] | None,
@@ -299,7 +299,7 @@ class Pulls:
             return get_filtered(self._store, queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
         return self._store.get_messages(queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part, bulk=header.bulk)
 
-    def _moved(self, request: Command, header: PullMessageRequestHeader, source: Source, offset: int) -> bytes:
+    def _moved(self, request: Command, header: PullMessageRequestHeader, source: ReadTarget, offset: int) -> bytes:
         nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, source.queue.min_offset, source.queue.max_offset)
         return self._answer(request, header, source, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
 
@@ -307,7 +307,7 @@ class Pulls:
         self,
         request: Command,
         header: PullMessageRequestHeader,
-        source: Source,
+        source: ReadTarget,
         code: int,
         result: GetResult,
         remark: str | None = None,

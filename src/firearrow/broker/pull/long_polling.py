@@ -31,7 +31,7 @@ class HeldPull:
     late: bool = field(default=False, init=False)  # released because its time was up
 
 
-class HeldPulls:
+class LongPolling:
     def __init__(self) -> None:
         # A pull released by arrival stays in the heap: taking it out at once would cost O(n). When most of the heap is such
         # left-overs it is built anew, so a busy queue costs O(log n) a pull and no more memory than twice what is held.

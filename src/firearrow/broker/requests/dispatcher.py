@@ -14,13 +14,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from firearrow.broker.context import BrokerParts, Handler
-from firearrow.broker.pull.handler import Pulls
+from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.requests.flow_control import Flow
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.roles.replication import PassOn
-from firearrow.broker.send.group_commit import Rounds
-from firearrow.broker.send.handler import PERM_WRITE, Sends, quick_reply
+from firearrow.broker.send.group_commit import GroupCommit
+from firearrow.broker.send.handler import PERM_WRITE, SendHandler, quick_reply
 from firearrow.broker.tables import clients
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError, TooLargeError
@@ -52,16 +52,16 @@ class ConnectionState:
         self.held = 0  # pulls that wait for messages
 
 
-class Dispatch:
+class RequestDispatcher:
     """The service behind the broker's listeners."""
 
     def __init__(
         self,
-        parts: BrokerParts,
+        parts: BrokerContext,
         handlers: dict[int, Handler],
-        sends: Sends,
-        pulls: Pulls,
-        rounds: Rounds,
+        sends: SendHandler,
+        pulls: PullHandler,
+        rounds: GroupCommit,
         flow: Flow,
         now_ms: Callable[[], int],
     ) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.dedup.snapshot import DedupFile
 from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
-from firearrow.broker.send.handler import Sends
-from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.broker.timer.service import TimerService
 from firearrow.broker.transaction.service import Transactions
@@ -30,7 +30,7 @@ class MasterServices:
     """`clean`: how the store was left."""
 
     def __init__(
-        self, parts: BrokerParts, inner: InnerMessages, config: ConfigFiles, now_ms: Callable[[], int], *, clean: bool
+        self, parts: BrokerContext, inner: InternalWriter, config: ConfigFiles, now_ms: Callable[[], int], *, clean: bool
     ) -> None:
         settings, placing, now = parts.settings, parts.placing, now_ms()
         self._parts = parts
@@ -56,7 +56,7 @@ class MasterServices:
         parts.open_transactions = lambda: transactions.open_count
         placing.places.insert(0, transactions.place)  # what is half of a transaction is delayed when it is committed
 
-    def remember(self, sends: Sends) -> None:
+    def remember(self, sends: SendHandler) -> None:
         """Sends that are repeated are found out, also those from before the start."""
         self._sends = sends
         self._dedup_file = DedupFile(sends.dedup, self._parts.store, self._config)

@@ -27,7 +27,7 @@ _WRITE = 2
 log = logging.getLogger("firearrow.broker.registration")
 
 
-class StandIn:
+class ProxyRegistration:
     """`member`: its id in the group. `make` gives the registration under an identity and with its topics."""
 
     def __init__(

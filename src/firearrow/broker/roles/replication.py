@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from firearrow.broker.context import BrokerParts
-from firearrow.broker.send.group_commit import Rounds
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import HARuntimeInfo
@@ -15,11 +15,11 @@ from firearrow.wire.frame import Command
 
 
 @dataclass(slots=True)
-class Replicated:
+class ReplicationHost:
     """The broker, as far as replication has to do with it."""
 
-    parts: BrokerParts
-    rounds: Rounds
+    parts: BrokerContext
+    rounds: GroupCommit
     config: ConfigFiles
     now_ms: Callable[[], int]
     threads: bool  # the store has its threads: a flush is asked for, and reported to `durable`
@@ -63,4 +63,4 @@ class Replication(Protocol):
     def status(self) -> HARuntimeInfo: ...
 
 
-MakeReplication = Callable[[Replicated], Replication]
+MakeReplication = Callable[[ReplicationHost], Replication]

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from firearrow.broker.context import BrokerParts, Handler
-from firearrow.broker.pull.handler import Pulls
+from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.registration import Identity, Registration, Topics
-from firearrow.broker.requests.dispatcher import Dispatch
+from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.responses import json_answer
 from firearrow.broker.roles import slave_requests
 from firearrow.broker.roles.master_services import MasterServices
-from firearrow.broker.roles.proxy_registration import StandIn
-from firearrow.broker.roles.replication import MakeReplication, Replicated, Replication
-from firearrow.broker.send.group_commit import Rounds
-from firearrow.broker.send.handler import Sends
-from firearrow.broker.tables.change_log import TableLog
+from firearrow.broker.roles.proxy_registration import ProxyRegistration
+from firearrow.broker.roles.replication import MakeReplication, Replication, ReplicationHost
+from firearrow.broker.send.group_commit import GroupCommit
+from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.tables.change_log import MetadataChangeLog
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode
@@ -28,22 +28,22 @@ from firearrow.wire.frame import Command
 
 
 @dataclass(frozen=True, slots=True)
-class RoleDependent:
+class RoleServices:
     """What knows whether this broker is the master. `handlers` is changed in place."""
 
-    parts: BrokerParts
+    parts: BrokerContext
     handlers: dict[int, Handler]
-    dispatch: Dispatch
-    pulls: Pulls
-    sends: Sends
-    rounds: Rounds
+    dispatch: RequestDispatcher
+    pulls: PullHandler
+    sends: SendHandler
+    rounds: GroupCommit
     services: MasterServices
 
 
-class Roles:
+class RoleController:
     def __init__(
         self,
-        dependent: RoleDependent,
+        dependent: RoleServices,
         config: ConfigFiles,
         now_ms: Callable[[], int],
         make: MakeReplication,
@@ -54,10 +54,10 @@ class Roles:
         self._settings = settings = dependent.parts.settings
         self._now_ms = now_ms
         self._registration: Registration | None = None
-        self._stand_in: StandIn | None = None
-        self._table_log: TableLog | None = None  # of a member of an elected group
+        self._stand_in: ProxyRegistration | None = None
+        self._table_log: MetadataChangeLog | None = None  # of a member of an elected group
         self.replication = replication = make(
-            Replicated(
+            ReplicationHost(
                 dependent.parts,
                 dependent.rounds,
                 config,
@@ -73,7 +73,7 @@ class Roles:
         handlers = dependent.handlers
         handlers[RequestCode.GET_BROKER_HA_STATUS] = _status_of(replication)
         if settings.enable_d_leger_commit_log:
-            self._table_log = TableLog(dependent.parts, lambda: not settings.is_slave, now_ms)
+            self._table_log = MetadataChangeLog(dependent.parts, lambda: not settings.is_slave, now_ms)
             handlers.update(self._table_log.answering_when_stored(handlers))
         self._master_handlers = dict(handlers)
         if settings.is_slave:
@@ -84,7 +84,7 @@ class Roles:
         self._registration = registration
         settings = self._settings
         if settings.enable_d_leger_commit_log and settings.stand_in_enable:
-            self._stand_in = StandIn(registration.identity, settings.peers().me, registration.topics, register_stand_in)
+            self._stand_in = ProxyRegistration(registration.identity, settings.peers().me, registration.topics, register_stand_in)
             self._of.parts.topics.listeners.append(self._stand_in.topic_changed)
 
     async def stop(self) -> None:

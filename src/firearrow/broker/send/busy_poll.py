@@ -15,7 +15,7 @@ import asyncio
 from time import perf_counter
 
 
-class Wakefulness:
+class BusyPoller:
     def __init__(self, loop: asyncio.AbstractEventLoop, micros: int) -> None:
         self._call_soon = loop.call_soon
         self._moment_s = micros / 1e6

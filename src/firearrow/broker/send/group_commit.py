@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.send.handler import Reply, Sends
+from firearrow.broker.send.handler import Reply, SendHandler
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
@@ -37,7 +37,7 @@ _HOLD_MS = 100  # what waits for the end of a flush is written by then all the s
 
 
 @dataclass(slots=True)
-class WaitingGroup:
+class PendingAck:
     """Written, not flushed yet."""
 
     end_offset: int
@@ -45,13 +45,13 @@ class WaitingGroup:
     replies: list[Reply]
 
 
-class Rounds:
+class GroupCommit:
     """`arrived(queue, first, end)` is called when messages have become readable in a queue where somebody waits."""
 
     def __init__(
         self,
         store: MessageStore,
-        sends: Sends,
+        sends: SendHandler,
         arrived: Callable[[ConsumeQueue, int, int], None],
         stats: BrokerStats,
         now_ms: Callable[[], int],
@@ -66,7 +66,7 @@ class Rounds:
         self._now_ms = now_ms
         self._sync_flush = sync_flush
         self._flush_timeout_ms = flush_timeout_ms
-        self._waiting: deque[WaitingGroup] = deque()
+        self._waiting: deque[PendingAck] = deque()
         self.durable: Callable[[int], None] | None = None  # whoever copies the log to others
         self._durable_offset = 0  # kept when somebody does
         self.written: Callable[[], None] | None = None  # whoever sends the log to others before it is durable here
@@ -126,7 +126,7 @@ class Rounds:
         if self.written is not None:
             self.written()
         if self._waits:
-            self._waiting.append(WaitingGroup(group.end_offset, now_ms, replies))
+            self._waiting.append(PendingAck(group.end_offset, now_ms, replies))
             if not self._sync_flush:
                 self.flushed(group.end_offset)
         else:

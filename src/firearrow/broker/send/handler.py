@@ -6,7 +6,7 @@ writes the records of a whole event-loop round with one system call, and lets th
 the settings ask for. Nobody ever hears of a message that is not stored.
 
     request --check--> record in the store's pending group --+--> written --(sync flush)--> on disk --> reply leaves
-                       reply in `Sends.replies` -------------+
+                       reply in `SendHandler.replies` -------------+
 
 This is the hottest code of the broker. What makes it quick: a topic is looked up and judged once, and then remembered as a
 `SendTarget` until it changes; properties are searched, not parsed; the reply is one `%` on bytes.
@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import orjson
 
-from firearrow.broker.context import BrokerParts
-from firearrow.broker.dedup.dedup import PASSED_ON, Dedup, First
+from firearrow.broker.context import BrokerContext
+from firearrow.broker.dedup.dedup import PASSED_ON, Dedup, StoredResult
 from firearrow.broker.deferred.retry import redirect
 from firearrow.broker.deferred.router import quick_arrival, quick_placed
 from firearrow.broker.observability.stats import SMALL
@@ -90,7 +90,7 @@ class SendTarget:
 
     __slots__ = ("config", "for_retries", "put", "queues", "write_queues")
 
-    def __init__(self, config: TopicConfig, parts: BrokerParts) -> None:
+    def __init__(self, config: TopicConfig, parts: BrokerContext) -> None:
         ids = max(config.read_queue_nums, config.write_queue_nums)
         self.config = config
         self.queues: list[ConsumeQueue | None] = [None] * ids  # index = queue id; looked up at the queue's first message
@@ -99,8 +99,8 @@ class SendTarget:
         self.for_retries = config.topic_name.startswith(RETRY_PREFIX)
 
 
-class Sends:
-    def __init__(self, parts: BrokerParts) -> None:
+class SendHandler:
+    def __init__(self, parts: BrokerContext) -> None:
         self.replies: list[Reply] = []  # of this round: leave when what they speak of is durable
         self.early_replies: list[Reply] = []  # of messages sent with WAIT=false: leave when it is written
         self.dedup = Dedup(parts.settings, parts.store)
@@ -244,7 +244,7 @@ class Sends:
                 ))
             )  # fmt: skip
         if claim is not None:
-            self.dedup.stored(claim, First(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
+            self.dedup.stored(claim, StoredResult(queue.queue_id, queue_offset, offset, unique_key, now_ms, more))
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
@@ -315,7 +315,7 @@ class Sends:
         body: bytes,
         now_ms: int,
         passed_on: bool,
-    ) -> list[First]:
+    ) -> list[StoredResult]:
         """The results of all messages of a batch; those that were stored before are not stored again."""
         messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
         keys = [properties.find(raw, b"UNIQ_KEY") or b"" for _, _, raw, _ in messages]
@@ -344,14 +344,14 @@ class Sends:
             if claim is not None and claim.first is not None:
                 results.append(claim.first)
                 continue
-            result = First(queue.queue_id, queue_offset, next(offsets), key, now_ms)
+            result = StoredResult(queue.queue_id, queue_offset, next(offsets), key, now_ms)
             queue_offset += 1
             if claim is not None:
                 self.dedup.stored(claim, result)
             results.append(result)
         return results
 
-    def _answer_again(self, conn: Connection, request: Command, raw: bytes, first: First) -> None:
+    def _answer_again(self, conn: Connection, request: Command, raw: bytes, first: StoredResult) -> None:
         """A send that was stored before: the same answer, when what it speaks of is durable."""
         if request.flag & 2:
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from firearrow.broker.deferred.router import Arrival, Placing, may_be_placed
+from firearrow.broker.deferred.router import DeferralRouter, IncomingMessage, may_be_placed
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
@@ -54,10 +54,10 @@ class Stored(NamedTuple):
     physical_offset: int
 
 
-class InnerMessages:
+class InternalWriter:
     """`open_round` makes sure that what is appended now gets written soon."""
 
-    def __init__(self, store: MessageStore, stats: BrokerStats, placing: Placing, open_round: Callable[[], None]) -> None:
+    def __init__(self, store: MessageStore, stats: BrokerStats, placing: DeferralRouter, open_round: Callable[[], None]) -> None:
         self._store = store
         self._stats = stats
         self._placing = placing
@@ -66,7 +66,7 @@ class InnerMessages:
     def put(self, message: InnerMessage, now_ms: int) -> Stored:
         """Stores a message; one that has a delay waits for it first."""
         if may_be_placed(message.properties):
-            arrival = Arrival(
+            arrival = IncomingMessage(
                 message.topic,
                 message.queue_id,
                 message.properties,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from firearrow.broker.send.group_commit import Rounds
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.store.errors import StoreError
 
 
-class RoundsInOneThread(Rounds):
+class RoundsInOneThread(GroupCommit):
     def end_round(self, now_ms: int) -> None:
         super().end_round(now_ms)
         if self._sync_flush:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.send.internal import InnerMessage
 from firearrow.net.address import parse_address
 from firearrow.net.server import Connection
@@ -42,10 +42,10 @@ ANSWERED_WHEN_STORED = (
 log = logging.getLogger("firearrow.broker")
 
 
-class TableLog:
+class MetadataChangeLog:
     """`leads`: this broker is the master."""
 
-    def __init__(self, parts: BrokerParts, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
+    def __init__(self, parts: BrokerContext, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         self._parts = parts
         self._leads = leads
         self._now_ms = now_ms

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.bodies_in import read_body
 from firearrow.broker.requests.refused import Refused
@@ -301,7 +301,7 @@ def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, l
 # Requests: 34, 35, 38, 46, and what happens without one.
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     clients = broker.clients
 
     def heart_beat(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -351,12 +351,12 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     }
 
 
-def connection_closed(broker: BrokerParts, conn: Connection) -> None:
+def connection_closed(broker: BrokerContext, conn: Connection) -> None:
     """To be called for every connection that ends."""
     _tell(broker, broker.clients.disconnected(conn))
 
 
-def expire(broker: BrokerParts, now_ms: int) -> None:
+def expire(broker: BrokerContext, now_ms: int) -> None:
     """Forgets silent clients and closes their connections. To be called every 10 s or so."""
     to_tell, silent = broker.clients.tick(now_ms)
     for conn in silent:
@@ -365,7 +365,7 @@ def expire(broker: BrokerParts, now_ms: int) -> None:
 
 
 def _heartbeat_of_consumer(
-    broker: BrokerParts, conn: Connection, request: Command, heartbeat: HeartbeatData, data: ConsumerData, now_ms: int
+    broker: BrokerContext, conn: Connection, request: Command, heartbeat: HeartbeatData, data: ConsumerData, now_ms: int
 ) -> bool:
     config = broker.groups.find_or_create(data.group_name, now_ms)
     if config is None:  # its pulls are told why
@@ -378,7 +378,7 @@ def _heartbeat_of_consumer(
     return must_resend
 
 
-def _tell(broker: BrokerParts, to_tell: ToTell) -> None:
+def _tell(broker: BrokerContext, to_tell: ToTell) -> None:
     if not broker.settings.notify_consumer_ids_changed_enable:
         return
     for conn, group in to_tell:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.tables.topics import MAX_QUEUES
 from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
@@ -255,7 +255,7 @@ def _table_text(table: dict[str, dict[int, int]]) -> orjson.Fragment:
 # Requests: 14, 15.
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     offsets = broker.offsets
 
     def query_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -286,7 +286,7 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     }
 
 
-def _begins_at_zero(broker: BrokerParts, topic: str, queue_id: int) -> bool:
+def _begins_at_zero(broker: BrokerContext, topic: str, queue_id: int) -> bool:
     """Whether a group without an offset starts at the queue's beginning, whatever it asked for: it does while the queue's first
     message is there and young. Clients rely on it: a topic's first messages are often older than its first consumer."""
     queue = broker.store.find_queue(topic, queue_id)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.bodies_in import read_body
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import done, json_answer
@@ -61,7 +61,7 @@ def share(strategy: str, queues: Sequence[T], members: Sequence[str], member: st
     return list(queues[start : start + size + (1 if place < rest else 0)])
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def query_assignment(conn: Connection, request: Command, now_ms: int) -> bytes:
         wish = read_body(request, QueryAssignmentRequestBody.from_json)
         topic = broker.topics.find(wish.topic)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.bodies_in import read_body
 from firearrow.broker.requests.responses import done, json_answer
 from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue, UnlockBatchRequestBody
@@ -86,7 +86,7 @@ class QueueLocks:
         return now_ms - lock.renewed_ms > self._ttl_ms
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     locks = broker.locks
 
     def lock_batch(conn: Connection, request: Command, now_ms: int) -> bytes:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 
 from firearrow.broker.deferred.records import parse_long, recalled, with_names
-from firearrow.broker.deferred.router import PREPARED, TRANSACTION_BITS, Arrival, Placement
+from firearrow.broker.deferred.router import PREPARED, TRANSACTION_BITS, DeferredTarget, IncomingMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.store.timer.wheel import TimerWheel
@@ -26,7 +26,7 @@ _ASKING: tuple[tuple[bytes, int, int | None], ...] = (
 )
 
 
-class TimerPlacing:
+class TimerAdmission:
     """`recall(identity, slot)` hears of every marker before it is stored."""
 
     def __init__(self, settings: BrokerSettings, wheel: TimerWheel, recall: Callable[[str, int], None]) -> None:
@@ -34,7 +34,7 @@ class TimerPlacing:
         self._wheel = wheel
         self._recall = recall
 
-    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
         """Where a timer message waits; None if it is none, is half of a transaction, or its time has come already."""
         raw = arrival.properties
         if b"TIMER_DEL" not in raw or arrival.sys_flag & TRANSACTION_BITS == PREPARED:
@@ -71,9 +71,9 @@ class TimerPlacing:
             )
         if key is not None:
             self._recall(recalled(arrival.topic, key.decode("utf-8", "replace")), out_ms)
-        return Placement(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
+        return DeferredTarget(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
 
-    def check(self, arrival: Arrival, now_ms: int) -> bool:
+    def check(self, arrival: IncomingMessage, now_ms: int) -> bool:
         """Whether the message asks for a moment; Refused when that is none, or too far ahead."""
         raw = arrival.properties
         asks = b"TIMER_DEL" in raw and find(raw, b"TIMER_OUT_MS") is None
@@ -97,7 +97,7 @@ class TimerPlacing:
             )
         return deliver_ms
 
-    def _reply(self, arrival: Arrival, out_ms: int) -> dict[str, str]:
+    def _reply(self, arrival: IncomingMessage, out_ms: int) -> dict[str, str]:
         if arrival.topic.startswith(RETRY_PREFIX) or not arrival.unique_key:
             return {}
         return {"recallHandle": recall_handle(arrival.topic, self._settings.broker_name, out_ms + 1, arrival.unique_key)}

@@ -15,7 +15,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, NamedTuple
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.records import parse_long
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage
@@ -56,7 +56,7 @@ class RecallHandle(NamedTuple):
         return cls(words[1], words[2], time_ms, words[4])
 
 
-def handlers(broker: BrokerParts) -> dict[int, Handler]:
+def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def recall_message(conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = RecallMessageRequestHeader.decode(request.ext)
         _check_allowed(broker)
@@ -71,14 +71,14 @@ def handlers(broker: BrokerParts) -> dict[int, Handler]:
     return {RequestCode.RECALL_MESSAGE: recall_message}
 
 
-def _check_allowed(broker: BrokerParts) -> None:
+def _check_allowed(broker: BrokerContext) -> None:
     if not broker.settings.recall_message_enable:
         raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false")
     if not broker.store.writable:
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal or "the store takes no messages")
 
 
-def _checked_handle(broker: BrokerParts, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
+def _checked_handle(broker: BrokerContext, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
     try:
         handle = RecallHandle.parse(header.recall_handle)
     except ValueError as error:

@@ -29,13 +29,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from firearrow.broker.deferred.records import WaitingRecord, effort, portion, read_waiting, with_names
-from firearrow.broker.send.internal import InnerMessages
+from firearrow.broker.deferred.records import DeferredRecord, effort, portion, read_waiting, with_names
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.timer.admission import TimerPlacing
+from firearrow.broker.timer.admission import TimerAdmission
 from firearrow.broker.timer.metrics import TimerMetrics
 from firearrow.broker.timer.slot import OpenSlot
-from firearrow.broker.timer.timer_saving import TimerSaving
+from firearrow.broker.timer.timer_saving import TimerCheckpointer
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
@@ -60,7 +60,7 @@ _topic_hash = lru_cache(maxsize=1024)(hash_code)
 class TimerService:
     """`clean`: how the store was left, for files that an Apache broker wrote."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, inner: InnerMessages, *, clean: bool, now_ms: int) -> None:
+    def __init__(self, settings: BrokerSettings, store: MessageStore, inner: InternalWriter, *, clean: bool, now_ms: int) -> None:
         self._settings = settings
         self._store = store
         self._inner = inner
@@ -76,8 +76,8 @@ class TimerService:
         self._rolled: tuple[int, int] | None = None  # what is rolled on and not entered: queue offset behind it, its first slot
         self._late: tuple[int, int] | None = None  # see `_enter_one`: position in the timer log, queue offset
         self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
-        self._saving = TimerSaving(store, self._files, self.metrics, settings)
-        coming = TimerPlacing(settings, self._files.wheel, self._recall_at_once)
+        self._saving = TimerCheckpointer(store, self._files, self.metrics, settings)
+        coming = TimerAdmission(settings, self._files.wheel, self._recall_at_once)
         self.place, self.check = coming.place, coming.check
         self._next_expire_ms = self._retry_at_ms = 0
         self._problem = ""
@@ -243,7 +243,7 @@ class TimerService:
         self._saving.changed = True
         files.log.write_out()
 
-    def _enter_one(self, record: WaitingRecord, out_ms: int, offset: int, size: int, now_ms: int) -> None:
+    def _enter_one(self, record: DeferredRecord, out_ms: int, offset: int, size: int, now_ms: int) -> None:
         """Enters a message into timer log and wheel."""
         files, progress, slot = self._files, self._files.progress, self._slot
         assert slot is not None
@@ -351,7 +351,7 @@ class TimerService:
             if out_ms <= slot.time_ms:
                 slot.recall(identity)
 
-    def _deliver(self, entry: TimerEntry, record: WaitingRecord, now_ms: int) -> None:
+    def _deliver(self, entry: TimerEntry, record: DeferredRecord, now_ms: int) -> None:
         stamps = {"TIMER_ENQUEUE_MS": str(entry.written_ms), "TIMER_DEQUEUE_MS": str(now_ms)}
         if entry.magic & ROLL:
             topic, queue_id = TIMER_TOPIC, 0

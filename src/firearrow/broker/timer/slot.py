@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from firearrow.broker.deferred.records import WaitingRecord, effort, portion, read_waiting
+from firearrow.broker.deferred.records import DeferredRecord, effort, portion, read_waiting
 from firearrow.store.message_store import MessageStore
 from firearrow.store.timer.log import DELETE, NONE, ROLL, TimerEntry, TimerLog
 
@@ -51,7 +51,7 @@ class OpenSlot:
         self._markers: list[tuple[int, int]] = []  # (physical offset, size) of recalling messages, to be read
         self._marker_positions: list[int] = []  # all of them
         self._recalled: set[str] = set()
-        self._due: list[tuple[int, int, TimerEntry, WaitingRecord]] = []  # a heap: due time, position
+        self._due: list[tuple[int, int, TimerEntry, DeferredRecord]] = []  # a heap: due time, position
         self._held_bytes = 0
 
     @property
@@ -92,7 +92,7 @@ class OpenSlot:
         run = min(budget, _RUN, MAX_HELD - len(self._due), len(self._positions) - self._read)
         return budget - self._read_messages(run) if run > 0 and self._held_bytes < MAX_HELD_BYTES else budget
 
-    def take(self, now_ms: int) -> tuple[TimerEntry, WaitingRecord] | None:
+    def take(self, now_ms: int) -> tuple[TimerEntry, DeferredRecord] | None:
         """The next message that is due, to be delivered or to be rolled on; None when none is due of those that were read."""
         while self._due and self._due[0][0] <= now_ms:
             _, _, entry, record = heappop(self._due)

@@ -15,7 +15,7 @@ from firearrow.store.timer.files import TimerFiles
 from firearrow.store.timer.log import DELETE, NONE, delay_field
 
 
-class TimerSaving:
+class TimerCheckpointer:
     """`changed`: there is something to say since the last note. `busy`: a checkpoint is being written."""
 
     def __init__(self, store: MessageStore, files: TimerFiles, metrics: TimerMetrics, settings: BrokerSettings) -> None:

@@ -23,7 +23,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from firearrow.broker.context import BrokerParts
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.tables.topics import PERM_READ_WRITE
 from firearrow.broker.transaction.half_message import Half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
@@ -44,7 +44,7 @@ _HOUR_MS = 3_600_000
 _REMEMBERED = 100_000
 
 
-class Question(NamedTuple):
+class PendingCheck(NamedTuple):
     """A check that leaves when the copy it is about can be read."""
 
     copy: int  # queue offset
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 class TransactionChecks:
-    def __init__(self, parts: BrokerParts, queue: ConsumeQueue, halves: HalfStates, ops: OpMessages, host: bytes) -> None:
+    def __init__(self, parts: BrokerContext, queue: ConsumeQueue, halves: HalfStates, ops: OpMessages, host: bytes) -> None:
         self.given_up: dict[int, None] = {}  # origins, oldest first: a decision that comes too late is still carried out
         self._parts = parts
         self._store = parts.store
@@ -64,7 +64,7 @@ class TransactionChecks:
         self._halves = halves
         self._ops = ops
         self._host = host
-        self._questions: deque[Question] = deque()
+        self._questions: deque[PendingCheck] = deque()
         self._held_bytes = 0  # of their bodies
         self._next_round_ms: int | None = None  # None: the broker has just started
         self._round_began_ms: int | None = None  # None: between rounds
@@ -163,7 +163,7 @@ class TransactionChecks:
             "bname": self._parts.name,
         }
         body = half.as_asked_about(copy, stored)
-        self._questions.append(Question(stored.queue_offset, stored.physical_offset, group, ext, body))
+        self._questions.append(PendingCheck(stored.queue_offset, stored.physical_offset, group, ext, body))
         self._held_bytes += len(body)
 
     def _ask(self) -> None:

@@ -14,7 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from firearrow.broker.deferred.router import COMMITTED, TRANSACTION_BITS, Arrival, Placed, Placement, bound_for, quick_placement
+from firearrow.broker.deferred.router import (
+    COMMITTED,
+    TRANSACTION_BITS,
+    DeferredMessage,
+    DeferredTarget,
+    IncomingMessage,
+    bound_for,
+    quick_placement,
+)
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.internal import InnerMessage, Stored
 from firearrow.store.consume_queue import ABSENT_SIZE, ConsumeQueue
@@ -32,7 +40,7 @@ _OURS = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_T
 _ROOM = 128  # bytes of properties that the broker may add later
 
 
-def is_half(arrival: Arrival) -> bool:
+def is_half(arrival: IncomingMessage) -> bool:
     """Whether a client's message is half of a transaction. A retry that its consumer delays is not, even if its message was."""
     if arrival.inner:
         return False
@@ -47,7 +55,7 @@ def is_half(arrival: Arrival) -> bool:
     return arrival.reconsume_times <= 0 or _number((properties.find(raw, b"DELAY") or b"").decode()) <= 0
 
 
-def as_half(arrival: Arrival, keep: Callable[[Placed], None] | None = None) -> Placement:
+def as_half(arrival: IncomingMessage, keep: Callable[[DeferredMessage], None] | None = None) -> DeferredTarget:
     raw = arrival.properties
     # Somebody sends a message on that was part of a transaction, or delayed. (Parts of _OURS, quick to find; one is TRAN_MSG.)
     if raw.count(b"TRAN") > 1 or raw.find(b"REAL_") >= 0 or raw.find(b"__trans") >= 0:

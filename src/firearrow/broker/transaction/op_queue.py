@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from firearrow.broker.send.internal import InnerMessage, InnerMessages
+from firearrow.broker.send.internal import InnerMessage, InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.wire import properties
 from firearrow.wire.names import TRANS_OP_HALF_TOPIC
@@ -36,7 +36,7 @@ def parse_offsets(body: bytes) -> list[int]:
 
 
 class OpMessages:
-    def __init__(self, settings: BrokerSettings, inner: InnerMessages, host: bytes, first_needed: int) -> None:
+    def __init__(self, settings: BrokerSettings, inner: InternalWriter, host: bytes, first_needed: int) -> None:
         self.first_needed = first_needed
         self.written_at = 0  # log offset of the newest op message
         self._settings = settings

@@ -24,16 +24,16 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from firearrow.broker.context import BrokerParts, Handler
+from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.router import COMMITTED as COMMIT_FLAG
-from firearrow.broker.deferred.router import Arrival, Placement
+from firearrow.broker.deferred.router import DeferredTarget, IncomingMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.transaction.checker import TransactionChecks
 from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, as_half, half_at, is_half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.recovery import Recovery, saved_offset
 from firearrow.broker.transaction.state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
-from firearrow.broker.transaction.transaction_recent import RecentHalves, properties_when_committed
+from firearrow.broker.transaction.transaction_recent import HalfMessageCache, properties_when_committed
 from firearrow.net.address import parse_address
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -72,14 +72,14 @@ class Progress(NamedTuple):
 class Transactions:
     """Made when the store is open and the consumer offsets are loaded."""
 
-    def __init__(self, parts: BrokerParts, now_ms: int) -> None:
+    def __init__(self, parts: BrokerContext, now_ms: int) -> None:
         self._parts = parts
         self._store = store = parts.store
         self._release = parts.inner.release
         host = host_bytes(*parse_address(parts.address))
         self._half_queue = store.queue(TRANS_HALF_TOPIC, 0)
         self._op_queue = store.queue(TRANS_OP_HALF_TOPIC, 0)
-        self._recent = RecentHalves()
+        self._recent = HalfMessageCache()
         self._halves = HalfStates(saved_offset(parts.offsets, self._half_queue))
         self._ops = OpMessages(parts.settings, parts.inner, host, saved_offset(parts.offsets, self._op_queue))
         self._recovery: Recovery | None = Recovery(store, self._half_queue, self._op_queue, self._halves, self._ops)
@@ -91,7 +91,7 @@ class Transactions:
 
     # Half messages.
 
-    def place(self, arrival: Arrival, now_ms: int) -> Placement | None:
+    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
         """Where half a transaction waits; None for a message that is none."""
         if not is_half(arrival):
             return None

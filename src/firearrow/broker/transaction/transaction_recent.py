@@ -12,7 +12,7 @@ it does not want to be asked about.
 
 from __future__ import annotations
 
-from firearrow.broker.deferred.router import Placed
+from firearrow.broker.deferred.router import DeferredMessage
 
 PLACES = 8192
 LARGEST_KEPT = 4096  # bytes of body and properties
@@ -20,15 +20,15 @@ LARGEST_KEPT = 4096  # bytes of body and properties
 _BOUND_FOR = b"\x02REAL_TOPIC\x01"  # the last properties of a half that was just sent are this and the queue
 
 
-class RecentHalves:
+class HalfMessageCache:
     def __init__(self) -> None:
-        self._ring: list[Placed | None] = [None] * PLACES
+        self._ring: list[DeferredMessage | None] = [None] * PLACES
 
-    def keep(self, half: Placed) -> None:
+    def keep(self, half: DeferredMessage) -> None:
         if len(half.body) + len(half.properties) <= LARGEST_KEPT:
             self._ring[half.queue_offset % PLACES] = half
 
-    def find(self, queue_offset: int) -> Placed | None:
+    def find(self, queue_offset: int) -> DeferredMessage | None:
         half = self._ring[queue_offset % PLACES]
         return half if half is not None and half.queue_offset == queue_offset else None
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from typing import Final
 
-from firearrow.cli.local_cluster.topology import PORTS_OF_A_BROKER, Place
+from firearrow.cli.local_cluster.topology import PORTS_OF_A_BROKER, Endpoint
 from firearrow.cli.servers.config import PORTS_APART
 from firearrow.net.address import bind
 
@@ -18,19 +18,19 @@ _ATTEMPTS: Final = 200
 _IN_USE: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
-def namesrv_place(host: str, port: int) -> Place:
-    return Place(host, port or _free(host, (0,), set()))
+def namesrv_place(host: str, port: int) -> Endpoint:
+    return Endpoint(host, port or _free(host, (0,), set()))
 
 
-def broker_places(host: str, first: int, count: int) -> list[Place]:
+def broker_places(host: str, first: int, count: int) -> list[Endpoint]:
     """From the port that was asked for, or for 0 wherever there is room."""
     if first:
         last = first + (count - 1) * PORTS_APART
         if last + max(PORTS_OF_A_BROKER) > 65_535:
             raise ValueError(f"--broker-port {first}: the last of {count} brokers would be on port {last}, without room above it")
-        return [Place(host, first + index * PORTS_APART) for index in range(count)]
+        return [Endpoint(host, first + index * PORTS_APART) for index in range(count)]
     taken: set[int] = set()
-    return [Place(host, _free(host, PORTS_OF_A_BROKER, taken)) for _ in range(count)]
+    return [Endpoint(host, _free(host, PORTS_OF_A_BROKER, taken)) for _ in range(count)]
 
 
 def _free(host: str, gaps: Iterable[int], taken: set[int]) -> int:

@@ -27,7 +27,7 @@ PEER_PORT_GAP: Final = 3
 PORTS_OF_A_BROKER: Final = (-2, 0, HA_PORT_GAP, PEER_PORT_GAP)
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a server listens."""
 
     host: str
@@ -86,8 +86,8 @@ FORMS: Final[dict[str, list[_Seat]]] = {
 def plan(
     form: str,
     data: Path,
-    namesrv: Place,
-    brokers: Sequence[Place],
+    namesrv: Endpoint,
+    brokers: Sequence[Endpoint],
     *,
     namesrv_settings: Mapping[str, str] | None = None,
     broker_settings: Mapping[str, str] | None = None,
@@ -116,12 +116,12 @@ def plan(
     return members
 
 
-def _namesrv(data: Path, place: Place, settings: Mapping[str, str]) -> Member:
+def _namesrv(data: Path, place: Endpoint, settings: Mapping[str, str]) -> Member:
     own = {"bindAddress": place.host, "listenPort": str(place.port), "kvConfigPath": str(data / NAMESRV / "kvConfig.json")}
     return Member(NAMESRV, "name server", "", place.at(0), data / NAMESRV, {**settings, **own})
 
 
-def _replication(seat: _Seat, places: Mapping[_Seat, Place]) -> dict[str, str]:
+def _replication(seat: _Seat, places: Mapping[_Seat, Endpoint]) -> dict[str, str]:
     group = {other: place for other, place in places.items() if other.broker == seat.broker}
     if seat.role == "elected":
         return {

@@ -15,7 +15,7 @@ import time
 from functools import partial
 
 from firearrow.cli.messages.common import client_keywords
-from firearrow.cli.messages.tally import Tally
+from firearrow.cli.messages.tally import LatencyRecorder
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import Message, ReceivedMessage, SendResult
 from firearrow.client.producer.producer import Producer
@@ -24,7 +24,7 @@ PORTION = 64  # sends between two looks at the clock
 
 
 async def run(options: argparse.Namespace) -> int:
-    tally = Tally()
+    tally = LatencyRecorder()
     live = asyncio.ensure_future(_live(tally))
     try:
         await (_send(options, tally) if options.what == "send" else _consume(options, tally))
@@ -35,7 +35,7 @@ async def run(options: argparse.Namespace) -> int:
     return 1 if tally.failed else 0
 
 
-async def _send(options: argparse.Namespace, tally: Tally) -> None:
+async def _send(options: argparse.Namespace, tally: LatencyRecorder) -> None:
     async with Producer(
         options.name_server,
         group=options.group,
@@ -56,7 +56,7 @@ async def _send(options: argparse.Namespace, tally: Tally) -> None:
             await _send_many(producer, message, options, tally)
 
 
-async def _send_many(producer: Producer, message: Message, options: argparse.Namespace, tally: Tally) -> None:
+async def _send_many(producer: Producer, message: Message, options: argparse.Namespace, tally: LatencyRecorder) -> None:
     clock, done = time.perf_counter, partial(_sent, tally, len(message.body))
     started = 0
     while not _over(started, options, tally):
@@ -72,7 +72,7 @@ async def _send_many(producer: Producer, message: Message, options: argparse.Nam
         await asyncio.sleep(0.001)
 
 
-async def _send_in_turn(producer: Producer, message: Message, options: argparse.Namespace, tally: Tally) -> None:
+async def _send_in_turn(producer: Producer, message: Message, options: argparse.Namespace, tally: LatencyRecorder) -> None:
     clock = time.perf_counter
     while not _over(tally.count + tally.failed, options, tally):
         began = clock()
@@ -84,7 +84,7 @@ async def _send_in_turn(producer: Producer, message: Message, options: argparse.
             tally.add(clock() - began, len(message.body))
 
 
-async def _send_batches(producer: Producer, message: Message, options: argparse.Namespace, tally: Tally) -> None:
+async def _send_batches(producer: Producer, message: Message, options: argparse.Namespace, tally: LatencyRecorder) -> None:
     batch = [message] * options.batch
 
     async def keep_sending() -> None:
@@ -100,7 +100,7 @@ async def _send_batches(producer: Producer, message: Message, options: argparse.
     await asyncio.gather(*(keep_sending() for _ in range(max(1, min(options.in_flight // options.batch, 64)))))
 
 
-def _sent(tally: Tally, size: int, began: float, future: asyncio.Future[SendResult]) -> None:
+def _sent(tally: LatencyRecorder, size: int, began: float, future: asyncio.Future[SendResult]) -> None:
     error = future.exception()
     if error is None:
         tally.add(time.perf_counter() - began, size)
@@ -108,7 +108,7 @@ def _sent(tally: Tally, size: int, began: float, future: asyncio.Future[SendResu
         tally.failure(error)
 
 
-async def _consume(options: argparse.Namespace, tally: Tally) -> None:
+async def _consume(options: argparse.Namespace, tally: LatencyRecorder) -> None:
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -138,13 +138,13 @@ async def _consume(options: argparse.Namespace, tally: Tally) -> None:
         tally.stop()
 
 
-def _over(count: int, options: argparse.Namespace, tally: Tally) -> bool:
+def _over(count: int, options: argparse.Namespace, tally: LatencyRecorder) -> bool:
     if options.messages is not None:
         return count >= int(options.messages)
     return tally.elapsed_s >= float(options.seconds)
 
 
-async def _live(tally: Tally) -> None:
+async def _live(tally: LatencyRecorder) -> None:
     """A line that is written over each second; lines one after the other where there is no terminal."""
     terminal = sys.stderr.isatty()
     try:

@@ -15,7 +15,7 @@ SHOWN = (50, 90, 99, 99.9)
 _BUCKETS = 64 * 40
 
 
-class Tally:
+class LatencyRecorder:
     """May be added to by many threads."""
 
     def __init__(self) -> None:

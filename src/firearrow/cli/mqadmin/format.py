@@ -11,7 +11,7 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.offsets import Target
-from firearrow.cli.arguments import WrongWordsError
+from firearrow.cli.arguments import UsageError
 
 
 async def targets_of(admin: Admin, options: argparse.Namespace) -> list[BrokerAddress]:
@@ -20,7 +20,7 @@ async def targets_of(admin: Admin, options: argparse.Namespace) -> list[BrokerAd
         return (await admin.list_brokers(broker=options.brokerAddr))[:1]
     if options.clusterName:
         return await admin.list_brokers(cluster=options.clusterName, masters_only=True)
-    raise WrongWordsError("which brokers? expected -b ADDRESS or -c CLUSTER")
+    raise UsageError("which brokers? expected -b ADDRESS or -c CLUSTER")
 
 
 def print_config(address: str, config: Mapping[str, str], like: str = "") -> None:
@@ -38,7 +38,7 @@ def attributes_of(text: str | None) -> dict[str, str | None]:
         if not name:
             continue
         if name[0] not in "+-" or (name[0] == "+") != bool(equals):
-            raise WrongWordsError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
+            raise UsageError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
         found[name[1:]] = value if name[0] == "+" else None
     return found
 
@@ -46,14 +46,14 @@ def attributes_of(text: str | None) -> dict[str, str | None]:
 def int_of(options: argparse.Namespace, name: str) -> int:
     text = str(getattr(options, name)).strip()
     if not text.isascii() or not text.lstrip("-").isdigit():
-        raise WrongWordsError(f"argument --{name}: {text!r} is not a number")
+        raise UsageError(f"argument --{name}: {text!r} is not a number")
     return int(text)
 
 
 def bool_of(options: argparse.Namespace, name: str) -> bool:
     text = str(getattr(options, name)).strip().lower()
     if text not in ("true", "false"):
-        raise WrongWordsError(f"argument --{name}: {text!r} is neither; expected true or false")
+        raise UsageError(f"argument --{name}: {text!r} is neither; expected true or false")
     return text == "true"
 
 
@@ -67,7 +67,7 @@ def moment_of(text: str, flag: str) -> datetime:
             return datetime.strptime(text, form).astimezone()
         except ValueError:
             continue
-    raise WrongWordsError(f"argument {flag}: {text!r} is not a time; expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
+    raise UsageError(f"argument {flag}: {text!r} is not a time; expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
 
 
 def ms_of(to: Target) -> int:

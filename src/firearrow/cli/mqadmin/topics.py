@@ -10,7 +10,7 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
-from firearrow.cli.arguments import WrongWordsError
+from firearrow.cli.arguments import UsageError
 from firearrow.cli.asking import confirmed
 from firearrow.cli.mqadmin.format import (
     attributes_of,
@@ -58,7 +58,7 @@ async def delete_topic(admin: Admin, options: argparse.Namespace) -> None:
 async def update_topic_perm(admin: Admin, options: argparse.Namespace) -> None:
     perm = int_of(options, "perm")
     if perm not in (2, 4, 6):
-        raise WrongWordsError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
+        raise UsageError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
     configs = await admin.topic_configs(options.topic)
     for broker in await targets_of(admin, options):
         if broker.name in configs:
@@ -134,11 +134,11 @@ async def update_order_conf(admin: Admin, options: argparse.Namespace) -> None:
     topic = options.topic
     if options.method == "put":
         if not options.orderConf:
-            raise WrongWordsError("argument -v: expected broker:queues, joined by semicolons")
+            raise UsageError("argument -v: expected broker:queues, joined by semicolons")
         try:
             queues = parse_order(options.orderConf)
         except AdminError as error:
-            raise WrongWordsError(f"argument -v: {error}") from None
+            raise UsageError(f"argument -v: {error}") from None
         if confirmed(options, f"fix the queues of {topic} to {format_order(queues)} at all name servers"):
             await admin.set_order_config(topic, queues)
             print(f"update orderConf success. topic=[{topic}], orderConf=[{format_order(queues)}]")
@@ -152,7 +152,7 @@ async def update_order_conf(admin: Admin, options: argparse.Namespace) -> None:
             await admin.delete_order_config(topic)
             print(f"delete orderConf success. topic=[{topic}]")
     else:
-        raise WrongWordsError(f"argument -m: {options.method!r} is none; expected get, put or delete")
+        raise UsageError(f"argument -m: {options.method!r} is none; expected get, put or delete")
 
 
 async def stats_all(admin: Admin, options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import STATISTICS, decimal
 from firearrow.admin.cluster import BrokerAddress
-from firearrow.cli.arguments import Verbs
+from firearrow.cli.arguments import CommandGroup
 from firearrow.cli.asking import confirmed
 from firearrow.cli.terminal import Output
 from firearrow.client.errors import FirearrowError
@@ -17,7 +17,7 @@ from firearrow.client.errors import FirearrowError
 WHAT = ("queues", "topics", "log")
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     listing = verbs.add("list", list_, "list brokers with their rates and disks")
     listing.add_argument("--cluster", help="of this cluster")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
-from firearrow.cli.arguments import Verbs
+from firearrow.cli.arguments import CommandGroup
 from firearrow.cli.terminal import Output
 
 # 20 for each minor version, 2 for each patch, and one below each release its snapshot
 _V4_0_0, _V5_0_0, _HIGHER = 213, 413, 612
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     listing = verbs.add("list", list_, "list connected consumers and producers")
     listing.add_argument("--group", help="of this group only")
     kind = listing.add_mutually_exclusive_group()

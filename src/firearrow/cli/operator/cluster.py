@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import LineParser, Verbs
+from firearrow.cli.arguments import CommandGroup, LineParser
 from firearrow.cli.local_cluster import control, state
 from firearrow.cli.operator.broker import summary
 from firearrow.cli.terminal import Output
@@ -15,7 +15,7 @@ from firearrow.cli.words import DEFAULT_DATA
 from firearrow.client.errors import FirearrowError
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     verbs.add("list", list_, "list clusters with what their brokers do together")
     show = verbs.add("show", show_, "show the brokers of a cluster with their addresses")
     show.add_argument("cluster", metavar="CLUSTER", nargs="?")

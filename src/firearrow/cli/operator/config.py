@@ -6,13 +6,13 @@ import argparse
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
-from firearrow.cli.arguments import Verbs, pair
+from firearrow.cli.arguments import CommandGroup, pair
 from firearrow.cli.asking import confirmed
 from firearrow.cli.operator.broker import address_of
 from firearrow.cli.terminal import Output
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     get = verbs.add("get", get_, "show settings of a broker or of the name servers", example="config get --broker broker-a flush")
     _add_whose(get)
     get.add_argument("like", metavar="TEXT", nargs="?", default="", help="whose key contains this, in any case")

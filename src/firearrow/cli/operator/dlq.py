@@ -12,12 +12,12 @@ from firearrow.admin import dead_letters
 from firearrow.admin.aio import Admin
 from firearrow.admin.dead_letters import DeadLetter, Resent
 from firearrow.admin.errors import AdminError
-from firearrow.cli.arguments import Verbs, WrongWordsError, add_filters, count, rate
+from firearrow.cli.arguments import CommandGroup, UsageError, add_filters, count, rate
 from firearrow.cli.asking import ProgressBar, confirmed
 from firearrow.cli.terminal import Output, body_text
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     listing = verbs.add("list", list_, "list groups with dead letters, or the dead letters of a group")
     listing.add_argument("group", metavar="GROUP", nargs="?")
     _add_filters(listing)
@@ -94,9 +94,7 @@ async def resend_(admin: Admin, options: argparse.Namespace, out: Output) -> int
         value is not None for value in (options.begin, options.end, options.tag, options.key, options.contains, options.topic)
     )
     if [bool(options.ids), options.all, filtered].count(True) != 1:
-        raise WrongWordsError(
-            "which ones? expected ids, or --all, or one or more of --from --until --tag --key --contains --topic"
-        )
+        raise UsageError("which ones? expected ids, or --all, or one or more of --from --until --tag --key --contains --topic")
     if options.ids:
         letters = [await admin.find_dead_letter(options.group, msg_id) for msg_id in options.ids]
     else:

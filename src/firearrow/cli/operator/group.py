@@ -7,13 +7,13 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import Verbs, WrongWordsError, count, number, truth
+from firearrow.cli.arguments import CommandGroup, UsageError, count, number, truth
 from firearrow.cli.asking import confirmed
 from firearrow.cli.terminal import Output
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     listing = verbs.add("list", list_, "list groups with their members and how many messages wait for them")
     listing.add_argument("--like", metavar="TEXT", help="whose name contains this, in any case")
     listing.add_argument("--behind", metavar="N", type=count, help="only those with at least so many messages waiting")
@@ -95,7 +95,7 @@ async def create_(admin: Admin, options: argparse.Namespace, out: Output) -> Non
 async def alter_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
     settings = _settings(options)
     if not settings:
-        raise WrongWordsError(
+        raise UsageError(
             "nothing to change; expected --retries, --retry-queues, --consume, --broadcast, --orderly or --consume-timeout"
         )
     brokers = await admin.alter_group(options.group, settings, broker=options.broker)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import Verbs, add_filters, count, number
+from firearrow.cli.arguments import CommandGroup, add_filters, count, number
 from firearrow.cli.asking import ProgressBar, confirmed
 from firearrow.cli.terminal import Output, body_text
 from firearrow.client.message import MessageQueue, ReceivedMessage
@@ -16,7 +16,7 @@ COLUMNS = ["msg_id", "broker", "queue_id", "offset", "stored_ms", "tags", "keys"
 SHORT = 60  # characters of a body in a table
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     show = verbs.add("show", show_, "show a message by either of its ids", example="message show Orders 7F00000100012A9F0000")
     show.add_argument("topic", metavar="TOPIC")
     show.add_argument("msg_id", metavar="ID")

@@ -8,7 +8,7 @@ from typing import Any
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.offsets import OffsetChange
-from firearrow.cli.arguments import Verbs, WrongWordsError, number, place
+from firearrow.cli.arguments import CommandGroup, UsageError, number, place
 from firearrow.cli.asking import confirmed
 from firearrow.cli.operator.group import progress_
 from firearrow.cli.terminal import Output
@@ -16,7 +16,7 @@ from firearrow.cli.terminal import Output
 COLUMNS = ["topic", "broker", "queue_id", "before", "after", "skipped", "min_offset", "max_offset"]
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     show = verbs.add("show", progress_, "show where a group is in each queue")
     show.add_argument("group", metavar="GROUP")
     show.add_argument("--topic", help="in this topic only")
@@ -51,7 +51,7 @@ def add(verbs: Verbs) -> None:
 async def reset_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
     where = {"broker": options.broker, "queue_id": options.queue_id}
     if isinstance(options.to, int) and options.queue_id is None:
-        raise WrongWordsError(f"the offset {options.to} is of one queue; expected --queue, and --broker if there are several")
+        raise UsageError(f"the offset {options.to} is of one queue; expected --queue, and --broker if there are several")
     plan = await admin.plan_reset(options.group, options.topic, options.to, **where)
     if not confirmed(options, told(options.group, options.topic, plan)):
         out.rows(rows(plan), COLUMNS)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from firearrow.cli.arguments import NOUNS, LineParser, Verbs, WrongWordsError
+from firearrow.cli.arguments import NOUNS, CommandGroup, LineParser, UsageError
 
 
 def run(words: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def parser_of(noun: str) -> tuple[LineParser, dict[str, LineParser]]:
     parser = LineParser(prog=f"firearrow {noun}", description=f"{NOUNS[noun][:1].upper()}{NOUNS[noun][1:]}.", allow_abbrev=False)
     module = import_module(f"firearrow.cli.operator.{noun}")
     if hasattr(module, "add"):
-        verbs = Verbs(parser)
+        verbs = CommandGroup(parser)
         module.add(verbs)
         return parser, verbs.parsers
     module.declare(parser)
@@ -57,7 +57,7 @@ def carry_out(options: argparse.Namespace) -> int:
     except NotConfirmedError as error:
         print(f"{options.parser.prog}: {error}", file=sys.stderr)
         return 2 if error.wrong_words else 1
-    except WrongWordsError as error:
+    except UsageError as error:
         print(f"{options.parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except (FirearrowError, OSError, ValueError) as error:
@@ -82,7 +82,7 @@ async def _with_admin(options: argparse.Namespace) -> int:
             request_timeout_ms=max(1, int(options.timeout * 1000)),
         )
     except ValueError as error:
-        raise WrongWordsError(str(error)) from None
+        raise UsageError(str(error)) from None
     out = Output(options.output)
     async with admin:
         code = await options.run(admin, options, out)

@@ -8,12 +8,12 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
 from firearrow.admin.topics import perm_text
-from firearrow.cli.arguments import Verbs, WrongWordsError, count, pair, permission, truth
+from firearrow.cli.arguments import CommandGroup, UsageError, count, pair, permission, truth
 from firearrow.cli.asking import confirmed
 from firearrow.cli.terminal import Output, as_row
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     listing = verbs.add("list", list_, "list topics with their queues and permissions", example="topic list --like order")
     listing.add_argument("--cluster", help="of this cluster")
     listing.add_argument("--like", metavar="TEXT", help="whose name contains this, in any case")
@@ -112,7 +112,7 @@ async def alter_(admin: Admin, options: argparse.Namespace, out: Output) -> None
         "order": options.order,
     }
     if all(value is None for value in changes.values()) and not options.attribute:
-        raise WrongWordsError("nothing to change; expected --read-queues, --write-queues, --perm, --order or --attribute")
+        raise UsageError("nothing to change; expected --read-queues, --write-queues, --perm, --order or --attribute")
     attributes = {name: value or None for name, value in options.attribute}
     brokers = await admin.alter_topic(options.topic, **changes, attributes=attributes, broker=options.broker)
     out.done(f"changed {options.topic} on {', '.join(brokers)}", topic=options.topic, brokers=brokers)

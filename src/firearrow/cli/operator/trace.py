@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import Verbs
+from firearrow.cli.arguments import CommandGroup
 from firearrow.cli.terminal import Output
 
 WORDS = {
@@ -19,7 +19,7 @@ WORDS = {
 }
 
 
-def add(verbs: Verbs) -> None:
+def add(verbs: CommandGroup) -> None:
     show = verbs.add(
         "show", show_, "show the life of a message, as its clients traced it", example="trace show AC110002000118B4AAC2"
     )

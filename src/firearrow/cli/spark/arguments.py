@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from firearrow.cli.arguments import LineParser, WrongWordsError, count, pair, rate, seconds
+from firearrow.cli.arguments import LineParser, UsageError, count, pair, rate, seconds
 from firearrow.cli.messages.arguments import DEFAULT_NAME_SERVER, UNITS
 
 JOBS: Final = {
@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> int:
 
     try:
         return jobs.run(options)
-    except WrongWordsError as error:
+    except UsageError as error:
         print(f"{options.parser.prog}: {error}", file=sys.stderr)
         return 2
 

@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firearrow.cli.arguments import WrongWordsError
+from firearrow.cli.arguments import UsageError
 from firearrow.cli.asking import ProgressBar
 from firearrow.cli.spark.arguments import needs_spark
 from firearrow.cli.terminal import Output
 from firearrow.spark.pipelines.engine import LOCAL, SMALL_BYTES, SPARK, Engine, LocalEngine, SparkEngine
 
 
-class Shop:
+class JobContext:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._spark: Any = None
@@ -62,7 +62,7 @@ class Shop:
 
     def _wanted(self, size: Callable[[], int]) -> str:
         if self._options.engine == LOCAL and needs_spark(self._options):
-            raise WrongWordsError("--engine local, but --master or --where needs Spark")
+            raise UsageError("--engine local, but --master or --where needs Spark")
         if self._options.engine != "auto":
             return str(self._options.engine)
         return SPARK if needs_spark(self._options) or size() >= SMALL_BYTES else LOCAL

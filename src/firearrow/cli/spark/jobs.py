@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from firearrow.cli.arguments import WrongWordsError
+from firearrow.cli.arguments import UsageError
 from firearrow.cli.spark.arguments import client_options, source_options, time_options
-from firearrow.cli.spark.job_context import Shop
+from firearrow.cli.spark.job_context import JobContext
 from firearrow.client.errors import FirearrowError
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine, task_error
@@ -23,10 +23,10 @@ DIFFERENT = 3
 
 def run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="firearrow: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    shop = Shop(options)
+    shop = JobContext(options)
     try:
         return _JOBS[options.job](options, shop)
-    except WrongWordsError:
+    except UsageError:
         raise
     except KeyboardInterrupt:
         print(f"{options.parser.prog}: interrupted; run it again to go on", file=sys.stderr)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         shop.close()
 
 
-def archive(options: argparse.Namespace, shop: Shop) -> int:
+def archive(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.archive import JOURNAL, write_archive
     from firearrow.spark.pipelines.sources import source_of
 
@@ -59,7 +59,7 @@ def archive(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def transfer(options: argparse.Namespace, shop: Shop) -> int:
+def transfer(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.sources import source_of
     from firearrow.spark.pipelines.transfer import transfer as work
 
@@ -78,9 +78,9 @@ def transfer(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def replay(options: argparse.Namespace, shop: Shop) -> int:
+def replay(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.replay_where import where
-    from firearrow.spark.pipelines.storage import Place
+    from firearrow.spark.pipelines.storage import StorageLocation
     from firearrow.spark.pipelines.transfer import replay as work
     from firearrow.spark.pipelines.transfer import replay_source
 
@@ -93,7 +93,9 @@ def replay(options: argparse.Namespace, shop: Shop) -> int:
     engine = shop.engine(lambda: _size(source, options.checkpoint))
     chosen = None
     if options.where:
-        chosen = where(shop.spark, source, Place(options.checkpoint), options.where, given, options.archive, options.dead_letters)
+        chosen = where(
+            shop.spark, source, StorageLocation(options.checkpoint), options.where, given, options.archive, options.dead_letters
+        )
     done = work(
         engine, options.checkpoint, name_server=options.name_server, to_topic=options.to_topic, archive=options.archive,
         dead_letters_of=options.dead_letters, options=given, selection=chosen, order=options.order, rate=options.rate,
@@ -103,13 +105,13 @@ def replay(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def dedupe(options: argparse.Namespace, shop: Shop) -> int:
+def dedupe(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.dedupe import dedupe as work
     from firearrow.spark.pipelines.inputs import Side
 
     side = Side(source_options(options), options.archive)
     if options.to_topic and not options.checkpoint:
-        raise WrongWordsError("--to-topic needs --checkpoint: what was planned and done is kept there")
+        raise UsageError("--to-topic needs --checkpoint: what was planned and done is kept there")
     to_topic, out = (None, None) if options.dry_run else (options.to_topic, options.out)
     found = work(
         shop.spark, side, key=options.key, within_ms=options.within, to_topic=to_topic, out=out,
@@ -126,7 +128,7 @@ def dedupe(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def audit(options: argparse.Namespace, shop: Shop) -> int:
+def audit(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.audit import audit as work
     from firearrow.spark.pipelines.inputs import key_of
 
@@ -155,7 +157,7 @@ def audit(options: argparse.Namespace, shop: Shop) -> int:
     return DIFFERENT
 
 
-def lag(options: argparse.Namespace, shop: Shop) -> int:
+def lag(options: argparse.Namespace, shop: JobContext) -> int:
     import time
 
     from firearrow.spark.pipelines.lag import lag as work
@@ -186,7 +188,7 @@ def lag(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def trace(options: argparse.Namespace, shop: Shop) -> int:
+def trace(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.sources import source_of
     from firearrow.spark.pipelines.trace import trace as work
 
@@ -214,7 +216,7 @@ def trace(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-def sql(options: argparse.Namespace, shop: Shop) -> int:
+def sql(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.sql import query, tables
 
     given = source_options(argparse.Namespace(**{**vars(options), "topic": None}))
@@ -236,13 +238,13 @@ def sql(options: argparse.Namespace, shop: Shop) -> int:
     return 0
 
 
-_JOBS: dict[str, Callable[[argparse.Namespace, Shop], int]] = {
+_JOBS: dict[str, Callable[[argparse.Namespace, JobContext], int]] = {
     "archive": archive, "transfer": transfer, "replay": replay, "dedupe": dedupe, "audit": audit, "lag": lag, "trace": trace,
     "sql": sql,
 }  # fmt: skip
 
 
-def _dry(shop: Shop, source: Any, location: str, name: str, most: int, what: str) -> int:
+def _dry(shop: JobContext, source: Any, location: str, name: str, most: int, what: str) -> int:
     from firearrow.spark.pipelines.dry_run import estimate
 
     found = estimate(source, location, name, most=most)

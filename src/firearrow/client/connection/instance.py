@@ -25,20 +25,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from firearrow.client.connection.heartbeat import heartbeat_body
-from firearrow.client.connection.members import ConsumerSide, ProducerSide
+from firearrow.client.connection.members import ConsumerMember, ProducerMember
 from firearrow.client.connection.pool import Connections
 from firearrow.client.connection.routes import MASTER, TopicRoute, decode_route
 from firearrow.client.connection.server_requests import BrokerCalls
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError, NoRouteError
 from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
-from firearrow.client.producer.request_reply import Replies
+from firearrow.client.producer.request_reply import ReplyRegistry
 from firearrow.net.channel import Channel
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command
 
-__all__ = ["ClientInstance", "ConsumerSide", "ProducerSide", "acquire"]
+__all__ = ["ClientInstance", "ConsumerMember", "ProducerMember", "acquire"]
 
 log = logging.getLogger("firearrow.client")
 
@@ -89,9 +89,9 @@ class ClientInstance:
         self.client_id = f"{self.ip}@{name}" + (f"@{options.unit_name}" if options.unit_name else "")
         self.brokers: dict[str, dict[int, str]] = {}  # broker name -> broker id -> address, of all routes
         self.clusters: dict[str, str] = {}  # broker name -> cluster
-        self.replies = Replies(options.namespace)
-        self._producers: dict[str, ProducerSide] = {}
-        self._consumers: dict[str, ConsumerSide] = {}
+        self.replies = ReplyRegistry(options.namespace)
+        self._producers: dict[str, ProducerMember] = {}
+        self._consumers: dict[str, ConsumerMember] = {}
         self._calls = BrokerCalls(self._producers, self._consumers, self.replies, options.namespace, self.broker_name)
         self.connections = Connections(options, self._calls.take, self._opened)
         self._routes: dict[str, TopicRoute] = {}
@@ -213,13 +213,13 @@ class ClientInstance:
 
     # ---- groups
 
-    async def register_producer(self, group: str, side: ProducerSide) -> None:
+    async def register_producer(self, group: str, side: ProducerMember) -> None:
         """Takes a producer in; brokers that are known hear of it at once."""
         self._producers[group] = side
         self.groups.add(("producer", group))
         await self.heartbeat_now()
 
-    async def register_consumer(self, group: str, side: ConsumerSide) -> None:
+    async def register_consumer(self, group: str, side: ConsumerMember) -> None:
         """Takes a consumer in; every broker of its topics hears of it before this returns."""
         self._consumers[group] = side
         self.groups.add(("consumer", group))
@@ -290,7 +290,7 @@ class ClientInstance:
         if before is not None or any(self.brokers.get(name) != addresses for name, addresses in route.brokers.items()):
             self._know_brokers()
         log.info("route of %s: %s", topic, {name: sorted(found.values()) for name, found in route.brokers.items()})
-        sides: list[ProducerSide | ConsumerSide] = [*self._producers.values(), *self._consumers.values()]
+        sides: list[ProducerMember | ConsumerMember] = [*self._producers.values(), *self._consumers.values()]
         for side in sides:
             side.route_changed(topic)
 

@@ -10,7 +10,7 @@ from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerD
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
 
 
-class ProducerSide(Protocol):
+class ProducerMember(Protocol):
     """A producer, as its instance sees it. All are called on the event loop and must not block."""
 
     @property
@@ -27,7 +27,7 @@ class ProducerSide(Protocol):
         """The broker at `address` asks what became of a transaction (39)."""
 
 
-class ConsumerSide(Protocol):
+class ConsumerMember(Protocol):
     """A consumer, as its instance sees it. All are called on the event loop; those that are not `async` must not block."""
 
     @property

@@ -18,9 +18,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from firearrow.client.connection.members import ConsumerSide, ProducerSide
+from firearrow.client.connection.members import ConsumerMember, ProducerMember
 from firearrow.client.message import MessageQueue, received
-from firearrow.client.producer.request_reply import Replies
+from firearrow.client.producer.request_reply import ReplyRegistry
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import GetConsumerStatusBody, ResetOffsetBody
@@ -48,9 +48,9 @@ class BrokerCalls:
 
     def __init__(
         self,
-        producers: Mapping[str, ProducerSide],
-        consumers: Mapping[str, ConsumerSide],
-        replies: Replies,
+        producers: Mapping[str, ProducerMember],
+        consumers: Mapping[str, ConsumerMember],
+        replies: ReplyRegistry,
         namespace: str,
         broker_name: Callable[[str], str],
     ) -> None:
@@ -139,7 +139,7 @@ class BrokerCalls:
         result = await self._consumer(header.consumer_group).consume_directly(message)
         return ResponseCode.SUCCESS, None, fastjson.dumps(result.to_json())
 
-    def _consumer(self, group: str) -> ConsumerSide:
+    def _consumer(self, group: str) -> ConsumerMember:
         consumer = self._consumers.get(group)
         if consumer is None:
             raise ProtocolError(f"the consumer group {group} is not in this client")

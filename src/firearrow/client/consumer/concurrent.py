@@ -36,7 +36,7 @@ Batch = tuple[ProcessQueue, list[ReceivedMessage]]
 """What one call of the listener is given, and where that is from. A tuple, because there is one for every message."""
 
 
-class Concurrently:
+class ConcurrentDispatcher:
     def __init__(
         self,
         call: Callable[[Any], object] | Callable[[Any], Awaitable[object]],

@@ -27,7 +27,7 @@ MAX_MESSAGES: Final = 1_000
 MAX_BYTES: Final = 100 * 1024 * 1024
 
 
-class Loan:
+class MessageLease:
     """Messages of one queue that are taken one by one. `next` may be called in another thread than all the rest."""
 
     __slots__ = ("messages", "taken")
@@ -63,7 +63,7 @@ class FetchedQueue:
         self.paused = False
         self.refusal: FirearrowError | None = None  # why the broker gives nothing, until it does again
         self._held: deque[ReceivedMessage] = deque()
-        self._loan: Loan | None = None
+        self._loan: MessageLease | None = None
         self._bytes = 0
 
     def __repr__(self) -> str:
@@ -100,9 +100,9 @@ class FetchedQueue:
                 self.handed = self.next_offset
         return messages
 
-    def lend(self, limit: int) -> Loan:
+    def lend(self, limit: int) -> MessageLease:
         """The next messages, to be taken one by one."""
-        self._loan = Loan(self.hand_out(limit))
+        self._loan = MessageLease(self.hand_out(limit))
         return self._loan
 
     def call_back(self) -> None:

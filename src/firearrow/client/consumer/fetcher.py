@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.fetched_queue import FetchedQueue, Loan
+from firearrow.client.consumer.fetched_queue import FetchedQueue, MessageLease
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.rebalance import differences
@@ -49,7 +49,7 @@ class _Fetched:
     task: asyncio.Task[None] | None = None
 
 
-class Fetching:
+class Fetcher:
     """The queues of one consumer. `offsets` is where the group's progress is on record."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Fetching:
                     raise refusal
         return messages
 
-    def lend(self, limit: int) -> Loan | None:
+    def lend(self, limit: int) -> MessageLease | None:
         """Messages of the queue whose turn it is; None if none wait. Raises as `hand_out` does."""
         for _ in range(len(self._turn)):
             fetched = self._turn[0]

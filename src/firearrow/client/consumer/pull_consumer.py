@@ -26,8 +26,8 @@ from typing import Final, Self, Unpack
 
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
-from firearrow.client.consumer.fetched_queue import Loan
-from firearrow.client.consumer.fetcher import Fetching, Place, StartFrom
+from firearrow.client.consumer.fetched_queue import MessageLease
+from firearrow.client.consumer.fetcher import Fetcher, Place, StartFrom
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import PULL_BATCH
 from firearrow.client.consumer.rebalance import Rebalance
@@ -89,7 +89,7 @@ class PullConsumer:
         named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
         self._subscriptions = {one.topic: one for one in named}
         self._running: _Running | None = None
-        self._loan: Loan | None = None
+        self._loan: MessageLease | None = None
         self._closed = False
 
     # Life.
@@ -324,7 +324,7 @@ class PullConsumer:
     def _run_with(self, instance: ClientInstance) -> _Running:
         offsets = BrokerOffsets(instance, self._group)
         trace = trace_consumer(self._options, self._group) if self._options.trace else None
-        fetching = Fetching(
+        fetching = Fetcher(
             instance, self._group, offsets,
             start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch,
             hooks=self._hooks if trace is None else (*self._hooks, trace),
@@ -384,7 +384,7 @@ class _Running:
 
     instance: ClientInstance
     offsets: BrokerOffsets
-    fetching: Fetching
+    fetching: Fetcher
     rebalance: Rebalance
     trace: Trace | None
     saving: asyncio.Task[None] | None = None
@@ -397,7 +397,7 @@ class _AssignedTopics:
 
     group = CLIENT_INNER_PRODUCER_GROUP
 
-    def __init__(self, fetching: Fetching) -> None:
+    def __init__(self, fetching: Fetcher) -> None:
         self._fetching = fetching
 
     def topics(self) -> set[str]:

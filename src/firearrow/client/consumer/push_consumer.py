@@ -34,14 +34,14 @@ from typing import Any, Final, Self, Unpack
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer import operator_requests
 from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
-from firearrow.client.consumer.concurrent import Concurrently
+from firearrow.client.consumer.concurrent import ConcurrentDispatcher
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from firearrow.client.consumer.orderly import SUSPEND_MS, Orderly
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLocks
-from firearrow.client.consumer.queue_manager import Consuming, StartFrom, now_ms
+from firearrow.client.consumer.queue_manager import QueueManager, StartFrom, now_ms
 from firearrow.client.consumer.rebalance import Rebalance
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.consumer.stats import TICK_MS, ConsumeStats
@@ -316,7 +316,7 @@ class PushConsumer:
             usual = FOR_EVER if settings.orderly else MAX_RECONSUME_TIMES
             send_back = SendBack(instance, group, usual if limit is None else limit)
         stats = ConsumeStats(now_ms())
-        service: Concurrently | Orderly
+        service: ConcurrentDispatcher | Orderly
         if settings.orderly:
             service = Orderly(
                 call, coroutine=coroutine, concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
@@ -325,14 +325,14 @@ class PushConsumer:
             )  # fmt: skip
         else:
             plain = settings.batch_size == 1 and not hooks
-            service = Concurrently(
+            service = ConcurrentDispatcher(
                 self._listener if plain else call, coroutine=coroutine, lists=not plain,
                 concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
                 send_back=send_back, finished=self._finished, count=stats.consumed, name=group,
             )  # fmt: skip
         locks = QueueLocks(instance, group) if settings.orderly and not settings.broadcasting else None
         puller = Puller(instance, group, batch=settings.pull_batch)
-        consuming = Consuming(
+        consuming = QueueManager(
             instance, puller, offsets, service,
             locks=locks, start_from=settings.start_from, subscription=self._subscriptions.get, full=settings.full,
             pulled=stats.pulled,
@@ -421,8 +421,8 @@ class _Running:
 
     instance: ClientInstance
     offsets: OffsetStore
-    service: Concurrently | Orderly
-    consuming: Consuming
+    service: ConcurrentDispatcher | Orderly
+    consuming: QueueManager
     rebalance: Rebalance
     locks: QueueLocks | None
     stats: ConsumeStats

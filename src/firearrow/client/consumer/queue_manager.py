@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.concurrent import Concurrently
+from firearrow.client.consumer.concurrent import ConcurrentDispatcher
 from firearrow.client.consumer.offset_store import OffsetStore
 from firearrow.client.consumer.orderly import Orderly
 from firearrow.client.consumer.process_queue import ProcessQueue
@@ -41,13 +41,13 @@ StartFrom = Literal["first", "last"] | datetime
 log = logging.getLogger("firearrow.client")
 
 
-class Consuming:
+class QueueManager:
     def __init__(
         self,
         instance: ClientInstance,
         puller: Puller,
         offsets: OffsetStore,
-        service: Concurrently | Orderly,
+        service: ConcurrentDispatcher | Orderly,
         *,
         locks: QueueLocks | None,
         start_from: StartFrom,

@@ -15,20 +15,20 @@ from firearrow.client.connection.pool import closed_error
 from firearrow.client.connection.routes import template_route
 from firearrow.client.errors import ClientError, FirearrowError, NoRouteError
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.producer.routing import Sender, TopicTargets
+from firearrow.client.producer.routing import Sender, TopicRouting
 from firearrow.client.producer.validation import check_sendable_topic
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
-Routed = Callable[[TopicTargets | None, Exception | None], None]
+Routed = Callable[[TopicRouting | None, Exception | None], None]
 
 log = logging.getLogger("firearrow.client")
 
 _SUSPECT_PAUSE_S: Final = 1.0
 
 
-class Destinations:
+class RouteCache:
     def __init__(self, instance: ClientInstance, sender: Sender, namespace: str) -> None:
-        self.known: dict[str, TopicTargets] = {}  # by the user's name of the topic
+        self.known: dict[str, TopicRouting] = {}  # by the user's name of the topic
         self._instance = instance
         self._sender = sender
         self._namespace = namespace
@@ -37,14 +37,14 @@ class Destinations:
         self._suspected: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def get(self, topic: str, *, full_name: str | None = None) -> TopicTargets:
+    async def get(self, topic: str, *, full_name: str | None = None) -> TopicRouting:
         """The targets of a topic; `full_name` if its name on the brokers is not that in the namespace."""
         found = self.known.get(topic)
         if found is not None:
             return found
-        future: asyncio.Future[TopicTargets] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[TopicRouting] = asyncio.get_running_loop().create_future()
 
-        def routed(targets: TopicTargets | None, problem: Exception | None) -> None:
+        def routed(targets: TopicRouting | None, problem: Exception | None) -> None:
             if not future.done():
                 if targets is not None:
                     future.set_result(targets)
@@ -96,7 +96,7 @@ class Destinations:
             task.cancel()
 
     async def _find(self, topic: str) -> None:
-        targets: TopicTargets | None = None
+        targets: TopicRouting | None = None
         problem: Exception | None = None
         try:
             targets = await self._new_targets(topic, self._full_names[topic])
@@ -111,9 +111,9 @@ class Destinations:
             for routed in self._asking.pop(topic):
                 routed(targets, problem)
 
-    async def _new_targets(self, topic: str, full_name: str) -> TopicTargets:
+    async def _new_targets(self, topic: str, full_name: str) -> TopicRouting:
         try:
-            return TopicTargets(self._sender, topic, await self._instance.route(full_name))
+            return TopicRouting(self._sender, topic, await self._instance.route(full_name))
         except NoRouteError as error:
             if not error.asked:
                 raise
@@ -121,7 +121,7 @@ class Destinations:
                 template = await self._instance.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
             except NoRouteError:
                 raise error from None
-        return TopicTargets(self._sender, topic, template_route(full_name, template), is_template=True)
+        return TopicRouting(self._sender, topic, template_route(full_name, template), is_template=True)
 
     async def _refresh(self, topic: str) -> None:
         try:

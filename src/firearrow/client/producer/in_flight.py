@@ -24,14 +24,14 @@ from firearrow.client.errors import BrokerError, ClientError, ClosedError, Conne
 from firearrow.client.hooks import SendContext, SendHook, call_hooks
 from firearrow.client.message import MessageQueue, SendResult, SendStatus
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.routing import SINGLE, RequestForm, Target, TopicTargets
+from firearrow.client.producer.routing import SINGLE, SendTemplate, Target, TopicRouting
 from firearrow.net.errors import ConnectionLostError
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command
 
 if TYPE_CHECKING:
     from firearrow.client.connection.pool import Connections
-    from firearrow.client.producer.destinations import Destinations
+    from firearrow.client.producer.destinations import RouteCache
     from firearrow.net.channel import Channel
 
 log = logging.getLogger("firearrow.client")
@@ -54,8 +54,8 @@ _OK: Final = SendStatus.OK
 _SAME_BROKER_PAUSE_S: Final = 0.05
 
 
-class Send:
-    """One message, or one batch, on its way. Filled by the producer, driven by `Sending` and the channel."""
+class SendAttempt:
+    """One message, or one batch, on its way. Filled by the producer, driven by `InFlightSends` and the channel."""
 
     __slots__ = (
         "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "finished", "flag", "future", "gone_away",
@@ -64,9 +64,9 @@ class Send:
 
     def __init__(
         self,
-        sending: Sending,
+        sending: InFlightSends,
         future: asyncio.Future[SendResult],
-        targets: TopicTargets,
+        targets: TopicRouting,
         target: Target,
         code: int,
         body: bytes,
@@ -102,7 +102,7 @@ class Send:
         self.channel: Channel | None = None
         self.context: SendContext | None = None
 
-    def form(self) -> RequestForm:
+    def form(self) -> SendTemplate:
         return self.target.single if self.code == SINGLE else self.target.form(self.code, batch=self.is_batch)
 
     def answered(self, answer: Command) -> None:
@@ -115,7 +115,7 @@ class Send:
         self.sending.lost(self, ConnectionLost(str(error)))
 
 
-class Sending:
+class InFlightSends:
     """The sends of one producer."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Sending:
         attempt_timeout_ms: int | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
-        destinations: Destinations,
+        destinations: RouteCache,
     ) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -147,7 +147,7 @@ class Sending:
         self._few_bytes = max_in_flight_bytes * 3 // 4
         self._route_suspect = destinations.suspect
         self.topics = destinations.known
-        self._waiting: deque[Send] = deque()
+        self._waiting: deque[SendAttempt] = deque()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -175,12 +175,12 @@ class Sending:
             return False
         return True
 
-    def choose(self, targets: TopicTargets, last_broker: str | None = None) -> Target:
+    def choose(self, targets: TopicRouting, last_broker: str | None = None) -> Target:
         if self._faults is None:
             return targets.turns.choose(targets.targets, last_broker)
         return targets.turns.choose_available(targets.targets, self._faults, self._loop.time() * 1000, last_broker)
 
-    def start(self, send: Send) -> None:
+    def start(self, send: SendAttempt) -> None:
         """Sends it, now or when there is room."""
         if self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or self._waiting:
             self._waiting.append(send)
@@ -198,7 +198,7 @@ class Sending:
 
     # ---- what becomes of an attempt
 
-    def answered(self, send: Send, answer: Command) -> None:
+    def answered(self, send: SendAttempt, answer: Command) -> None:
         code = answer.code
         target = send.target
         if self._faults is not None:
@@ -241,7 +241,7 @@ class Sending:
         else:
             self._finish(send, None, error)
 
-    def timed_out(self, send: Send) -> None:
+    def timed_out(self, send: SendAttempt) -> None:
         self._failed_at(send, reachable=True)
         if self._loop.time() < send.end and self._may_retry(send):
             self._retry(send)
@@ -253,7 +253,7 @@ class Sending:
         )
         self._finish(send, None, error)
 
-    def lost(self, send: Send, error: ConnectionLost) -> None:
+    def lost(self, send: SendAttempt, error: ConnectionLost) -> None:
         self._failed_at(send, reachable=False)
         self._route_suspect(send.target.queue.topic)
         if self._may_retry(send):
@@ -264,7 +264,7 @@ class Sending:
 
     # ---- inside
 
-    def _attempt(self, send: Send) -> None:
+    def _attempt(self, send: SendAttempt) -> None:
         target = send.target
         context = send.context
         if context is not None:
@@ -283,7 +283,7 @@ class Sending:
         else:
             self._submit(send, channel)
 
-    def _dial(self, send: Send) -> None:
+    def _dial(self, send: SendAttempt) -> None:
         """Goes on when there is a connection, if that is before the time of the send is up."""
         send.channel = None
         attempt = send.attempts
@@ -298,13 +298,13 @@ class Sending:
         if send.channel is None and send.attempts == attempt and not send.finished:
             timer = self._loop.call_at(send.end, self._still_dialling, send, attempt)
 
-    def _still_dialling(self, send: Send, attempt: int) -> None:
+    def _still_dialling(self, send: SendAttempt, attempt: int) -> None:
         """The time of a send is up, whatever the connection it waits for still becomes."""
         if send.channel is None and send.attempts == attempt and not send.finished:
             where = send.target.address
             self._finish(send, None, RequestTimeout(f"no connection to {where} in time; message {send.msg_id[:64]} was not sent"))
 
-    def _dialled(self, send: Send, channel: Channel | None, error: ConnectionLost | None) -> None:
+    def _dialled(self, send: SendAttempt, channel: Channel | None, error: ConnectionLost | None) -> None:
         if send.finished:
             return
         if channel is None:
@@ -315,7 +315,7 @@ class Sending:
         else:
             self._submit(send, channel)
 
-    def _submit(self, send: Send, channel: Channel) -> None:
+    def _submit(self, send: SendAttempt, channel: Channel) -> None:
         send.channel = channel
         send.sent_at = now = self._loop.time()
         if self._attempt_s is not None:
@@ -328,7 +328,7 @@ class Sending:
         else:
             channel.submit(frame, opaque, send)
 
-    def _may_retry(self, send: Send) -> bool:
+    def _may_retry(self, send: SendAttempt) -> bool:
         """Whether there is an attempt left; takes it if so."""
         if send.future.done() or self._loop.time() >= send.end:
             return False
@@ -339,7 +339,7 @@ class Sending:
         send.retries -= 1
         return True
 
-    def _retry(self, send: Send) -> None:
+    def _retry(self, send: SendAttempt) -> None:
         last = send.target.broker_name
         if self._idempotent or not send.may_move:
             send.target = send.targets.by_queue.get(send.target.queue, send.target)  # it may have another address by now
@@ -352,18 +352,18 @@ class Sending:
         pause_s = min(_SAME_BROKER_PAUSE_S * send.attempts, 1.0, max(0.0, send.end - self._loop.time()))
         self._loop.call_later(pause_s, self._attempt_unless_over, send)
 
-    def _attempt_unless_over(self, send: Send) -> None:
+    def _attempt_unless_over(self, send: SendAttempt) -> None:
         if self._loop.time() >= send.end:
             self.timed_out(send)
         else:
             self._attempt(send)
 
-    def _failed_at(self, send: Send, *, reachable: bool) -> None:
+    def _failed_at(self, send: SendAttempt, *, reachable: bool) -> None:
         if self._faults is not None:
             now = self._loop.time()
             self._faults.failed(send.target.broker_name, (now - send.sent_at) * 1000, now * 1000, reachable=reachable)
 
-    def _finish(self, send: Send, result: SendResult | None, error: Exception | None) -> None:
+    def _finish(self, send: SendAttempt, result: SendResult | None, error: Exception | None) -> None:
         send.finished = True
         self.in_flight -= 1
         self.in_flight_bytes -= len(send.body)

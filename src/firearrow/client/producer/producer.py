@@ -3,7 +3,8 @@
     async with Producer("127.0.0.1:9876", group="orders") as producer:
         result = await producer.send(Message("Orders", b"hello", tags="new", keys=["A1"]))
 
-Every send is one object in `Sending`; `send` waits for it, `send_soon` gives a future, so that thousands can be under way without
+Every send is one object in `InFlightSends`; `send` waits for it, `send_soon` gives a future, so that thousands can be under way
+without
 a task each. The route of a topic is asked for at its first message; messages that come meanwhile keep their order.
 """
 
@@ -29,13 +30,13 @@ from firearrow.client.options import ClientKeywords, NameServers, client_options
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.batches import PartialBatchError, results_of, split_into_batches
 from firearrow.client.producer.delay import Delay, When, delay_properties, for_version
-from firearrow.client.producer.destinations import Destinations
+from firearrow.client.producer.destinations import RouteCache
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.in_flight import Send, Sending
+from firearrow.client.producer.in_flight import InFlightSends, SendAttempt
 from firearrow.client.producer.queue_choice import Selector, by_sharding_key
 from firearrow.client.producer.recall import parse_recall_handle
 from firearrow.client.producer.request_reply import reply_message, request_properties
-from firearrow.client.producer.routing import SINGLE, Sender, Target, TopicTargets
+from firearrow.client.producer.routing import SINGLE, Sender, Target, TopicRouting
 from firearrow.client.producer.validation import check_body, check_group_name, properties_text
 from firearrow.client.trace.hook import Trace, trace_producer
 from firearrow.wire.codes import RequestCode
@@ -113,9 +114,9 @@ class Producer:
         self._producer_id = ""
         self._sequence = 0
         self._instance: ClientInstance | None = None
-        self._sending: Sending | None = None
+        self._sending: InFlightSends | None = None
         self._next_id: Callable[[int], str] = _no_id
-        self._topics: Destinations | None = None
+        self._topics: RouteCache | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._trace: Trace | None = None
         self._hooks: tuple[SendHook, ...] = ()
@@ -133,10 +134,10 @@ class Producer:
             self._trace = await trace_producer(self)
         self._hooks = tuple(self.hooks)
         sender = Sender(self.group, self.options.language, instance.connections.signer)
-        self._topics = Destinations(instance, sender, self.options.namespace)
+        self._topics = RouteCache(instance, sender, self.options.namespace)
         self._next_id = message_ids.maker(instance.ip)
         self._producer_id = f"{instance.client_id}-{uuid.uuid4().hex[:12]}"[-128:]
-        self._sending = Sending(
+        self._sending = InFlightSends(
             instance.connections,
             hooks=self._hooks,
             faults=FaultTable() if self._latency_fault else None,
@@ -397,13 +398,13 @@ class Producer:
 
     def _prepare(
         self,
-        targets: TopicTargets,
+        targets: TopicRouting,
         target: Target,
         message: Message,
         more: dict[str, str] | None,
         fixed: bool,
         timeout_ms: int | None,
-    ) -> Send:
+    ) -> SendAttempt:
         body, sys_flag = message.body, 0
         if body.__class__ is not bytes or not 0 < len(body) < self._plain_below:
             body, sys_flag = self._body(message)
@@ -419,7 +420,7 @@ class Producer:
 
     def _new_send(
         self,
-        targets: TopicTargets,
+        targets: TopicRouting,
         target: Target,
         body: bytes,
         properties: str,
@@ -429,12 +430,12 @@ class Producer:
         fixed: bool,
         timeout_ms: int | None,
         now_ms: int,
-    ) -> Send:
+    ) -> SendAttempt:
         loop = self._loop
         if self._sending is None or loop is None:
             raise closed_error("producer")
         end = loop.time() + (timeout_ms or self.send_timeout_ms) / 1000
-        return Send(
+        return SendAttempt(
             self._sending, loop.create_future(), targets, target, SINGLE, body, properties, msg_id, flag, sys_flag,
             now_ms, end, not fixed, self.retries,
         )  # fmt: skip
@@ -459,7 +460,7 @@ class Producer:
 
     def _target(
         self,
-        targets: TopicTargets,
+        targets: TopicRouting,
         message: Message,
         queue: MessageQueue | None,
         selector: Selector | None,
@@ -480,7 +481,7 @@ class Producer:
         return self._running().choose(targets)
 
     def _context(
-        self, messages: Sequence[Message], send: Send, more: dict[str, str] | None = None, fixed: bool = False
+        self, messages: Sequence[Message], send: SendAttempt, more: dict[str, str] | None = None, fixed: bool = False
     ) -> SendContext | None:
         if not self._hooks:
             return None
@@ -538,7 +539,7 @@ class Producer:
 
         timer = loop.call_later(patience_s, expired)
 
-        def routed(targets: TopicTargets | None, problem: Exception | None) -> None:
+        def routed(targets: TopicRouting | None, problem: Exception | None) -> None:
             timer.cancel()
             if future.done():
                 return
@@ -566,12 +567,12 @@ class Producer:
             await instance.heartbeat_now()
         return min(instance.broker_version(address) for address in addresses)
 
-    def _destinations(self) -> Destinations:
+    def _destinations(self) -> RouteCache:
         if self._topics is None:
             raise closed_error("producer")
         return self._topics
 
-    def _running(self) -> Sending:
+    def _running(self) -> InFlightSends:
         if self._sending is None:
             raise closed_error("producer")
         return self._sending

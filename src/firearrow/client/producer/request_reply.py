@@ -33,7 +33,7 @@ REPLY: Final = "reply"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
-class Replies:
+class ReplyRegistry:
     """The requests of one client that wait for their reply."""
 
     def __init__(self, namespace: str) -> None:

@@ -28,7 +28,7 @@ _join_words = struct.Struct(">ii").pack
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
-class RequestForm:
+class SendTemplate:
     """One kind of send request (its code, one-way or not, batch or not) to one queue."""
 
     __slots__ = ("_header", "_signed_back", "_signed_front", "_signer")
@@ -83,14 +83,14 @@ class Target:
         self.address = address
         self._full_queue = full_queue
         self._sender = sender
-        self._forms: dict[tuple[int, bool, bool], RequestForm] = {}
+        self._forms: dict[tuple[int, bool, bool], SendTemplate] = {}
         self.single = self.form(SINGLE)
 
-    def form(self, code: int, *, oneway: bool = False, batch: bool = False) -> RequestForm:
+    def form(self, code: int, *, oneway: bool = False, batch: bool = False) -> SendTemplate:
         found = self._forms.get((code, oneway, batch))
         if found is None:
             who = self._sender
-            found = RequestForm(code, who.group, self._full_queue, who.language, who.signer, oneway=oneway, batch=batch)
+            found = SendTemplate(code, who.group, self._full_queue, who.language, who.signer, oneway=oneway, batch=batch)
             self._forms[code, oneway, batch] = found
         return found
 
@@ -98,7 +98,7 @@ class Target:
         return f"<Target {self.queue} at {self.address}>"
 
 
-class TopicTargets:
+class TopicRouting:
     """All targets of a topic, sorted, and whose turn it is. The object stays the same when the route changes."""
 
     __slots__ = ("_sender", "by_queue", "is_template", "queues", "route", "targets", "topic", "turns")

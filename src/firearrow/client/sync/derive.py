@@ -126,22 +126,22 @@ def made_like(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], N
     return decorate
 
 
-def blocking(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Derived[P, R]:
+def blocking(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> BlockingMethod[P, R]:
     """A sync method from a coroutine function of the async class."""
-    return Derived(function, _wait)
+    return BlockingMethod(function, _wait)
 
 
-def on_loop(function: Callable[Concatenate[Any, P], R]) -> Derived[P, R]:
+def on_loop(function: Callable[Concatenate[Any, P], R]) -> BlockingMethod[P, R]:
     """A sync method from a plain method of the async class."""
-    return Derived(function, _call)
+    return BlockingMethod(function, _call)
 
 
-def soon(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> Derived[P, concurrent.futures.Future[R]]:
+def soon(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> BlockingMethod[P, concurrent.futures.Future[R]]:
     """A method that does not wait, from one that returns a future."""
-    return Derived(function, _promise)
+    return BlockingMethod(function, _promise)
 
 
-class Derived(Generic[P, R]):
+class BlockingMethod(Generic[P, R]):
     """A method of a sync class, derived from one of its async class."""
 
     def __init__(self, function: Callable[..., Any], how: Callable[..., R]) -> None:

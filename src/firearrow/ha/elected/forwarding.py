@@ -36,10 +36,10 @@ def _now_ms() -> int:
 
 
 @dataclass(slots=True)
-class _Passed:
+class ForwardedRequest:
     """One request: the waiter for its answer on the channel to the leader."""
 
-    owner: PassingOn
+    owner: LeaderForwarder
     conn: Connection
     request: Command
     until_ms: int
@@ -58,7 +58,7 @@ class _Passed:
         self.owner.try_again(self, str(error))
 
 
-class PassingOn:
+class LeaderForwarder:
     """`leader_address`: where the leader is, if it is known; `leads`: this member does; `serve` takes what is its own then."""
 
     def __init__(
@@ -73,12 +73,12 @@ class PassingOn:
         self._serve = serve
         self._tls = tls
         self._channel: Channel | None = None
-        self._waiting: deque[_Passed] = deque()
+        self._waiting: deque[ForwardedRequest] = deque()
         self._count = 0
         self._task: asyncio.Task[None] | None = None
 
     def pass_on(self, conn: Connection, request: Command) -> None:
-        passed = _Passed(self, conn, request, _now_ms() + WAIT_MS)
+        passed = ForwardedRequest(self, conn, request, _now_ms() + WAIT_MS)
         self._count += 1
         if request.flag & PASSED_ON:
             self.refuse(passed, "this broker is not the leader of its group")
@@ -100,16 +100,16 @@ class PassingOn:
 
     # Answers.
 
-    def done(self, passed: _Passed, frame: bytes) -> None:
+    def done(self, passed: ForwardedRequest, frame: bytes) -> None:
         self._count -= 1
         if not passed.request.is_oneway:
             passed.conn.write(frame)
 
-    def refuse(self, passed: _Passed, why: str) -> None:
+    def refuse(self, passed: ForwardedRequest, why: str) -> None:
         text = f"{why}; send to the leader of the group, or try again"
         self.done(passed, encode_response(passed.request, ResponseCode.SERVICE_NOT_AVAILABLE, text))
 
-    def try_again(self, passed: _Passed, why: str) -> None:
+    def try_again(self, passed: ForwardedRequest, why: str) -> None:
         if _now_ms() >= passed.until_ms:
             self.refuse(passed, why)
         else:
@@ -121,7 +121,7 @@ class PassingOn:
         channel = self._channel
         return channel is not None and not channel.closed and channel.address == self._leader_address() and not self._leads()
 
-    def _send(self, passed: _Passed) -> None:
+    def _send(self, passed: ForwardedRequest) -> None:
         channel, request = self._channel, passed.request
         assert channel is not None
         opaque = channel.take_opaque()
@@ -143,7 +143,7 @@ class PassingOn:
             passed.deadline = asyncio.get_running_loop().time() + max(passed.until_ms - _now_ms(), 1) / 1000
             channel.submit(encode_command(copy), opaque, passed)
 
-    def _wait(self, passed: _Passed) -> None:
+    def _wait(self, passed: ForwardedRequest) -> None:
         self._waiting.append(passed)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._look_for_leader())

@@ -33,10 +33,10 @@ _LENGTH = Struct(">I")
 log = logging.getLogger("firearrow.ha.group")
 
 
-class Dialled:
+class OutboundPeer:
     """Speaks to one other member; keeps a connection to it."""
 
-    def __init__(self, member: str, address: str, connected: Callable[[Dialled], None]) -> None:
+    def __init__(self, member: str, address: str, connected: Callable[[OutboundPeer], None]) -> None:
         self.member = member
         self._address = address
         self._on_connected = connected
@@ -110,7 +110,7 @@ class _Ended(asyncio.Protocol):
 class Listener(Protocol):
     """Who wants to hear what the others say."""
 
-    def accepted(self, link: Accepted) -> None: ...
+    def accepted(self, link: InboundPeer) -> None: ...
 
     def received(self, sender: str, message: Message | Hello) -> None: ...
 
@@ -119,10 +119,10 @@ class Listener(Protocol):
 
     def refused(self, peer: str, reason: str) -> None: ...
 
-    def closed(self, link: Accepted, member: str | None) -> None: ...
+    def closed(self, link: InboundPeer, member: str | None) -> None: ...
 
 
-class Accepted(asyncio.Protocol):
+class InboundPeer(asyncio.Protocol):
     """The connection that another member dialled."""
 
     def __init__(self, codec: Codec, listener: Listener) -> None:

@@ -20,9 +20,9 @@ import random
 import socket
 import time
 
-from firearrow.broker.roles.replication import PassOn, Replicated
-from firearrow.ha.elected.forwarding import PassingOn
-from firearrow.ha.elected.links import Accepted, Dialled
+from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.ha.elected.forwarding import LeaderForwarder
+from firearrow.ha.elected.links import InboundPeer, OutboundPeer
 from firearrow.ha.elected.store_log import StoreLog
 from firearrow.ha.elected_tables import TableCopies
 from firearrow.ha.raft.messages import Hello, Message
@@ -50,10 +50,10 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class ElectedMember:
+class QuorumReplica:
     """Listens from the start, at its own address in `dLegerPeers`."""
 
-    def __init__(self, broker: Replicated) -> None:
+    def __init__(self, broker: ReplicationHost) -> None:
         settings = broker.parts.settings
         self.peers = settings.peers()
         self._broker = broker
@@ -63,7 +63,7 @@ class ElectedMember:
         self._commit = self._store.confirm_offset
         self._addresses: dict[str, str] = {}  # of the others' brokers
         self._told: set[str] = set()
-        self._accepted: set[Accepted] = set()
+        self._accepted: set[InboundPeer] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
@@ -93,9 +93,9 @@ class ElectedMember:
         )
         self.raft = self.node.raft
         self.raft.commit = max(self.raft.commit, self._store.confirm_offset)
-        self._links = {other: Dialled(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
+        self._links = {other: OutboundPeer(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
         self._tables = TableCopies(broker, self.leader_address)
-        self._passing = PassingOn(
+        self._passing = LeaderForwarder(
             self.leader_address, lambda: self._serving > 0 and self.raft.accepting, broker.serve, client_context(settings.use_tls)
         )
         self.pass_on: PassOn | None = self._passing.pass_on
@@ -118,7 +118,7 @@ class ElectedMember:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         assert self._socket is not None, "stopped before it was started"
-        self._server = await loop.create_server(lambda: Accepted(self.node.codec, self), sock=self._socket, backlog=BACKLOG)
+        self._server = await loop.create_server(lambda: InboundPeer(self.node.codec, self), sock=self._socket, backlog=BACKLOG)
         for link in self._links.values():
             link.start()
         self._tables.start()
@@ -209,7 +209,7 @@ class ElectedMember:
         self.node.synced(offset, self.raft.cuts, monotonic_ms())
         self._after()
 
-    def _connected(self, link: Dialled) -> None:
+    def _connected(self, link: OutboundPeer) -> None:
         link.send(self.node.codec.encode(link.member, Hello(self._broker.parts.address)))
         self.node.connected(link.member, monotonic_ms())
         self._after()
@@ -223,7 +223,7 @@ class ElectedMember:
     def read(self) -> None:
         self._after()
 
-    def accepted(self, link: Accepted) -> None:
+    def accepted(self, link: InboundPeer) -> None:
         self._accepted.add(link)
 
     def refused(self, peer: str, reason: str) -> None:
@@ -232,7 +232,7 @@ class ElectedMember:
             self._told.add(f"{host} {reason}")
             log.error("a connection from %s is refused: %s", peer, reason)
 
-    def closed(self, link: Accepted, member: str | None) -> None:
+    def closed(self, link: InboundPeer, member: str | None) -> None:
         self._accepted.discard(link)
         if member is not None and self._server is not None:
             self.node.disconnected(member, monotonic_ms())

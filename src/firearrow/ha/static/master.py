@@ -17,7 +17,7 @@ import socket
 import time
 from typing import cast
 
-from firearrow.broker.roles.replication import PassOn, Replicated
+from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.ha.static.feed import Feed
 from firearrow.ha.static.protocol import HaError
 from firearrow.net.address import BACKLOG, bind, format_address
@@ -53,7 +53,7 @@ class HaMaster:
 
     pass_on: PassOn | None = None
 
-    def __init__(self, broker: Replicated) -> None:
+    def __init__(self, broker: ReplicationHost) -> None:
         settings = broker.parts.settings
         self._settings = settings
         self._rounds = broker.rounds

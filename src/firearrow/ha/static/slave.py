@@ -17,7 +17,7 @@ import logging
 import socket
 from typing import cast
 
-from firearrow.broker.roles.replication import PassOn, Replicated
+from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
 from firearrow.net.address import parse_address
@@ -46,7 +46,7 @@ class HaSlave:
     ha_address: str | None = None
     pass_on: PassOn | None = None
 
-    def __init__(self, broker: Replicated) -> None:
+    def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker
         self.settings = broker.parts.settings
         self._store = broker.parts.store

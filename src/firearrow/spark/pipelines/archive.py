@@ -17,12 +17,12 @@ from typing import Any, Final, Unpack
 from firearrow.spark.decode.columns import Columns, chosen
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine
-from firearrow.spark.pipelines.job import Course, Rounds, Totals
+from firearrow.spark.pipelines.job import Rounds, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.parquet_writer import WriteTask, write_part
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Json, Part, Source, source_of
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 JOURNAL: Final = "_firearrow"
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
@@ -35,7 +35,7 @@ def archive(
     *,
     compression: str = "zstd",
     lossy: bool = False,
-    **course: Unpack[Course],
+    **course: Unpack[RunOptions],
 ) -> Totals:
     """Brings an archive up to date. `options` are those of the data source (`subscribe`, `path`, `columns`, ...).
 
@@ -54,12 +54,12 @@ def write_archive(
     more: Json | None = None,
     compression: str = "zstd",
     selection: Selection | None = None,
-    **course: Unpack[Course],
+    **course: Unpack[RunOptions],
 ) -> Totals:
     if compression not in COMPRESSIONS:
         raise SparkOptionError(f"compression is {compression!r}, expected one of {', '.join(COMPRESSIONS)}")
     columns = _columns(source)
-    place = Place(out)
+    place = StorageLocation(out)
     _check_empty(place)
 
     def work(number: int, plan: Json) -> Json:
@@ -96,7 +96,7 @@ def write_archive(
 
 def archived_files(out: str) -> dict[int, list[Json]]:
     """Round -> its files: what is in an archive."""
-    place = Place(out)
+    place = StorageLocation(out)
     journal = Journal(place, JOURNAL)
     if journal.job() is None:
         raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
@@ -105,7 +105,7 @@ def archived_files(out: str) -> dict[int, list[Json]]:
 
 def read_archive(spark: Any, out: str) -> Any:
     """An archive as a frame: the columns of the source, and `day`. Only what is done is read."""
-    place = Place(out)
+    place = StorageLocation(out)
     found = Journal(place, JOURNAL).job()
     if found is None:
         raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
@@ -125,7 +125,7 @@ def _columns(source: Source) -> Columns:
     return chosen([*found.names, *needed], source.options["propertiesAs"])
 
 
-def _check_empty(place: Place) -> None:
+def _check_empty(place: StorageLocation) -> None:
     """An archive is made in a directory of its own: a table that somebody else wrote is not added to."""
     names = place.names()
     if names and JOURNAL not in names:

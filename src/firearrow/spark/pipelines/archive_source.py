@@ -15,7 +15,7 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options, read_options
 from firearrow.spark.pipelines.archive import archived_files
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Part
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 _BATCH_ROWS: Final = 2_048
 
@@ -116,7 +116,7 @@ class ArchiveSource:
 
 
 def _read_file(file: ArchivedFile, options: Options, columns: Columns) -> Iterator[Any]:
-    place = Place(file.location)
+    place = StorageLocation(file.location)
     if not place.exists(file.path):
         raise SparkOptionError(
             f"the archive {file.location!r} lists {file.path!r}, which is not there: was it deleted, or must the job that "

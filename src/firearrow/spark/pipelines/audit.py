@@ -11,7 +11,7 @@ from typing import Any
 
 from firearrow.spark.pipelines.inputs import Side, key_of
 from firearrow.spark.pipelines.selection import PLACE_SQL
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 
 @dataclass
@@ -62,7 +62,7 @@ def audit(
             if rows:
                 result.samples[kind] = [row.asDict() for row in rows]
         if out:
-            differences.write.mode("overwrite").parquet(Place(out).uri())
+            differences.write.mode("overwrite").parquet(StorageLocation(out).uri())
     finally:
         both.unpersist()
     return result

@@ -21,7 +21,7 @@ from firearrow.spark.pipelines.inputs import Side, key_of
 from firearrow.spark.pipelines.job import Report, Totals, silent
 from firearrow.spark.pipelines.selection import DIRECTORY, PLACE_SQL, SKIP, Selection, save
 from firearrow.spark.pipelines.sources import Json, Source, TopicSource, source_of
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.spark.pipelines.transfer import copy, write_given
 
 
@@ -56,13 +56,13 @@ def dedupe(
     location = out if out is not None else checkpoint
     if location is None:
         return Deduped(_found(spark, side, source, source.end(), key, within_ms).count(), None)
-    where = Place(location)
+    where = StorageLocation(location)
     note = f"{JOURNAL}/dedupe.json" if out is not None else "dedupe.json"
     known = where.get_json(note) if where.exists() else None
     asked = {"key": key, "within_ms": within_ms}
     if known is None:
         end = source.end()
-        kept = Place(f"{where.location}/{JOURNAL}" if out is not None else where.location)
+        kept = StorageLocation(f"{where.location}/{JOURNAL}" if out is not None else where.location)
         kept.make()
         save(_found(spark, side, source, end, key, within_ms), kept)
         known = {**asked, "end": end, "duplicates": spark.read.parquet(kept.uri(DIRECTORY)).count()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.sources import Json, Source
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 
 def estimate(source: Source, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _position(location: str | None, name: str) -> tuple[Json | None, bool]:
     """(where the last round ended, whether another was begun)."""
     if location is None:
         return None, False
-    place = Place(location)
+    place = StorageLocation(location)
     if not place.exists():
         return None, False
     journal = Journal(place, name)

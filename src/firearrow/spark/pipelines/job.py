@@ -45,7 +45,7 @@ class Totals:
         self.files += len(done.get("files", ()))
 
 
-class Course(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """How the rounds of a job go, for every job the same words."""
 
     max_offsets: int  # messages of a round

@@ -15,7 +15,7 @@ import re
 from typing import IO, Any, Final
 
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 VERSION: Final = 1
 _KEPT: Final = 8  # rounds of a job whose results are of no further use
@@ -25,7 +25,7 @@ _numbered = re.compile(r"(plan|done)-(\d{8})\.json").fullmatch
 class Journal:
     """Use it in a `with` statement: a directory belongs to one process at a time."""
 
-    def __init__(self, place: Place, name: str = "") -> None:
+    def __init__(self, place: StorageLocation, name: str = "") -> None:
         self._place = place
         self._prefix = f"{name}/" if name else ""
         self._lock: IO[bytes] | None = None

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.spark.pipelines.job import Report, silent
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.spark.read.admin_tables import columns_of_table, table_rows
 
 POINTS: Final = 240  # of a line in a chart
@@ -64,7 +64,7 @@ def keep(table: Any, history: str) -> None:
     if not table.num_rows:
         return
     day = table.column("takenTimestamp")[0].as_py().date()
-    place, name = Place(history), f"{uuid.uuid4().hex}.parquet"
+    place, name = StorageLocation(history), f"{uuid.uuid4().hex}.parquet"
     with place.writing(f"_new/{name}") as stream:  # Spark does not read names with `_`
         pq.write_table(table, stream, compression="zstd")
     taken = int(table.column("takenTimestamp")[0].as_py().timestamp() * 1000)
@@ -73,7 +73,7 @@ def keep(table: Any, history: str) -> None:
 
 def history_of(history: str, since_ms: int) -> Any:
     """The snapshots of a history from a moment on."""
-    place = Place(history)
+    place = StorageLocation(history)
     tables = [_SCHEMA.empty_table()]
     first_day = str(datetime.fromtimestamp(since_ms / 1000, UTC).date())
     for day in place.names():

@@ -23,7 +23,7 @@ from firearrow.spark.decode.columns import Columns
 from firearrow.spark.options import Options
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Part
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 GROUP_BYTES: Final = 48 << 20  # of a row group, before compression
 GROUP_ROWS: Final = 131_072
@@ -50,7 +50,7 @@ class WriteTask:
 def write_part(task: WriteTask) -> dict[str, Any]:
     """Writes what a part holds to files in the staging directory; returns where each is, and what it is to be called."""
     attempt = uuid.uuid4().hex  # another attempt at the same task may be under way
-    files = _Files(Place(task.location), f"{task.staging}/{attempt}", task.final, task.compression)
+    files = _Files(StorageLocation(task.location), f"{task.staging}/{attempt}", task.final, task.compression)
     names = list(task.columns.names)
     if "storeTimestamp" not in names or "topic" not in names:
         raise AssertionError("the day is made of storeTimestamp, the directory of topic")
@@ -104,7 +104,7 @@ class _Open:
 class _Files:
     """The files of one attempt at a task."""
 
-    def __init__(self, place: Place, staging: str, final: str, compression: str) -> None:
+    def __init__(self, place: StorageLocation, staging: str, final: str, compression: str) -> None:
         self._place = place
         self._staging = staging
         self._final = final

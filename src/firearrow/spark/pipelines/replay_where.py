@@ -10,14 +10,14 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.archive import read_archive
 from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save
 from firearrow.spark.pipelines.sources import Source
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.wire.names import dlq_topic
 
 
 def where(
     spark: Any,
     source: Source,
-    checkpoint: Place,
+    checkpoint: StorageLocation,
     condition: str,
     options: Mapping[str, str],
     archive: str | None,

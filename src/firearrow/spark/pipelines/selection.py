@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 
 KEEP, SKIP = "keep", "skip"
 DIRECTORY: Final = "selection"
@@ -45,14 +45,14 @@ PLACE_SQL: Final = "concat_ws('/', topic, coalesce(brokerName, ''), queueId, que
 """The same, for Spark."""
 
 
-def save(frame: Any, place: Place) -> None:
+def save(frame: Any, place: StorageLocation) -> None:
     """`frame` has a column `place`."""
     frame.select("place").write.mode("overwrite").parquet(place.uri(DIRECTORY))
 
 
 @lru_cache(maxsize=4)
 def _chosen(location: str) -> Any:
-    place = Place(location)
+    place = StorageLocation(location)
     chunks = [pa.array([], pa.string())]
     for name in place.names(DIRECTORY):
         if name.endswith(".parquet"):

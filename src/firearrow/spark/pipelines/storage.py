@@ -18,7 +18,7 @@ from pyarrow import fs
 from firearrow.spark.errors import SparkOptionError
 
 
-class Place:
+class StorageLocation:
     """A directory. `location` is a path or a URI; names are relative to it, with `/`."""
 
     def __init__(self, location: str) -> None:

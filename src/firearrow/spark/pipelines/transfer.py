@@ -16,11 +16,11 @@ from firearrow.spark.options import Options, write_options
 from firearrow.spark.pipelines.archive_source import ArchiveSource
 from firearrow.spark.pipelines.copy_task import ORDERS, ORIGIN, CopyTask, copy_parts
 from firearrow.spark.pipelines.engine import Engine
-from firearrow.spark.pipelines.job import Course, Rounds, Totals
+from firearrow.spark.pipelines.job import Rounds, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Source, TopicSource, source_of, spread
-from firearrow.spark.pipelines.storage import Place
+from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.wire.names import dlq_topic
 
 MOST: Final = 200_000  # messages of a round: what is sent again, and recognised, after a kill
@@ -34,7 +34,7 @@ def transfer(
     *,
     to_name_server: str | None = None,
     order: str = "key",
-    **course: Unpack[Course],
+    **course: Unpack[RunOptions],
 ) -> Totals:
     """Copies topics to another one. `options` are those of the data source; the target must exist.
 
@@ -60,7 +60,7 @@ def replay(
     options: Mapping[str, str] | None = None,
     selection: Selection | None = None,
     order: str = "key",
-    **course: Unpack[Course],
+    **course: Unpack[RunOptions],
 ) -> Totals:
     """Sends an archive, or the dead letters of a group, to `to_topic`; for dead letters `origin` is where each came from."""
     source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
@@ -98,7 +98,7 @@ def copy(
     more: Json | None = None,
     order: str = "key",
     selection: Selection | None = None,
-    **course: Unpack[Course],
+    **course: Unpack[RunOptions],
 ) -> Totals:
     if order not in ORDERS:
         raise SparkOptionError(f"order is {order!r}, expected one of {', '.join(ORDERS)}")
@@ -109,7 +109,7 @@ def copy(
         raise SparkOptionError("order queue needs one topic to send to: use order key, or name the topic")
     if target != ORIGIN:
         cluster(writing.client()).write_queues(target)
-    with Journal(Place(checkpoint)) as journal:
+    with Journal(StorageLocation(checkpoint)) as journal:
         known = journal.begin({
             "job": job, "to": target, "order": order, **source.identity(), **(more or {}),
             "_writer": f"{job}-{uuid.uuid4().hex}",
@@ -124,7 +124,7 @@ def copy(
             results = engine.run(tasks, copy_parts)
             return {name: sum(result[name] for result in results) for name in ("rows", "bytes")}
 
-        paced: Course = {"max_offsets": MOST, **course}
+        paced: RunOptions = {"max_offsets": MOST, **course}
         return Rounds(journal, source, job, work, keep=False, **paced).run()
 
 

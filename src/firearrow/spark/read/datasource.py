@@ -21,7 +21,7 @@ from firearrow.spark.options import Options, read_options, write_options
 from firearrow.spark.read.bounds import ending, starting, wanted_queues
 from firearrow.spark.read.live import read_ranges
 from firearrow.spark.read.planning import Range, ranges, tasks
-from firearrow.spark.read.pushdown import Pushed, pushed
+from firearrow.spark.read.pushdown import PushedFilters, pushed
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
 OLDEST = (4, 2)  # the first with limits of micro-batches for Python sources
@@ -81,7 +81,7 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
-        self._pushed = Pushed()
+        self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options

@@ -26,7 +26,7 @@ _ENDLESS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedFilters:
     """What is left of the table. Sets are None, and bounds far away, where nothing was said."""
 
     topic: frozenset[Any] | None = None
@@ -80,9 +80,9 @@ def _can_be_an_expression(tags: Iterable[str]) -> bool:
     return len(found) <= _MAX_TAGS and all(_PLAIN_TAG.fullmatch(tag) for tag in found)
 
 
-def pushed(filters: Iterable[Any]) -> Pushed:
+def pushed(filters: Iterable[Any]) -> PushedFilters:
     """What these filters of Spark (`pyspark.sql.datasource.Filter`) leave."""
-    found = Pushed()
+    found = PushedFilters()
     for one in filters:
         attribute: tuple[str, ...] = getattr(one, "attribute", ())
         value = getattr(one, "value", None)
@@ -91,7 +91,7 @@ def pushed(filters: Iterable[Any]) -> Pushed:
     return found
 
 
-def _narrowed(found: Pushed, column: str, kind: str, value: Any) -> Pushed:
+def _narrowed(found: PushedFilters, column: str, kind: str, value: Any) -> PushedFilters:
     for name, of_type in _SETS.items():
         if column == name.lower() and kind in ("EqualTo", "EqualNullSafe", "In"):
             values = frozenset(value if kind == "In" else (value,)) - {None}

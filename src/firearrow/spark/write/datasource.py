@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from firearrow.spark.cluster import cluster
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options
-from firearrow.spark.write.input_columns import Shape, shape_of
+from firearrow.spark.write.input_columns import InputColumns, shape_of
 from firearrow.spark.write.message_builder import Origin, new_writer
 from firearrow.spark.write.sink import RUN, Sink
 
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
     bytes: int
 
 
-def prepared(options: Options, schema: StructType) -> Shape:
+def prepared(options: Options, schema: StructType) -> InputColumns:
     """Checks everything that can be checked before a task runs."""
     if options["idempotent"] == "true" and options["topic"] is None:
         raise SparkOptionError("option idempotent is true: give the option topic, so that its brokers can be asked")
@@ -91,7 +91,7 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         """Nothing: what was stored stays, and is not stored again when the batch is replayed."""
 
 
-def _written(options: Options, shape: Shape, origin: Origin, iterator: Iterator[Any]) -> WriterCommitMessage:
+def _written(options: Options, shape: InputColumns, origin: Origin, iterator: Iterator[Any]) -> WriterCommitMessage:
     sink = Sink(cluster(options.client()), options, shape, origin)
     sink.write(iterator)
     return Written(origin.partition, sink.rows, sink.bytes)

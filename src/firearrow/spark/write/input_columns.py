@@ -29,7 +29,7 @@ _OF_THE_SOURCE: Final = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class InputColumns:
     """Which column of the frame is which. Plain data: it travels to executors."""
 
     places: dict[str, int]
@@ -41,7 +41,7 @@ class Shape:
         return None if place is None else rows.column(place)
 
 
-def shape_of(fields: Sequence[tuple[str, str]], topic: str | None) -> Shape:
+def shape_of(fields: Sequence[tuple[str, str]], topic: str | None) -> InputColumns:
     """SparkOptionError for a column that nobody knows, one of a wrong type, or none that is needed."""
     known = {name.lower(): name for name in (*TAKEN, *_OF_THE_SOURCE)}
     places: dict[str, int] = {}
@@ -66,7 +66,7 @@ def shape_of(fields: Sequence[tuple[str, str]], topic: str | None) -> Shape:
         raise SparkOptionError("where to? give the option topic, or a column topic")
     if ("queueId" in places) != ("brokerName" in places):
         raise SparkOptionError("queueId and brokerName name a queue together: one of the columns is missing")
-    return Shape(places, topic)
+    return InputColumns(places, topic)
 
 
 def check_topic_name(topic: str) -> None:

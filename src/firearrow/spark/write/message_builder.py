@@ -22,7 +22,7 @@ from firearrow.client.producer.validation import RESERVED
 from firearrow.spark.decode.records import Bools
 from firearrow.spark.decode.slices import Ints
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.write.input_columns import Shape
+from firearrow.spark.write.input_columns import InputColumns
 from firearrow.wire import batch
 from firearrow.wire.properties import MAX_BYTES
 
@@ -84,10 +84,10 @@ class Messages:
         return Messages(self.frames.take(pa.array(order)), delayed, self.body_bytes)
 
 
-class Maker:
+class MessageBuilder:
     """Makes the messages of one task."""
 
-    def __init__(self, shape: Shape, origin: Origin, *, numbered: bool) -> None:
+    def __init__(self, shape: InputColumns, origin: Origin, *, numbered: bool) -> None:
         self._shape = shape
         self._origin = origin
         self._numbered = numbered

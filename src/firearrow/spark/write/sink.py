@@ -28,8 +28,8 @@ from firearrow.spark.decode.slices import Ints
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import Options
 from firearrow.spark.read.offsets import Queue
-from firearrow.spark.write.input_columns import Shape, check_topic_name
-from firearrow.spark.write.message_builder import Maker, Messages, Origin
+from firearrow.spark.write.input_columns import InputColumns, check_topic_name
+from firearrow.spark.write.message_builder import MessageBuilder, Messages, Origin
 from firearrow.wire import batch
 from firearrow.wire.codes import RequestCode, ResponseCode
 
@@ -56,11 +56,11 @@ class _Run:
 class Sink:
     """Writes the rows of one task. `write` returns when every row is stored."""
 
-    def __init__(self, servers: Cluster, options: Options, shape: Shape, origin: Origin) -> None:
+    def __init__(self, servers: Cluster, options: Options, shape: InputColumns, origin: Origin) -> None:
         self._servers = servers
         self._shape = shape
         self._origin = origin
-        self._maker = Maker(shape, origin, numbered=options["idempotent"] != "false")
+        self._maker = MessageBuilder(shape, origin, numbered=options["idempotent"] != "false")
         self._run_bytes = options["sendBatchBytes"]
         self._retries = options["retries"]
         self._timeout_ms = options["sendTimeoutMs"]

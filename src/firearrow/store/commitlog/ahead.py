@@ -8,7 +8,7 @@ from firearrow.store.threads import Housekeeper
 _EVERY_BYTES = 1024 * 1024  # of log between two looks
 
 
-class SegmentAhead:
+class SegmentPreallocator:
     """`due`: `look` again when the log is this long."""
 
     def __init__(self, log: CommitLog, housekeeper: Housekeeper) -> None:

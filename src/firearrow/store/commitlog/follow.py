@@ -54,7 +54,7 @@ class FollowError(StoreError):
     """What the other broker sends cannot follow what is here."""
 
 
-class Follower:
+class ReplicaIndexer:
     """`queue_of` and `drop_topic` are the store's; `note` gets what is odd, in words."""
 
     def __init__(

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from firearrow.store.commitlog.ahead import SegmentAhead
+from firearrow.store.commitlog.ahead import SegmentPreallocator
 from firearrow.store.commitlog.append_group import AppendGroup
-from firearrow.store.commitlog.follow import Follower, FollowError
+from firearrow.store.commitlog.follow import FollowError, ReplicaIndexer
 from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.logtail import cut_log
 from firearrow.store.commitlog.reader import StoreReader
@@ -44,7 +44,7 @@ class StoreParts:
     housekeeper: Housekeeper
     dispatcher: Dispatcher
     index: KeyIndex | None
-    ahead: SegmentAhead
+    ahead: SegmentPreallocator
     checkpoint: CheckpointFile
     unconfirmed: deque[AppendGroup]
     problems: list[str]
@@ -54,10 +54,10 @@ class StoreParts:
     now_ms: Callable[[], int]
 
 
-class LogCopy:
+class ReplicaLog:
     def __init__(self, parts: StoreParts) -> None:
         self.mark_file: MarkFile | None = None  # of a member
-        self.follower: Follower | None = None  # while it is a copy
+        self.follower: ReplicaIndexer | None = None  # while it is a copy
         self._parts = parts
 
     # Copying
@@ -122,9 +122,9 @@ class LogCopy:
             parts.dispatcher.begin(offset, 0, None, clean=True, now_ms=parts.now_ms())
         self._new_follower(log.next_offset)
 
-    def _new_follower(self, offset: int) -> Follower:
+    def _new_follower(self, offset: int) -> ReplicaIndexer:
         parts = self._parts
-        self.follower = Follower(parts.settings, parts.queue, parts.drop_topic, parts.problems.append, offset)
+        self.follower = ReplicaIndexer(parts.settings, parts.queue, parts.drop_topic, parts.problems.append, offset)
         return self.follower
 
     # Of a member of an elected group

@@ -25,7 +25,7 @@ _WORD = 8
 _MARGIN = bytes(_WORD)  # lets a word be read at any column of the last row
 
 
-class AlikeHashes:
+class UniformRunHashes:
     """The hashes of messages of one shape: one row a message, one column a kind of entry."""
 
     __slots__ = ("factors", "hashes", "numbers", "tagged")
@@ -37,7 +37,7 @@ class AlikeHashes:
         self.tagged = tagged  # by column: whether it is TAGS
 
 
-def hash_alike(blocks: Sequence[bytes]) -> tuple[list[AlikeHashes], list[int]]:
+def hash_alike(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
     """The hashes of the values of UNIQ_KEY, KEYS and TAGS, a table for each shape; and the blocks that are in none of them.
 
     Blocks of one shape have one length. Lengths whose blocks are not all alike, and those that are rare, are left over.
@@ -49,7 +49,7 @@ def hash_alike(blocks: Sequence[bytes]) -> tuple[list[AlikeHashes], list[int]]:
     by_length: dict[int, list[int]] = {}
     for number, length in enumerate(lengths):
         by_length.setdefault(length, []).append(number)
-    tables: list[AlikeHashes] = []
+    tables: list[UniformRunHashes] = []
     rest: list[int] = []
     for numbers in by_length.values():
         alike = None
@@ -63,7 +63,7 @@ def hash_alike(blocks: Sequence[bytes]) -> tuple[list[AlikeHashes], list[int]]:
     return tables, rest
 
 
-def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> AlikeHashes | None:
+def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> UniformRunHashes | None:
     shape = _shape(b"\x02" + blocks[0])
     if shape is None:
         return None
@@ -87,7 +87,7 @@ def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> AlikeHashes | None
         start, end = values[name]
         np.einsum("ij,j->i", table[:, start:end].astype(np.uint32), powers[end - start - 1 :: -1], out=hashes[:, number])
     factors = powers[[[end - start for start, end in map(values.__getitem__, kinds)]]]
-    return AlikeHashes(numbers, hashes, factors, [name == b"TAGS" for name in kinds])
+    return UniformRunHashes(numbers, hashes, factors, [name == b"TAGS" for name in kinds])
 
 
 _Shape = tuple[list[tuple[int, int, int]], dict[bytes, tuple[int, int]], int]
