@@ -17,20 +17,21 @@ ROOT = Path(firearrow.__file__).parent
 # A room may import from those it names, and from itself. Modules beside the rooms (settings) are rooms of one file.
 MAY_IMPORT = {
     "_native": set(),
+    "clock": set(),
     "wire": {"_native"},
     "config": set(),
-    "store": {"wire", "config", "_native"},
-    "net": {"wire", "config"},
-    "namesrv": {"wire", "store", "net", "config"},
-    "broker": {"wire", "store", "net", "config"},
-    "ha": {"wire", "store", "net", "broker", "config"},
-    "client": {"wire", "net", "config"},
+    "store": {"wire", "config", "_native", "clock"},
+    "net": {"wire", "config", "clock"},
+    "namesrv": {"wire", "store", "net", "config", "clock"},
+    "broker": {"wire", "store", "net", "config", "clock"},
+    "ha": {"wire", "store", "net", "broker", "config", "clock"},
+    "client": {"wire", "net", "config", "clock"},
     "aio": {"client"},
-    "admin": {"wire", "net", "client", "config"},
-    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "spark"},
-    "console": {"wire", "net", "client", "admin", "config"},
-    "spark": {"wire", "store", "client", "admin", "config"},
-    "testing": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config"},
+    "admin": {"wire", "net", "client", "config", "clock"},
+    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "spark", "clock"},
+    "console": {"wire", "net", "client", "admin", "config", "clock"},
+    "spark": {"wire", "store", "client", "admin", "config", "clock"},
+    "testing": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "clock"},
 }
 
 

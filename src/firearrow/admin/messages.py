@@ -25,6 +25,7 @@ from firearrow.client.consumer.pulled import messages_of
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, ClientError, NoRouteError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
+from firearrow.clock import wall_ms
 from firearrow.wire import fastjson, properties
 from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -309,7 +310,7 @@ async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Map
         "d": 4,
         "e": queue.queue_id,
         "f": 0,  # the body goes as it was before it was compressed
-        "g": time.time_ns() // 1_000_000,
+        "g": wall_ms(),
         "h": flag,
         "i": properties.encode(kept).decode(),
         "j": 0,

@@ -19,7 +19,6 @@ import contextlib
 import gc
 import logging
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +51,7 @@ from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable
 from firearrow.broker.timer import recall
+from firearrow.clock import wall_ms
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import server_tls
@@ -74,10 +74,6 @@ _NEVER_MS = 1 << 62
 log = logging.getLogger("firearrow.broker")
 
 
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Broker:
     """`settings.listen_port` 0 picks a free pair of ports. After `start`: `listen_port`, `advertised`."""
 
@@ -91,7 +87,7 @@ class Broker:
         store_settings: StoreSettings,
         *,
         namesrv_addrs: list[str],
-        now_ms: Callable[[], int] = wall_clock_ms,
+        now_ms: Callable[[], int] = wall_ms,
         bind: Callable[[str, int], Ports] = SocketPair,
         disk: Disk | None = None,
         own_process: bool = True,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from firearrow.clock import monotonic_ms
 from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.kv_config import KvConfig
 from firearrow.namesrv.settings import NamesrvSettings
@@ -49,7 +49,7 @@ class NameServer:
 
     async def start(self) -> None:
         self._service = NamesrvService(
-            self.settings, now_ms=_now_ms, kv_config=self._load_kv_config(), save_kv_config=self._save_kv_config
+            self.settings, now_ms=monotonic_ms, kv_config=self._load_kv_config(), save_kv_config=self._save_kv_config
         )
         self._listener = await self._listen(
             self._service,
@@ -93,8 +93,3 @@ class NameServer:
         if path:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             atomic_file.save(RealDisk(), path, table)
-
-
-def _now_ms() -> int:
-    # Expiry counts time that passed; a clock set back or forward must not throw brokers out.
-    return time.monotonic_ns() // 1_000_000

@@ -8,11 +8,11 @@ clock was moved.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from firearrow.clock import wall_ms
 from firearrow.store.settings import delete_hours
 
 Mover = Callable[[int], Coroutine[Any, Any, None]]
@@ -22,7 +22,7 @@ class VirtualClock:
     """Begins at `start`, or at the present moment."""
 
     def __init__(self, start: datetime | None = None) -> None:
-        self._now_ms = time.time_ns() // 1_000_000 if start is None else int(start.timestamp() * 1000)
+        self._now_ms = wall_ms() if start is None else int(start.timestamp() * 1000)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mover: Mover | None = None
 

@@ -16,7 +16,6 @@ clients in other processes.
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
@@ -30,6 +29,7 @@ from firearrow.client.message import ReceivedMessage, received
 from firearrow.client.options import NameServers
 from firearrow.client.producer.producer import Producer
 from firearrow.client.producer.transaction import TransactionProducer
+from firearrow.clock import wall_ms
 from firearrow.net import in_process
 from firearrow.net.connection import Connection
 from firearrow.net.in_process import MemoryListener
@@ -97,7 +97,7 @@ class AsyncCluster:
             raise ValueError(f"{slaves} slaves of each broker: expected 0 to 9")
         self.clients: weakref.WeakKeyDictionary[Closable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
-        self._now_ms = _wall_clock_ms if self._clock is None else self._clock.now_ms
+        self._now_ms = wall_ms if self._clock is None else self._clock.now_ms
         host = "127.0.0.1" if sockets else in_process.free_host()
         self._name_servers = [
             NameServerNode(
@@ -345,7 +345,3 @@ class AsyncCluster:
 
 def _letter(number: int) -> str:
     return chr(ord("a") + number)
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,7 +16,6 @@ A check that cannot be made (a broker that is too old to be asked, a consumer th
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Final
@@ -28,6 +27,7 @@ from firearrow.admin.doctor.findings import ERROR, NOTE, SEVERITIES, WARNING, Re
 from firearrow.admin.errors import NotFoundError
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import FirearrowError
+from firearrow.clock import wall_ms
 from firearrow.net.address import parse_address
 from firearrow.wire.bodies.route import ClusterInfo
 from firearrow.wire.codes import RequestCode
@@ -130,7 +130,7 @@ async def _addresses(client: ClientInstance, report: Report, brokers: list[Broke
 async def _broker(client: ClientInstance, report: Report, broker: BrokerAddress) -> None:
     report.looked_at("brokers")
     status = await broker_status(client, broker.address)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     config = await broker_config(client, broker.address)
     _disk(report, broker, status, config)
     unflushed = _bytes(status.get("remainHowManyDataToFlush", ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from firearrow.admin.topics import QueueStatus, list_topics, topic_configs, topi
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import PERM_WRITE
 from firearrow.client.errors import FirearrowError
+from firearrow.clock import wall_ms
 from firearrow.wire.bodies.client import ConsumerRunningInfo
 from firearrow.wire.names import RETRY_PREFIX, SELF_TEST_TOPIC
 
@@ -116,7 +116,7 @@ async def _group(client: ClientInstance, report: Report, group: GroupSummary, ho
 
 async def _expiring(client: ClientInstance, report: Report, group: str, progress: Sequence[QueueProgress], hours: float) -> None:
     """Messages that expired unread, and those that are about to."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     behind = [queue for queue in progress if queue.lag > 0]
     for topic in sorted({queue.topic for queue in behind if not queue.topic.startswith(RETRY_PREFIX)}):
         try:

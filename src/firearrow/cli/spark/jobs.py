@@ -15,6 +15,7 @@ from firearrow.cli.arguments import UsageError
 from firearrow.cli.spark.arguments import client_options, source_options, time_options
 from firearrow.cli.spark.job_context import JobContext
 from firearrow.client.errors import FirearrowError
+from firearrow.clock import wall_ms
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine, task_error
 
@@ -158,7 +159,6 @@ def audit(options: argparse.Namespace, shop: JobContext) -> int:
 
 
 def lag(options: argparse.Namespace, shop: JobContext) -> int:
-    import time
 
     from firearrow.spark.pipelines.lag import lag as work
 
@@ -170,7 +170,7 @@ def lag(options: argparse.Namespace, shop: JobContext) -> int:
         shop.finish(f"dry run: would ask {options.name_server} for the lag of groups{where}", **given)
         return 0
     found = work(
-        given, history=options.history, since_ms=int(time.time() * 1000) - options.since, every_s=options.every,
+        given, history=options.history, since_ms=wall_ms() - options.since, every_s=options.every,
         count=options.count, report=shop.report, stopped=shop.stopped,
     )  # fmt: skip
     if options.html:

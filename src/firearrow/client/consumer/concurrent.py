@@ -25,6 +25,7 @@ from firearrow.client.consumer.send_back import SendBack
 from firearrow.client.consumer.stats import Count
 from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers, Workers
 from firearrow.client.message import ReceivedMessage
+from firearrow.clock import wall_ms
 
 KEPT_RETRY_MS: Final = 5_000
 EXPIRED_LEVEL: Final = 3  # of a message that took too long
@@ -195,7 +196,7 @@ class ConcurrentDispatcher:
     def _done(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if held.dropped:
             return
-        held.last_consume_ms = time.time_ns() // 1_000_000
+        held.last_consume_ms = wall_ms()
         offset = held.finish(messages)
         if offset != NO_OFFSET:
             self._offsets.note(held.queue, offset, only_forward=True)

@@ -28,6 +28,7 @@ from firearrow.client.consumer.subscription import SQL92, Subscription
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
 from firearrow.client.hooks import ConsumeContext, ConsumeHook, call_hooks
 from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.clock import wall_ms
 from firearrow.wire.codes import ResponseCode
 
 FETCH_AGAIN_MS: Final = 1_000
@@ -319,7 +320,7 @@ class Fetcher:
             await self._instance.route(queue.topic, refresh=True)
 
     def _begin_context(self, queue: MessageQueue, messages: list[ReceivedMessage]) -> None:
-        context = ConsumeContext(self._group, queue, messages, time.time_ns() // 1_000_000)
+        context = ConsumeContext(self._group, queue, messages, wall_ms())
         self._contexts.append(context)
         call_hooks(self._befores, context)
 

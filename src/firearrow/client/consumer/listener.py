@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from firearrow.client.hooks import ConsumeContext, ConsumeHook, call_hooks
 from firearrow.client.message import ReceivedMessage
+from firearrow.clock import wall_ms
 
 DEAD_LETTER: Final = -1
 HIGHEST_LEVEL: Final = 18
@@ -102,7 +103,7 @@ def hooked(
     loop = asyncio.get_running_loop()
 
     def begin(messages: list[ReceivedMessage]) -> tuple[ConsumeContext, float]:
-        return ConsumeContext(group, messages[0].queue, messages, time.time_ns() // 1_000_000), time.monotonic()
+        return ConsumeContext(group, messages[0].queue, messages, wall_ms()), time.monotonic()
 
     def end(context: ConsumeContext, elapsed_s: float, error: BaseException | None) -> None:
         context.elapsed_ms = elapsed_s * 1000

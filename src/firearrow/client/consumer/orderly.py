@@ -23,6 +23,7 @@ from firearrow.client.consumer.send_back import SendBack
 from firearrow.client.consumer.stats import Count
 from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers, Workers
 from firearrow.client.message import ReceivedMessage
+from firearrow.clock import wall_ms
 
 TURN_MESSAGES: Final = 64
 SUSPEND_MS: Final = 1_000
@@ -168,7 +169,7 @@ class Orderly:
                 self.go_on(held)
 
     def _done(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        held.last_consume_ms = time.time_ns() // 1_000_000
+        held.last_consume_ms = wall_ms()
         offset = held.finish(messages)
         # A queue that was dropped while the listener had these is still ours at the broker: its lock is given back afterwards.
         if offset != NO_OFFSET:

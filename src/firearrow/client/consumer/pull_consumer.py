@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +37,7 @@ from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
 from firearrow.client.options import ClientKeywords, NameServers, client_options
 from firearrow.client.trace.hook import Trace, trace_consumer
+from firearrow.clock import wall_ms
 from firearrow.wire.bodies import client
 from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo, SubscriptionData
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
@@ -208,7 +208,7 @@ class PullConsumer:
             by_topic.setdefault(queue.topic, []).append(queue)
         for topic, share in by_topic.items():
             await running.instance.route(topic)
-            for trouble in await running.fetching.share(subscription(topic, expression, _now_ms()), share):
+            for trouble in await running.fetching.share(subscription(topic, expression, wall_ms()), share):
                 raise trouble
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -319,7 +319,7 @@ class PullConsumer:
 
     def _subscription(self, topic: str, expression: Expression) -> Subscription:
         check_topic(topic)
-        return subscription(with_namespace(topic, self._options.namespace), expression, _now_ms())
+        return subscription(with_namespace(topic, self._options.namespace), expression, wall_ms())
 
     def _run_with(self, instance: ClientInstance) -> _Running:
         offsets = BrokerOffsets(instance, self._group)
@@ -408,7 +408,3 @@ class _AssignedTopics:
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
         """It has none."""
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -41,7 +41,7 @@ from firearrow.client.consumer.orderly import SUSPEND_MS, Orderly
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLocks
-from firearrow.client.consumer.queue_manager import QueueManager, StartFrom, now_ms
+from firearrow.client.consumer.queue_manager import QueueManager, StartFrom
 from firearrow.client.consumer.rebalance import Rebalance
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.consumer.stats import TICK_MS, ConsumeStats
@@ -52,6 +52,7 @@ from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
 from firearrow.client.options import ClientKeywords, NameServers, client_options
 from firearrow.client.trace.hook import Trace, trace_consumer
+from firearrow.clock import wall_ms
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import (
     CheckClientRequestBody,
@@ -133,7 +134,7 @@ class PushConsumer:
             self._add(topic, expression)
         if not broadcasting:
             topic = retry_topic(self._group)
-            self._subscriptions[topic] = subscription(topic, EVERYTHING, now_ms())
+            self._subscriptions[topic] = subscription(topic, EVERYTHING, wall_ms())
         self._running: _Running | None = None
         self._ended: asyncio.Event | None = None
         self._closed = False
@@ -259,7 +260,7 @@ class PushConsumer:
         )
 
     async def running_info(self) -> ConsumerRunningInfo:
-        running, settings, now = self._open(), self._settings, now_ms()
+        running, settings, now = self._open(), self._settings, wall_ms()
         return ConsumerRunningInfo(
             properties=operator_requests.info_properties(
                 name_servers=self._options.name_servers,
@@ -280,7 +281,7 @@ class PushConsumer:
     def _add(self, topic: str, expression: Expression) -> None:
         check_topic(topic)
         name = with_namespace(topic, self._options.namespace)
-        self._subscriptions[name] = subscription(name, expression, now_ms())
+        self._subscriptions[name] = subscription(name, expression, wall_ms())
 
     async def _acquire(self) -> ClientInstance:
         """A broadcasting consumer's offsets are kept under its client id, so that must be the same after a restart."""
@@ -315,13 +316,13 @@ class PushConsumer:
         if not settings.broadcasting:
             usual = FOR_EVER if settings.orderly else MAX_RECONSUME_TIMES
             send_back = SendBack(instance, group, usual if limit is None else limit)
-        stats = ConsumeStats(now_ms())
+        stats = ConsumeStats(wall_ms())
         service: ConcurrentDispatcher | Orderly
         if settings.orderly:
             service = Orderly(
                 call, coroutine=coroutine, concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
                 send_back=send_back, max_reconsume_times=limit, suspend_ms=settings.suspend_ms, finished=self._finished,
-                count=stats.consumed, now_ms=now_ms, name=group,
+                count=stats.consumed, now_ms=wall_ms, name=group,
             )  # fmt: skip
         else:
             plain = settings.batch_size == 1 and not hooks
@@ -341,7 +342,7 @@ class PushConsumer:
             instance, group, self._allocation,
             topics=lambda: list(self._subscriptions), apply=consuming.share, broadcasting=settings.broadcasting,
         )  # fmt: skip
-        return _Running(instance, offsets, service, consuming, rebalance, locks, stats, call, coroutine, now_ms(), trace)
+        return _Running(instance, offsets, service, consuming, rebalance, locks, stats, call, coroutine, wall_ms(), trace)
 
     def _finished(self, held: ProcessQueue) -> None:
         if self._running is not None:
@@ -374,7 +375,7 @@ class PushConsumer:
 
     async def _tick_statistics(self) -> None:
         if self._running is not None:
-            self._running.stats.tick(now_ms())
+            self._running.stats.tick(wall_ms())
 
     def _open(self) -> _Running:
         if self._running is None:

@@ -31,6 +31,7 @@ from firearrow.client.consumer.rebalance import differences
 from firearrow.client.consumer.subscription import Subscription
 from firearrow.client.errors import FirearrowError
 from firearrow.client.message import MessageQueue
+from firearrow.clock import wall_ms
 from firearrow.wire.names import RETRY_PREFIX
 
 LET_GO_MS: Final = 500  # how long a dropped orderly queue may finish its call before other queues have their turn
@@ -77,7 +78,7 @@ class QueueManager:
         async with self._changing:
             mine = {queue for queue, held in self.queues.items() if queue.topic == topic}
             drop, _ = differences(mine, share)
-            now = now_ms()
+            now = wall_ms()
             stuck = [queue for queue in mine if self.queues[queue].dropped or self.queues[queue].pull_expired(now)]
             done = True
             for queue in sorted({*drop, *stuck}):
@@ -108,7 +109,7 @@ class QueueManager:
             if held is None or queue in unknown:
                 continue
             if queue in ours:
-                held.last_lock_ms = now_ms()
+                held.last_lock_ms = wall_ms()
                 if not held.locked:
                     held.locked = True
                     self.wake(held)
@@ -157,7 +158,7 @@ class QueueManager:
     async def _drop(self, queue: MessageQueue) -> bool:
         held = self.queues[queue]
         if not held.dropped:
-            held.dropped, held.dropped_ms = True, now_ms()
+            held.dropped, held.dropped_ms = True, wall_ms()
         await self._loops[queue].stop()
         if not await self._let_go(held):
             return False
@@ -172,7 +173,7 @@ class QueueManager:
 
     async def _restart(self, held: ProcessQueue, offset: int) -> None:
         queue = held.queue
-        held.dropped, held.dropped_ms = True, now_ms()
+        held.dropped, held.dropped_ms = True, wall_ms()
         await self._loops[queue].stop()
         await self._let_go(held)
         self._offsets.note(queue, offset)
@@ -186,7 +187,7 @@ class QueueManager:
         """Waits for the call in hand of an orderly queue. False if the queue must stay for now."""
         began = time.monotonic()
         while held.running:
-            if now_ms() - held.dropped_ms > FORCE_MS:
+            if wall_ms() - held.dropped_ms > FORCE_MS:
                 log.warning(
                     "%s is given up while the listener still has messages of it; they will be delivered again", held.queue
                 )
@@ -223,9 +224,9 @@ class QueueManager:
         return await queue_offsets.offset_at(self._instance, queue, queue_offsets.milliseconds(self._start_from))
 
     def _begin(self, queue: MessageQueue, offset: int) -> ProcessQueue:
-        held = ProcessQueue(queue, now_ms())
+        held = ProcessQueue(queue, wall_ms())
         if self._locks is not None:
-            held.locked, held.last_lock_ms = True, now_ms()
+            held.locked, held.last_lock_ms = True, wall_ms()
         loop = PullLoop(
             self._puller,
             held,
@@ -237,7 +238,7 @@ class QueueManager:
             skipped=self._skipped,
             moved=self._moved,
             pulled=self._pulled,
-            now_ms=now_ms,
+            now_ms=wall_ms,
         )
         self.queues[queue] = held
         self._loops[queue] = loop
@@ -260,7 +261,3 @@ class QueueManager:
         async with self._changing:
             if self.queues.get(held.queue) is held and not held.dropped:
                 await self._restart(held, offset)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

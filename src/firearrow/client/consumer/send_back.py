@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from typing import Final
 
 from firearrow.client.connection.instance import ClientInstance
@@ -18,6 +17,7 @@ from firearrow.client.consumer.listener import DEAD_LETTER
 from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.clock import wall_ms
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, retry_topic
@@ -103,7 +103,7 @@ class SendBack:
             "d": 4,
             "e": queue.queue_id,
             "f": 0,  # the body goes as it was before it was compressed
-            "g": time.time_ns() // 1_000_000,
+            "g": wall_ms(),
             "h": message.flag,
             "i": properties.encode(known).decode(),
             "j": message.reconsume_times + 1,

@@ -6,9 +6,9 @@ A forked process begins anew, with its own process id and seed; otherwise it wou
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
+from firearrow.clock import wall_ms
 from firearrow.net.address import advertised_ip
 from firearrow.wire.message_ids import UniqueKeys
 
@@ -24,7 +24,7 @@ def maker(ip: str) -> Callable[[int], str]:
 
 
 def next_key(ip: str) -> str:
-    return maker(ip)(time.time_ns() // 1_000_000)
+    return maker(ip)(wall_ms())
 
 
 def own_ip() -> str:

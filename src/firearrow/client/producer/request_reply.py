@@ -8,12 +8,12 @@ connection by which it knows this client: heartbeats must have gone out before t
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
 from firearrow.client.errors import InvalidMessageError
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import without_namespace
+from firearrow.clock import wall_ms
 from firearrow.net.address import parse_address
 from firearrow.wire import properties
 from firearrow.wire.frame import Command
@@ -54,7 +54,7 @@ class ReplyRegistry:
         names = properties.parse(header.properties)
         waiting = self._waiting.pop(names.get(PROPERTY_CORRELATION_ID, ""), None)
         if waiting is not None and not waiting.done():
-            names[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(time.time_ns() // 1_000_000)
+            names[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(wall_ms())
             waiting.set_result(self._message(header, names, request.body, broker_name))
 
     def _message(

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -27,6 +26,7 @@ from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
 from firearrow.client.trace import encoding
 from firearrow.client.trace.encoding import Context, Outcome
+from firearrow.clock import wall_ms
 from firearrow.wire.properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Trace:
         region = message.get(PROPERTY_MSG_REGION) if isinstance(message, ReceivedMessage) else None
         self._tell(
             encoding.end_transaction(
-                time_ms=_now_ms(),
+                time_ms=wall_ms(),
                 region=region,
                 group=self._group,
                 topic=without_namespace(context.topic, self._namespace),
@@ -165,7 +165,7 @@ class Trace:
         request_id = self._requests.pop(id(context), None)
         if request_id is None:
             return
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         for message in context.messages:
             if message.get(PROPERTY_TRACE_SWITCH) == "false":
                 continue
@@ -248,7 +248,3 @@ def _outcome(context: ConsumeContext) -> Outcome:
     if context.error is not None:
         return Outcome.EXCEPTION
     return Outcome.SUCCESS if context.succeeded else Outcome.FAILED
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

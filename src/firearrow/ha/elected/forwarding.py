@@ -12,13 +12,13 @@ leader would play ball with it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
 
 from firearrow.broker.dedup.dedup import PASSED_ON
+from firearrow.clock import monotonic_ms
 from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectionLostError
 from firearrow.net.server import Connection
@@ -29,10 +29,6 @@ WAIT_MS = 2_600  # clients give up after 3 s
 MOST_WAITING = 20_000
 CONNECT_TIMEOUT_MS = 500
 _LOOK_S = 0.02
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -78,7 +74,7 @@ class LeaderForwarder:
         self._task: asyncio.Task[None] | None = None
 
     def pass_on(self, conn: Connection, request: Command) -> None:
-        passed = ForwardedRequest(self, conn, request, _now_ms() + WAIT_MS)
+        passed = ForwardedRequest(self, conn, request, monotonic_ms() + WAIT_MS)
         self._count += 1
         if request.flag & PASSED_ON:
             self.refuse(passed, "this broker is not the leader of its group")
@@ -110,7 +106,7 @@ class LeaderForwarder:
         self.done(passed, encode_response(passed.request, ResponseCode.SERVICE_NOT_AVAILABLE, text))
 
     def try_again(self, passed: ForwardedRequest, why: str) -> None:
-        if _now_ms() >= passed.until_ms:
+        if monotonic_ms() >= passed.until_ms:
             self.refuse(passed, why)
         else:
             self._wait(passed)
@@ -140,7 +136,7 @@ class LeaderForwarder:
             channel.write(encode_command(copy))
             self._count -= 1
         else:
-            passed.deadline = asyncio.get_running_loop().time() + max(passed.until_ms - _now_ms(), 1) / 1000
+            passed.deadline = asyncio.get_running_loop().time() + max(passed.until_ms - monotonic_ms(), 1) / 1000
             channel.submit(encode_command(copy), opaque, passed)
 
     def _wait(self, passed: ForwardedRequest) -> None:
@@ -155,7 +151,7 @@ class LeaderForwarder:
             elif self._ready() or await self._connect():
                 for _ in range(len(self._waiting)):
                     self._send(self._waiting.popleft())
-            now = _now_ms()
+            now = monotonic_ms()
             for _ in range(len(self._waiting)):
                 passed = self._waiting.popleft()
                 if now >= passed.until_ms:

@@ -18,9 +18,9 @@ import logging
 import os
 import random
 import socket
-import time
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.clock import monotonic_ms
 from firearrow.ha.elected.forwarding import LeaderForwarder
 from firearrow.ha.elected.links import InboundPeer, OutboundPeer
 from firearrow.ha.elected.store_log import StoreLog
@@ -44,10 +44,6 @@ FULL_MS = 10_000  # between two attempts of a leader with a full disk to be rid 
 _TOLD = 20
 
 log = logging.getLogger("firearrow.ha.group")
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class QuorumReplica:

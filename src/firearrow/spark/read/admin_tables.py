@@ -10,7 +10,6 @@ what is wrong is said before anything runs. Options: `nameServer`, `table`, `top
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from typing import Any, Final
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.sync import Admin
 from firearrow.client.errors import FirearrowError
+from firearrow.clock import wall_ms
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import write_options
 
@@ -75,7 +75,7 @@ def _groups(asked: Asked) -> Iterator[Row]:
 
 
 def _lag(asked: Asked) -> Iterator[Row]:
-    taken = _moment(time.time_ns() // 1_000_000)
+    taken = _moment(wall_ms())
     begins: dict[str, dict[tuple[str, int], int]] = {}
     for group in asked.group_names():
         for one in _progress(asked, group):

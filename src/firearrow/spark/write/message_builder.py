@@ -7,7 +7,6 @@ together by Arrow, column by column: nothing is done for a single row, except to
 
 from __future__ import annotations
 
-import time
 import uuid
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.validation import RESERVED
+from firearrow.clock import wall_ms
 from firearrow.spark.decode.records import Bools
 from firearrow.spark.decode.slices import Ints
 from firearrow.spark.errors import SparkOptionError
@@ -134,7 +134,7 @@ class MessageBuilder:
         return blocks, np.logical_or.reduce(late) if late else None
 
     def _unique_keys(self, count: int) -> Any:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = wall_ms()
         return pa.array([self._next_id(now_ms).encode() for _ in range(count)], _BYTES)
 
     def _spark_ids(self, rows: Any, numbers: Ints) -> Any:

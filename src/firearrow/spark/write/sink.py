@@ -13,7 +13,6 @@ An Apache broker takes the same messages at least once; `__SPARK_ID` is then wha
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +22,7 @@ import numpy as np
 
 from firearrow.client.errors import BrokerError
 from firearrow.client.producer.queue_choice import by_sharding_key
+from firearrow.clock import wall_ms
 from firearrow.spark.cluster import Cluster
 from firearrow.spark.decode.slices import Ints
 from firearrow.spark.errors import SparkOptionError
@@ -192,7 +192,7 @@ class Sink:
 
     async def _send(self, queue: Queue, body: bytes, properties: str, flag: int, *, single: bool) -> None:
         ext = {
-            "a": GROUP, "b": queue.topic, "c": "TBW102", "d": 4, "e": queue.queue_id, "f": 0, "g": int(time.time() * 1000),
+            "a": GROUP, "b": queue.topic, "c": "TBW102", "d": 4, "e": queue.queue_id, "f": 0, "g": wall_ms(),
             "h": flag, "i": properties, "j": 0, "k": "false", "m": "false" if single else "true", "n": queue.broker_name,
         }  # fmt: skip
         code = RequestCode.SEND_MESSAGE_V2 if single else RequestCode.SEND_BATCH_MESSAGE
