@@ -1,4 +1,4 @@
-"""The flusher: one sync answers everybody who asked before it began, and an error is final. The housekeeper: in order."""
+"""Flusher (group commit, final errors, inline mode) and Housekeeper (order, failed jobs)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from firearrow.store.threads import Flusher, Housekeeper
 
 
 class SlowSync:
-    """A sync that waits to be let through, so that a test decides what piles up meanwhile."""
+    """A sync that blocks until the test lets it through, so that requests pile up meanwhile."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
@@ -21,7 +21,7 @@ class SlowSync:
         assert self.let_through.acquire(timeout=10)
 
 
-def test_requests_that_come_during_a_sync_share_the_next_one() -> None:
+def test_requests_made_during_a_sync_share_the_next_sync() -> None:
     sync = SlowSync()
     flushed: list[int] = []
     flusher = Flusher(sync, flushed.append, lambda error: None)
@@ -39,7 +39,7 @@ def test_requests_that_come_during_a_sync_share_the_next_one() -> None:
     assert flusher.flushed_offset == 300
 
 
-def test_what_was_requested_before_the_stop_is_synced() -> None:
+def test_stop_serves_the_requests_made_before_it() -> None:
     calls: list[tuple[int, int]] = []
     flusher = Flusher(lambda start, end: calls.append((start, end)), lambda offset: None, lambda error: None, 50)
     flusher.start()
@@ -49,8 +49,8 @@ def test_what_was_requested_before_the_stop_is_synced() -> None:
     assert calls == [(50, 70)]
 
 
-def test_after_an_error_it_never_tries_again() -> None:
-    calls = []
+def test_flusher_never_retries_after_an_error() -> None:
+    calls: list[int] = []
     errors: list[OSError] = []
     failed = threading.Event()
 
@@ -73,7 +73,39 @@ def test_after_an_error_it_never_tries_again() -> None:
     assert flusher.flushed_offset == 0
 
 
-def test_a_failed_job_is_reported_and_the_next_one_done() -> None:
+def test_inline_flusher_syncs_within_the_request() -> None:
+    calls: list[tuple[int, int]] = []
+    flushed: list[int] = []
+    flusher = Flusher(lambda start, end: calls.append((start, end)), flushed.append, lambda error: None)
+    flusher.request(5)  # not started: ignored
+    flusher.start_inline()
+    flusher.request(10)
+    flusher.request(10)
+    flusher.request(30)
+    assert (calls, flushed) == ([(0, 10), (10, 30)], [10, 30])
+    flusher.rewind(20)
+    flusher.request(25)
+    flusher.stop()
+    flusher.request(40)
+    assert (calls[2:], flushed[2:], flusher.stats.count) == ([(20, 25)], [25], 3)
+
+
+def test_inline_flusher_never_retries_after_an_error() -> None:
+    calls: list[int] = []
+    errors: list[OSError] = []
+
+    def sync(start: int, end: int) -> None:
+        calls.append(end)
+        raise OSError(5, "I/O error")
+
+    flusher = Flusher(sync, lambda offset: None, errors.append)
+    flusher.start_inline()
+    flusher.request(10)
+    flusher.request(20)
+    assert (calls, len(errors), flusher.flushed_offset) == ([10], 1, 0)
+
+
+def test_failed_job_is_reported_and_the_next_job_runs() -> None:
     errors: list[Exception] = []
     done: list[str] = []
 

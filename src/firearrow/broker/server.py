@@ -40,7 +40,6 @@ from firearrow.broker.send.busy_poll import BusyPoller
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.internal import InternalWriter
-from firearrow.broker.send.rounds_in_one_thread import RoundsInOneThread
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
 from firearrow.broker.tables.clients import ClientTable
@@ -304,8 +303,7 @@ class Broker:
         self._pulls = PullHandler(parts, self._held)
         sends = SendHandler(parts)
         services.remember(sends)
-        rounds = GroupCommit if self._own_process else RoundsInOneThread
-        self._rounds = rounds(
+        self._rounds = GroupCommit(
             store,
             sends,
             self._arrived,
@@ -340,14 +338,14 @@ class Broker:
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
         store.on_min_moved = self._min_moved
-        if self._own_process:
-            flushed = self._rounds.flushed
-            if settings.is_slave and self._replication is not None:
-                flushed = self._replication.durable
-            store.start(
-                lambda offset: _from_thread(loop, flushed, offset),
-                lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
-            )
+        flushed = self._rounds.flushed
+        if settings.is_slave and self._replication is not None:
+            flushed = self._replication.durable
+        store.start(
+            lambda offset: _from_thread(loop, flushed, offset),
+            lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
+            threads=self._own_process,
+        )
 
     def _register_stand_in(self, identity: Identity, topics: Topics) -> Registration:
         settings = self.settings

@@ -104,7 +104,7 @@ class MessageStore:
         self._on_flushed: Callable[[int], None] = _ignore_offset
         self._on_error: Callable[[StoreError], None] = _ignore_error
         self._flusher = Flusher(self._sync, self._flushed, self._flush_failed)
-        self.flushes = self._flusher.figures
+        self.flushes = self._flusher.stats
         self._lock: Lock | None = None
         self._unconfirmed: deque[AppendGroup] = deque()
         self._abort = AbortFile(self._disk, root)
@@ -215,16 +215,19 @@ class MessageStore:
         if self.lost and self._copy.mark_file is not None:
             self._copy.mark_file.save(Mark(max(mark.durable, self._log.next_offset + 1), mark.confirmed))
 
-    def start(self, on_flushed: Callable[[int], None], on_error: Callable[[StoreError], None]) -> None:
-        """Starts the store's threads; both callbacks are called from them.
+    def start(self, on_flushed: Callable[[int], None], on_error: Callable[[StoreError], None], *, threads: bool = True) -> None:
+        """Start flushing, in the store's own threads or, with `threads=False`, within `write_out` in the caller's.
 
-        `on_flushed(offset)`, under SYNC_FLUSH only: hand the offset to `confirm` in the event loop's thread. `on_error`: the log
-        could not be synced; whoever still waits must be told that it failed.
+        The callbacks are called from the thread that flushes and schedule the rest on the event loop. `on_flushed(offset)`, under
+        SYNC_FLUSH only: pass the offset to `confirm`. `on_error`: the log could not be synced, so the pending sends have failed.
         """
         self._on_flushed = on_flushed
         self._on_error = on_error
-        self._flusher.start()
-        self._housekeeper.start()
+        if threads:
+            self._flusher.start()
+            self._housekeeper.start()
+        else:
+            self._flusher.start_inline()
         self._ahead.look()
 
     def close(self) -> None:

@@ -1,14 +1,14 @@
-"""The store's two threads.
+"""The two background threads of the store.
 
-Flusher: makes the commit log durable by group commit. Whoever wrote something asks for its end offset; one fdatasync answers
-everybody who asked before it began. After an error it never tries again: the kernel may have dropped the dirty pages and
-would report success the second time, for data that is gone.
+Flusher: makes the commit log durable with group commit. A writer requests a flush up to its end offset; one fdatasync serves
+every request made before it began. After an error the flusher never tries again: the kernel may have dropped the dirty pages
+and would report success for data that is lost.
 
-Housekeeper: does what may take a while and nobody waits for, in the order it was asked: preparing the next segment, writing
-and syncing derived files, the checkpoint, deleting expired files.
+Housekeeper: runs slow jobs that no client waits for, in the order of submission: preparing the next segment, writing and syncing
+derived files, saving the checkpoint, deleting expired files.
 
-Before `start`, and in tests that want no threads, the Housekeeper runs a job at once in the caller's thread, and the Flusher
-does nothing: the owner syncs by itself.
+Both also work without a thread, for tests and simulations. The housekeeper then runs a job in the caller's thread at once. The
+flusher does nothing until it is started (the owner syncs by itself), or, started inline, syncs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 
-class FlushFigures:
-    """How often the log was flushed and how long that took. Written by the flusher's thread only."""
+class FlushStats:
+    """Number and duration of log flushes. Written by the flusher only."""
 
     __slots__ = ("count", "longest_ns", "total_ns")
 
@@ -30,7 +30,7 @@ class FlushFigures:
         self.total_ns = 0
         self.longest_ns = 0
 
-    def took(self, ns: int) -> None:
+    def add(self, ns: int) -> None:
         self.count += 1
         self.total_ns += ns
         if ns > self.longest_ns:
@@ -44,6 +44,12 @@ class _Rewind:
 
 
 class Flusher:
+    """Group commit of the log.
+
+    `sync(start, end)` makes a range of the log durable. `on_flushed(offset)` and `on_error(error)` report the outcome, from the
+    flusher's thread or, inline, from within `request`.
+    """
+
     def __init__(
         self,
         sync: Callable[[int, int], None],
@@ -51,29 +57,36 @@ class Flusher:
         on_error: Callable[[OSError], None],
         flushed_offset: int = 0,
     ) -> None:
-        self.flushed_offset = flushed_offset  # written by the flusher's thread only, once it runs
-        self.figures = FlushFigures()
+        self.flushed_offset = flushed_offset  # once started, written by the flusher only
+        self.stats = FlushStats()
         self._sync = sync
         self._on_flushed = on_flushed
         self._on_error = on_error
         self._requests: SimpleQueue[int | _Rewind | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._thread is not None
+        self._inline = False
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="firearrow-flusher", daemon=True)
         self._thread.start()
 
+    def start_inline(self) -> None:
+        """Flush in the caller's thread from now on: each `request` syncs and reports before it returns.
+
+        A writer that registers for the report after it has written schedules the callbacks on its event loop, as it does for
+        those of the thread.
+        """
+        self._inline = True
+
     def request(self, offset: int) -> None:
-        """The log up to `offset` is written and should be made durable. Any thread."""
+        """Request that the log, written up to `offset`, becomes durable. Any thread."""
         if self._thread is not None:
             self._requests.put(offset)
+        elif self._inline:
+            self._inline = self._flush(offset)
 
     def rewind(self, offset: int) -> None:
-        """The log is about to be cut at `offset`. Returns when no sync of what lies behind it is under way."""
+        """Prepare for a truncation at `offset`. On return no sync of the log above it is in progress."""
         thread = self._thread
         if thread is None:
             self.flushed_offset = min(self.flushed_offset, offset)
@@ -84,7 +97,8 @@ class Flusher:
             pass
 
     def stop(self) -> None:
-        """Ends the thread after what was requested so far."""
+        """Stop after serving the requests made so far."""
+        self._inline = False
         if self._thread is not None:
             self._requests.put(None)
             self._thread.join()
@@ -94,20 +108,26 @@ class Flusher:
         stopping = False
         while not stopping:
             target, stopping = self._collect()
-            if target <= self.flushed_offset:
-                continue
-            began_ns = time.perf_counter_ns()
-            try:
-                self._sync(self.flushed_offset, target)
-            except OSError as error:
-                self._on_error(error)
+            if not self._flush(target):
                 return
-            self.figures.took(time.perf_counter_ns() - began_ns)
-            self.flushed_offset = target
-            self._on_flushed(target)
+
+    def _flush(self, target: int) -> bool:
+        """Sync up to `target` and report it. Return False after an error, which is final."""
+        if target <= self.flushed_offset:
+            return True
+        started_ns = time.perf_counter_ns()
+        try:
+            self._sync(self.flushed_offset, target)
+        except OSError as error:
+            self._on_error(error)
+            return False
+        self.stats.add(time.perf_counter_ns() - started_ns)
+        self.flushed_offset = target
+        self._on_flushed(target)
+        return True
 
     def _collect(self) -> tuple[int, bool]:
-        """Waits for a request, then takes all there are: the highest offset, and whether to stop afterwards."""
+        """Wait for a request and take all queued ones. Return the highest offset and whether to stop afterwards."""
         offset = self._requests.get()
         target = 0
         try:
@@ -125,6 +145,8 @@ class Flusher:
 
 
 class Housekeeper:
+    """Runs jobs one after the other, in its thread or, before `start`, in the caller's."""
+
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self._on_error = on_error
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -136,19 +158,19 @@ class Housekeeper:
 
     def submit(self, job: Callable[[], None]) -> None:
         if self._thread is None:
-            self._do(job)
+            self._run_job(job)
         else:
             self._jobs.put(job)
 
     def drain(self) -> None:
-        """Returns when the jobs submitted so far are done."""
+        """Wait for the jobs submitted so far."""
         if self._thread is not None:
             done = threading.Event()
             self._jobs.put(done.set)
             done.wait()
 
     def stop(self) -> None:
-        """Ends the thread after the jobs submitted so far."""
+        """Stop the thread after the jobs submitted so far."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -156,11 +178,11 @@ class Housekeeper:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._do(job)
+            self._run_job(job)
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except Exception as error:
-            # A failed job must not end the thread: the others are still wanted. The owner decides what it means.
+            # A failed job must not end the thread, other jobs are still due. The owner decides what the error means.
             self._on_error(error)
