@@ -1,6 +1,10 @@
+"""Fixtures of the Spark tests, and the packages each test module requires."""
+
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,26 +12,24 @@ import pytest
 from tests.spark import needs
 from tests.spark.running import SPARK_ON_LOOPBACK
 
+_HERE = Path(__file__).parent
 _NEED_ARROW = (
-    "test_records.py",
-    "test_columns.py",
-    "test_store_files.py",
-    "test_pulls.py",
-    "test_sink.py",
-    "test_messages.py",
+    "decode/test_records.py",
+    "decode/test_columns.py",
+    "read/test_store_scan.py",
+    "read/test_live.py",
+    "write/test_sink.py",
+    "write/test_message_builder.py",
     "test_live_and_files.py",
 )
-_NEED_SPARK = (
-    "test_source.py",
-    "test_stream.py",
-    "test_kills.py",
-    "test_cluster.py",
-    "test_both_brokers.py",
-    "test_first_minute.py",
-)
-
-
 _OWN_PROCESSES = ("test_kills.py", "test_cluster.py", "test_first_minute.py")
+_NEED_SPARK = (
+    "read/test_datasource.py",
+    "read/test_stream.py",
+    "write/test_datasource.py",
+    "test_both_brokers.py",
+    *_OWN_PROCESSES,
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,19 +38,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name != "spark":
+        if not item.path.is_relative_to(_HERE):
             continue
-        if item.path.name in _OWN_PROCESSES:
+        module = item.path.relative_to(_HERE).as_posix()
+        if module in _OWN_PROCESSES:
             item.add_marker(pytest.mark.processes)
-        if item.path.name in _NEED_ARROW:
+        if module in _NEED_ARROW:
             item.add_marker(needs.arrow)
-        elif item.path.name in _NEED_SPARK and needs.no_spark():
+        elif module in _NEED_SPARK and needs.no_spark():
             item.add_marker(pytest.mark.skip(reason=needs.no_spark()))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One session for all tests: making one takes ten seconds."""
+    """One Spark session for all tests, because starting one takes ten seconds."""
     from firearrow.spark import session
 
     made = session("firearrow-tests", spark_master="local[2]", **SPARK_ON_LOOPBACK)
@@ -64,3 +67,10 @@ def brokers() -> Iterator[Any]:
 
     with Cluster(2, sockets=True, clock=None) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and never replies."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"

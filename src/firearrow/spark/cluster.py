@@ -7,10 +7,13 @@ on the event loop of the sync clients (`client/background.py`), so answers arriv
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from firearrow.admin.errors import AdminError
+from firearrow.admin.topics import DEFAULT_QUEUES, create_topic, topic_names
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.connection.routes import MASTER, TopicRoute
 from firearrow.client.consumer.queue_offsets import max_offset, min_offset, offset_at
@@ -26,6 +29,9 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+
+log = logging.getLogger("firearrow.spark")
 
 ATTEMPTS: Final = 10  # over nine seconds: a broker that is restarted is back by then
 _ROUTE_ATTEMPTS: Final = 2
@@ -80,15 +86,26 @@ class Cluster:
 
         return self._planned(ask)
 
-    def write_queues(self, topic: str) -> list[Queue]:
-        """The queues of a topic that may be written, sorted."""
+    def write_queues(self, topic: str, create: str = "false", new_queues: int = DEFAULT_QUEUES) -> list[Queue]:
+        """Return the writable queues of a topic, sorted.
+
+        A missing topic is created with `new_queues` queues per broker: with `create` "auto" on the brokers that create
+        topics automatically, with "true" on all masters. Otherwise SparkOptionError says how to create it.
+        """
 
         async def ask() -> list[Queue]:
-            return [_queue(found) for found in (await self._route(topic)).write_queues()]
+            try:
+                route = await self._route(topic)
+            except NoRouteError as error:
+                if not error.asked:
+                    raise
+                await self._create_topic(topic, create, new_queues)
+                route = await self._route(topic)
+            return [_queue(found) for found in route.write_queues()]
 
         queues = self._planned(ask)
         if not queues:
-            raise SparkOptionError(f"no queue of the topic {topic!r} can be written: has it write permission, and a master?")
+            raise SparkOptionError(f"no queue of the topic {topic!r} is writable: check its permission and that its master runs")
         return queues
 
     def min_offsets(self, queues: Iterable[Queue]) -> Offsets:
@@ -185,6 +202,31 @@ class Cluster:
                 await asyncio.sleep(_RETRY_S)
         raise AssertionError("the last attempt returns or raises")
 
+    async def _create_topic(self, topic: str, create: str, queues: int) -> None:
+        brokers: list[str | None] = [None]  # all masters
+        if create == "auto":
+            try:
+                brokers = list((await self._route(AUTO_CREATE_TOPIC_KEY_TOPIC)).brokers)
+            except NoRouteError as error:
+                if not error.asked:
+                    raise
+                raise SparkOptionError(
+                    f"the topic {topic!r} does not exist and no broker creates topics automatically "
+                    f"(autoCreateTopicEnable=false): set the option createTopic to true, or run `firearrow topic create {topic}`"
+                ) from None
+        elif create == "false":
+            raise SparkOptionError(
+                f"the topic {topic!r} does not exist (name server {self._servers}): create it with "
+                f"`firearrow topic create {topic}`"
+            )
+        instance = await self._client()
+        try:
+            await asyncio.gather(*(create_topic(instance, topic, queues=queues, broker=broker) for broker in brokers))
+        except AdminError:
+            if topic not in await topic_names(instance):  # otherwise another task has created it at the same time
+                raise
+        log.info("created the topic %s with %d queues per broker", topic, queues)
+
     def _each(self, queues: Iterable[Queue], ask: Callable[[ClientInstance, MessageQueue], Awaitable[int]]) -> Offsets:
         wanted = list(queues)
 
@@ -210,7 +252,7 @@ class Cluster:
             raise SparkOptionError(
                 f"nobody answers at the name server {self._servers}: is the option nameServer right?"
             ) from None
-        except (ClientError, BrokerError) as error:
+        except (ClientError, BrokerError, AdminError) as error:
             raise SparkOptionError(f"name server {self._servers}: {error}") from None
 
 

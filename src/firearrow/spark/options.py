@@ -150,6 +150,14 @@ DECLARED: Final[dict[str, Declared]] = {
     "topic": Declared(
         None, kinds.text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
     ),
+    "createTopic": Declared(
+        "auto",
+        kinds.choice("auto", "true", "false"),
+        "write: create a topic that does not exist; `auto`: if brokers create topics automatically (autoCreateTopicEnable)",
+        "auto",
+        (WRITE,),
+    ),
+    "queues": Declared(8, kinds.count, "write: queues of a created topic on each broker", "8", (WRITE,)),
     "sendBatchBytes": Declared(1 << 20, kinds.size, "write: bytes sent at once to a queue", "1m", (WRITE,)),
     "maxInFlight": Declared(16, kinds.count, "write: requests of a task under way, each to another queue", "16", (WRITE,)),
     "sendTimeoutMs": Declared(3_000, kinds.count, "write: for one answer of a broker", "3000", (WRITE,)),
@@ -261,6 +269,8 @@ def write_options(given: Mapping[str, str]) -> Options:
     options = _parse(given, WRITE)
     if options["nameServer"] is None:
         raise SparkOptionError("option nameServer is missing: host:port of a name server")
+    if "queues" in options.given and options["createTopic"] == "false":
+        raise SparkOptionError("option queues is for topics that are created, but createTopic is false: give one of them")
     options.client()
     return options
 

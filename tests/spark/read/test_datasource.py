@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +88,6 @@ BAD_INPUT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def silent() -> Iterator[str]:
-    """The address of somebody who listens and says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(("options", "said"), BAD_INPUT)
 @pytest.mark.parametrize("kind", ["batch", "stream"])
 def test_bad_input_is_said_when_the_query_is_planned(
@@ -141,43 +132,6 @@ def test_bad_store_files_are_said_when_the_query_is_planned(spark: Any, tmp_path
     assert f"{segment} does not begin with a record" in said()
     os.truncate(segment, 1000)
     assert "bytes, other files of this log have" in said() or "does not begin with a record" in said()
-
-
-def test_writers_say_it_when_they_are_planned(spark: Any, brokers: Any, silent: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    frame = spark.range(3).selectExpr("cast(id AS string) AS body")
-    for options, said in (
-        ({"topic": "Nope"}, "the topic 'Nope' does not exist"),
-        ({"nameServer": silent, "topic": "Orders"}, "nobody answers at the name server"),
-        ({"topic": "Orders", "maxInFlight": "none"}, "option maxInFlight is 'none', expected a whole number above 0"),
-        ({"topic": "Orders", "sendTimeout": "5"}, "unknown option 'sendtimeout'; did you mean sendTimeoutMs?"),
-        ({}, "where to? give the option topic, or a column topic"),
-    ):
-        began = time.monotonic()
-        with pytest.raises(AnalysisException) as error:
-            frame.write.format("rocketmq").options(**{"nameServer": brokers.name_server, **options}).mode("append").save()
-        assert said in str(error.value)
-        assert time.monotonic() - began < 30
-
-
-def test_a_frame_is_written_to_a_topic(spark: Any, brokers: Any) -> None:
-    from pyspark.errors import AnalysisException
-
-    brokers.create_topic("Written", 2)
-    frame = spark.range(500).selectExpr("cast(id AS string) AS body", "'t' AS tags", "map('n', cast(id AS string)) AS properties")
-    writer = frame.write.format("rocketmq").options(nameServer=brokers.name_server, topic="Written", writeId="job")
-
-    for _ in range(2):
-        writer.mode("append").save()
-
-    messages = brokers.messages("Written")
-    assert Counter(message.body for message in messages) == Counter({b"%d" % n: 1 for n in range(500)})
-    assert all(message.properties["n"].encode() == message.body and message.tags == "t" for message in messages)
-    with pytest.raises(AnalysisException, match="unknown column 'colour'"):
-        frame.selectExpr("body", "1 AS colour").write.format("rocketmq").options(
-            nameServer=brokers.name_server, topic="Written"
-        ).mode("append").save()
 
 
 def test_conditions_limit_what_is_read(spark: Any, brokers: Any) -> None:

@@ -66,10 +66,8 @@ def replay(
     source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
     if to_topic == ORIGIN and dead_letters_of is None:
         raise SparkOptionError("only dead letters say which topic they came from: name the topic to replay to")
-    return copy(
-        engine, source, to_topic, checkpoint, job="replay", writing=write_options(_client(options, name_server)), order=order,
-        selection=selection, **course,
-    )  # fmt: skip
+    writing = write_options(write_given(options or {}, name_server))
+    return copy(engine, source, to_topic, checkpoint, job="replay", writing=writing, order=order, selection=selection, **course)
 
 
 def replay_source(
@@ -129,8 +127,11 @@ def copy(
 
 
 def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
-    """Of the options of what is read those that a writer needs, too; another name server has no keys in common with it."""
-    given = {name: text for name, text in options.items() if name in CLIENT_OPTIONS}
+    """Return the options for writing: the client options of the source, and `name_server` in place of the source's.
+
+    Jobs do not create topics: a misspelt target must fail.
+    """
+    given = {name: text for name, text in options.items() if name in CLIENT_OPTIONS} | {"createTopic": "false"}
     if name_server is not None:
         given["nameServer"] = name_server
     if "nameServer" not in given:

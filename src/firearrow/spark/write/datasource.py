@@ -41,7 +41,7 @@ def prepared(options: Options, schema: StructType) -> InputColumns:
     shape = shape_of([(field.name, field.dataType.simpleString()) for field in schema.fields], options["topic"])
     servers = cluster(options.client())
     if shape.topic is not None:
-        queues = servers.write_queues(shape.topic)
+        queues = servers.write_queues(shape.topic, options["createTopic"], options["queues"])
         again = servers.repeats_stored(queues, RUN) if options["idempotent"] == "true" else []
         if again:
             raise SparkOptionError(

@@ -65,6 +65,7 @@ class Sink:
         self._retries = options["retries"]
         self._timeout_ms = options["sendTimeoutMs"]
         self._most_runs = options["maxInFlight"]
+        self._creation = (options["createTopic"], options["queues"])
         self._queues: list[Queue] = []
         self._of_topic: dict[str, range] = {}  # its places in the list of queues
         self._waiting: dict[Queue, _Run] = {}
@@ -131,7 +132,7 @@ class Sink:
         found = self._of_topic.get(topic)
         if found is None:
             check_topic_name(topic)
-            queues = self._servers.write_queues(topic)
+            queues = self._servers.write_queues(topic, *self._creation)
             found = self._of_topic[topic] = range(len(self._queues), len(self._queues) + len(queues))
             self._queues += queues
         return found
