@@ -1,11 +1,7 @@
-"""The parts of the package that are also there in C, for the few loops where the interpreter costs more than everything else.
+"""Loader of the optional extension modules written in C.
 
-They are built when the package is installed, if there is a C compiler (hatch_build.py); whatever they do is there in Python too,
-and does the same. Set FIREARROW_PURE=1 to go without them.
-
-Why they are there: with Python alone one core did the work of a broker that fills two, and transactions and delayed messages came
-to 1.1 times Apache's rate, where 1.3 was wanted. In one process, without sockets, a send takes 7 us with them and 13 us without,
-half a transaction and its commit 20.5 and 31.
+They are built at installation if a C compiler is available (hatch_build.py). Every function in them also exists in Python with
+the same behaviour. Set FIREARROW_PURE=1 to use Python only.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from typing import Any
 
 
 def load(name: str) -> Any:
-    """The module, or None: Python alone."""
+    """Return the extension module, or None if it was not built or FIREARROW_PURE=1 is set."""
     if os.environ.get("FIREARROW_PURE") == "1":
         return None
     try:

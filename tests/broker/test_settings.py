@@ -32,7 +32,7 @@ def test_every_setting_is_spelled_as_apache_spells_it_if_apache_has_it() -> None
 def test_the_old_spelling_of_file_sizes_is_not_taken_in_silence() -> None:
     """Apache dropped it with 4.4; whoever sets it thinks that the files get another size."""
     assert apply([StoreSettings()], {"mapedFileSizeCommitLog": "1048576"}) == [
-        "setting mapedFileSizeCommitLog is not known and has no effect; did you mean mappedFileSizeCommitLog?"
+        "setting mapedFileSizeCommitLog is unknown and has no effect; did you mean mappedFileSizeCommitLog?"
     ]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from firearrow.cli.local_cluster.places import broker_places, namesrv_place
 from firearrow.cli.local_cluster.topology import FORMS, Endpoint, Member, plan
-from firearrow.config.fields import format_properties
+from firearrow.config.properties_file import format_properties
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from firearrow.broker.settings import BrokerSettings
-from firearrow.config.fields import apply, declared, read_properties
+from firearrow.config.fields import apply, declared
+from firearrow.config.properties_file import parse_properties
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
 
@@ -24,7 +25,7 @@ BROKERS = [path for path in CONFIGS if path.name != "namesrv.conf"]
 
 def settings_of(path: Path) -> tuple[BrokerSettings, StoreSettings]:
     broker, store = BrokerSettings(), StoreSettings()
-    assert apply([broker, store], read_properties(path.read_text())) == []
+    assert apply([broker, store], parse_properties(path.read_text())) == []
     return broker, store
 
 
@@ -33,14 +34,14 @@ def test_the_settings_are_taken(path: Path) -> None:
     if path in BROKERS:
         settings_of(path)
     else:
-        assert apply([NamesrvSettings()], read_properties(path.read_text())) == []
+        assert apply([NamesrvSettings()], parse_properties(path.read_text())) == []
 
 
 @pytest.mark.parametrize("path", BROKERS, ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_every_key_means_something(path: Path) -> None:
     """Keys of Apache's that we have no use for are accepted in silence: an example must have none."""
     known = {**declared(BrokerSettings), **declared(StoreSettings)}
-    assert [key for key in read_properties(path.read_text()) if key not in known] == []
+    assert [key for key in parse_properties(path.read_text()) if key not in known] == []
 
 
 def test_the_slave_finds_its_master() -> None:

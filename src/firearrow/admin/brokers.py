@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.config.fields import format_properties, read_properties
+from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import BrokerStatsData, HARuntimeInfo
 from firearrow.wire.bodies.route import KVTable
@@ -33,7 +33,7 @@ async def broker_status(client: ClientInstance, address: str) -> dict[str, str]:
 
 async def broker_config(client: ClientInstance, address: str) -> dict[str, str]:
     answer = await client.check(address, RequestCode.GET_BROKER_CONFIG, {})
-    return read_properties(answer.body.decode(errors="replace"))
+    return parse_properties(answer.body.decode(errors="replace"))
 
 
 async def set_broker_config(client: ClientInstance, address: str, values: Mapping[str, str]) -> None:

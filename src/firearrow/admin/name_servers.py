@@ -9,7 +9,7 @@ from firearrow.admin.cluster import ask_name_server, tell_name_servers
 from firearrow.admin.errors import AdminError
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.config.fields import format_properties, read_properties
+from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -23,7 +23,7 @@ async def name_server_config(client: ClientInstance) -> dict[str, dict[str, str]
     configs = {}
     for address in client.options.name_servers:
         answer = await client.check(address, RequestCode.GET_NAMESRV_CONFIG, {})
-        configs[address] = read_properties(answer.body.decode(errors="replace"))
+        configs[address] = parse_properties(answer.body.decode(errors="replace"))
     return configs
 
 

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Declared settings and Java `.properties` files.
+
+Imports nothing else of Firearrow.
+"""

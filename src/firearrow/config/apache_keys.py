@@ -1,7 +1,7 @@
-"""The names of Apache RocketMQ's configuration keys (broker, store, network, name server; releases 4.9 to 5.5).
+"""Apache RocketMQ's configuration keys (broker, store, network, name server; releases 4.9 to 5.5).
 
-They serve two ends: a property file written for Apache is read without complaint about keys that have no meaning here (thread
-pools, mapped files), and a setting of ours is spelled as Apache spells it, down to `brokerIP1` and `enableDLegerCommitLog`.
+The list has two uses. Keys in a properties file written for Apache that have no meaning here (thread pools, mapped files) cause
+no warning. And settings are spelled as Apache spells them, down to `brokerIP1` and `enableDLegerCommitLog`.
 """
 
 from __future__ import annotations

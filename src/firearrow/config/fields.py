@@ -1,22 +1,23 @@
-"""Declared settings, and reading them from Apache RocketMQ's property files.
+"""Declared settings: typed, validated, with the key names of Apache RocketMQ.
 
-A settings class is an ordinary (mutable) dataclass whose fields are made with `setting(...)`:
+A settings class is an ordinary (mutable) dataclass whose fields are declared with `setting(...)`:
 
     @dataclass
     class StoreSettings:
         file_reserved_time: int = setting(72, "hours to keep commit-log files", low=1, high=24 * 365, runtime=True)
         flush_disk_type: str = setting("SYNC_FLUSH", "when a message counts as stored", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
 
-The key in a property file is Apache's: the field's name in camelCase (`fileReservedTime`); irregular spellings (`brokerIP1`) come
-from the list of Apache's keys or from `key=`. The annotation is the type: int, float, bool, str, an Enum, or one of these or
-None. A field made without `setting` is no setting.
+The key in a properties file is the field's name in camelCase (`fileReservedTime`). Irregular spellings (`brokerIP1`) come from
+the list of Apache's keys or from `key=`. The annotation is the type: int, float, bool, str, an Enum, each also `| None`. Fields
+declared without `setting` are not settings.
 
 Rules
-- A value that cannot be parsed, or is out of range, is a SettingError naming key, value and what is allowed; nothing is changed.
-- A key that Apache knows and we have no use for (thread pools) is accepted. One that nobody knows is a warning with the nearest
-  known name.
-- At run time only settings declared with `runtime=True` change, all of a request or none (`change`).
-- A settings class may have a method `check()` that raises SettingError when its fields do not fit each other.
+- A value that cannot be parsed or is out of range raises a SettingError that names the key, the value and the allowed values.
+  No setting is changed then.
+- Keys that Apache knows and Firearrow has no use for (thread pools) are accepted. Unknown keys produce a warning with the
+  nearest known name.
+- At run time only settings declared with `runtime=True` can change, all settings of a request or none (`change`).
+- A settings class may have a method `check()` that raises SettingError when its fields contradict each other.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def setting(
     runtime: bool = False,
     secret: bool = False,
 ) -> Any:
-    """A dataclass field that is a setting. `runtime`: may be changed while running. `secret`: never shown."""
+    """Declare a dataclass field that is a setting. `runtime` settings can change while running; `secret` ones are never shown."""
     declaration = {
         "key": key, "help": help_text, "low": low, "high": high, "choices": choices, "runtime": runtime, "secret": secret
     }  # fmt: skip
@@ -81,22 +82,22 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        """What values are allowed, in words."""
+        """Describe the allowed values."""
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
             return "true or false"
         if self.kind is str:
-            return "a text"
-        what = "a whole number" if self.kind is int else "a number"
+            return "text"
+        noun = "a whole number" if self.kind is int else "a number"
         if self.low is not None and self.high is not None:
-            return f"{what} from {self.low} to {self.high}"
+            return f"{noun} from {self.low} to {self.high}"
         if self.low is not None:
-            return f"{what} of {self.low} or more"
-        return f"{what} of {self.high} or less" if self.high is not None else what
+            return f"{noun} of {self.low} or more"
+        return f"{noun} of {self.high} or less" if self.high is not None else noun
 
     def parse(self, text: str) -> Any:
-        """The value of `text`, or SettingError."""
+        """Return the value of `text`. Raise SettingError if it is not allowed."""
         text = text.strip()
         if self.optional and text in ("", "null"):
             return None
@@ -123,7 +124,7 @@ class Setting:
 
     def _parse_number(self, text: str) -> int | float:
         try:
-            # A Java long has no underscores and no digits other than ASCII's; int() would take both.
+            # int() also accepts underscores and non-ASCII digits, which a Java long does not have.
             value = self.kind(text) if text.isascii() and "_" not in text else None
         except ValueError:
             value = None
@@ -138,18 +139,18 @@ class Setting:
 
 @lru_cache(maxsize=64)
 def declared(cls: type) -> dict[str, Setting]:
-    """The settings of a settings class by key, in the order they are declared."""
+    """Return the settings of a settings class by key, in declaration order."""
     hints = typing.get_type_hints(cls)
     return {s.key: s for s in (_declaration(f, hints[f.name]) for f in dataclasses.fields(cls) if "setting" in f.metadata)}
 
 
-# Keys that somebody sets to be protected: to ignore them in silence would be worse than an unknown key.
-PROTECTING = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled"))
-_PROTECT = "listen on loopback only, or keep strangers away by other means"
+# Keys an operator sets for protection. Ignoring them silently would be worse than an unknown key.
+SECURITY_KEYS = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled"))
+_SECURITY_ADVICE = "listen on loopback only, or restrict access to the network"
 
 
 def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
-    """Puts `values` (key -> text) into the settings objects that declare them; returns warnings. All or nothing."""
+    """Assign `values` (key -> text) to the settings objects that declare them, all or none. Return warnings."""
     targets = list(targets)
     owners = _owners(targets)
     warnings: list[str] = []
@@ -158,15 +159,15 @@ def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
         for target, declaration in owners.get(key, ()):
             changes.append((target, declaration.attribute, declaration.parse(text)))
         if key not in owners and key not in APACHE_KEYS:
-            warnings.append(f"setting {key} is not known and has no effect{_nearest(key, owners)}")
-        elif key not in owners and key in PROTECTING and text.strip().lower() == "true":
-            warnings.append(f"setting {key}=true has no effect: this version does not authenticate; {_PROTECT}")
+            warnings.append(f"setting {key} is unknown and has no effect{_nearest(key, owners)}")
+        elif key not in owners and key in SECURITY_KEYS and text.strip().lower() == "true":
+            warnings.append(f"setting {key}=true has no effect: this version does not authenticate clients; {_SECURITY_ADVICE}")
     _assign(targets, changes)
     return warnings
 
 
 def change(targets: Iterable[Any], values: Mapping[str, str]) -> None:
-    """Changes settings of a running process: SettingError for a key that is unknown or fixed, or a bad value. All or nothing."""
+    """Change settings of a running process, all or none. Raise SettingError for an unknown or fixed key or a bad value."""
     targets = list(targets)
     owners = _owners(targets)
     changes: list[tuple[Any, str, Any]] = []
@@ -181,35 +182,12 @@ def change(targets: Iterable[Any], values: Mapping[str, str]) -> None:
 
 
 def as_properties(targets: Iterable[Any]) -> dict[str, str]:
-    """The values in force as key -> text, keys sorted."""
+    """Return the current values as key -> text, sorted by key."""
     table: dict[str, str] = {}
     for target in targets:
         for key, declaration in declared(target.__class__).items():
             table[key] = declaration.format(getattr(target, declaration.attribute))
     return dict(sorted(table.items()))
-
-
-def read_properties(text: str) -> dict[str, str]:
-    """Parses Java's .properties syntax: `#`/`!` comments; `=`, `:` or blanks between key and value; a backslash at the end of a
-    line continues it; escapes of tab, newline, return, form feed, and four hexadecimal digits after `u`. A key that comes twice
-    has its last value. ValueError for a broken escape."""
-    table: dict[str, str] = {}
-    for line in _logical_lines(text):
-        end = _key_end(line)
-        value_at = end
-        while value_at < len(line) and line[value_at] in " \t\f":
-            value_at += 1
-        if value_at < len(line) and line[value_at] in "=:":
-            value_at += 1
-            while value_at < len(line) and line[value_at] in " \t\f":
-                value_at += 1
-        table[_unescape(line[:end])] = _unescape(line[value_at:])
-    return table
-
-
-def format_properties(table: Mapping[str, str]) -> str:
-    """`key=value` lines as Apache's configuration answers have them (no escapes: they are for people and for `parse by =`)."""
-    return "".join(f"{key}={value}\n" for key, value in table.items())
 
 
 def _declaration(field: dataclasses.Field[Any], hint: Any) -> Setting:
@@ -276,56 +254,3 @@ def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     regular = first + "".join(part.capitalize() for part in rest)
     return _apache_spelling().get(regular.lower(), regular)
-
-
-def _logical_lines(text: str) -> Iterable[str]:
-    held = ""
-    continued = False
-    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        line = raw.lstrip(" \t\f")
-        if not continued and (not line or line[0] in "#!"):
-            continue
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            held += line[:-1]
-            continued = True
-            continue
-        yield held + line
-        held, continued = "", False
-    if continued:
-        yield held
-
-
-def _key_end(line: str) -> int:
-    at = 0
-    while at < len(line) and line[at] not in "=: \t\f":
-        at += 2 if line[at] == "\\" else 1
-    return min(at, len(line))
-
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    out: list[str] = []
-    at = 0
-    while at < len(text):
-        char = text[at]
-        at += 1
-        if char != "\\" or at == len(text):
-            out.append(char)
-            continue
-        char = text[at]
-        at += 1
-        if char != "u":
-            out.append(_ESCAPES.get(char, char))
-            continue
-        digits = text[at : at + 4]
-        if len(digits) != 4 or not all(c in "0123456789abcdefABCDEF" for c in digits):
-            raise ValueError(f"\\u must be followed by four hexadecimal digits, not {digits!r}")
-        out.append(chr(int(digits, 16)))
-        at += 4
-    # A character beyond the basic plane is written as two escapes, a surrogate pair.
-    return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

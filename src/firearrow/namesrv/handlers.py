@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from firearrow.config.fields import SettingError, as_properties, change, format_properties, read_properties
+from firearrow.config.fields import SettingError, as_properties, change
+from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, Registration, RouteTable
 from firearrow.namesrv.settings import NamesrvSettings
@@ -273,7 +274,7 @@ class NamesrvService:
     def update_config(self, conn: Connection, request: Command) -> bytes:
         """Changes settings for as long as the process runs; the configuration file stays the operator's."""
         try:
-            values = read_properties(request.body.decode())
+            values = parse_properties(request.body.decode())
         except ValueError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the properties cannot be read: {error}") from error
         if not BLACK_LIST.isdisjoint(values):

@@ -21,7 +21,7 @@ from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, No
 from firearrow.client.message import MessageQueue
 from firearrow.client.options import ClientOptions
 from firearrow.client.sync.loop_thread import background
-from firearrow.config.fields import read_properties
+from firearrow.config.properties_file import parse_properties
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.read.offsets import Offsets, Queue
 from firearrow.wire.bodies.route import TopicList
@@ -143,7 +143,7 @@ class Cluster:
 
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
             answer = await instance.check(await self.a_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG, {})
-            found = read_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
+            found = parse_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
             return int(found) if found.isdecimal() else 0
 
         return sorted(queue.broker_name for queue, size in self._each(one_each.values(), ask).items() if size < window)

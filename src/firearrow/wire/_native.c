@@ -1,13 +1,13 @@
-/* Requests that come by the thousand: from the bytes of a frame straight to a command whose header is decoded.
+/* Native decoding of frequent requests: from the bytes of a frame to a command with a decoded header.
  *
- * Only what clients usually send is taken here: a JSON header, one of the codes that `quick` was told of, a request, every field of
- * the header a string of the expected kind, nothing that JSON allows and nobody writes. Whatever is unusual about a frame, right or
- * wrong, is left to command.py and header.py, which know all of it and word the errors; `decode_run` stops in front of it. So there
- * is no second opinion about what is valid: what this takes, they take to the same result, and tests hold the two against each other.
+ * Only the usual form is decoded here: a request with a JSON header, a code registered with `quick`, every header field a string of
+ * the expected kind, and none of the JSON variants that no client writes. decode_run stops in front of any other frame, valid or
+ * not, and leaves it to frame.py and header_schema.py, which also produce the error messages. Everything decoded here gives the same
+ * result there; tests/wire/test_accelerated.py compares the two.
  *
- *   command(class)                        the class of commands; its slots are filled here
- *   quick(code, class, fields)            requests with this code have this header; a field is (key, name, kind, default...)
- *   decode_run(data, pos, commands)       appends commands from `pos` on; returns where the first frame begins that is not taken
+ *   command(class)                        the class of commands, whose slots are filled here
+ *   quick(code, class, fields)            registers the header of requests with this code; a field is (key, name, kind, default...)
+ *   decode_run(data, pos, commands)       appends commands from `pos` on; returns the position of the first frame it did not decode
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -38,7 +38,7 @@ static Py_ssize_t slot_offsets[SLOTS];
 
 /* ---- slots -------------------------------------------------------------------------------------------------------------- */
 
-/* Where instances of a class keep what its __slots__ call `name`; -1: an exception is set. */
+/* Returns the offset of the slot `name` in instances of a class, or -1 with an exception. */
 static Py_ssize_t slot_offset(PyObject *type, const char *name) {
     PyObject *member = PyObject_GetAttrString(type, name);
     Py_ssize_t offset = -1;
@@ -49,10 +49,10 @@ static Py_ssize_t slot_offset(PyObject *type, const char *name) {
     return offset;
 }
 
-/* Takes the reference; the slot was empty. */
+/* Steals the reference. The slot must be empty. */
 static void fill(PyObject *object, Py_ssize_t offset, PyObject *value) { *(PyObject **)((char *)object + offset) = value; }
 
-/* ---- JSON, as far as it is usual -------------------------------------------------------------------------------------------- */
+/* ---- the usual form of JSON --------------------------------------------------------------------------------------------------- */
 
 static uint32_t get_u32(const uint8_t *p) { return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]; }
 
@@ -66,7 +66,7 @@ static int hex_digit(uint8_t c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The four digits behind \u; -1: they are none. */
+/* Returns the value of the four hex digits after \u, or -1. */
 static int hex4(const uint8_t *p) {
     int value = 0;
     for (int i = 0; i < 4; i++) {
@@ -99,7 +99,7 @@ static bool take_string(Cursor *c, Span *text) {
     return true;
 }
 
-/* The number that digits stand for, as they are usually written. */
+/* Parses a number in its canonical form. */
 static bool parse_number(const uint8_t *p, Py_ssize_t length, long kind, int64_t *number) {
     bool negative = length && *p == '-';
     p += negative, length -= negative;
@@ -123,7 +123,7 @@ static bool is(const Span *text, const char *wanted, Py_ssize_t length) {
     return text->length == length && !memcmp(text->at, wanted, length);
 }
 
-/* What stands for what in a string; -1: not usual. Writes UTF-8 and returns its length. */
+/* Resolves the escapes of a string as UTF-8. Returns the length, or -1 for an unusual escape. */
 static Py_ssize_t unescape(const Span *text, uint8_t *out) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const uint8_t *p = text->at, *end = p + text->length;
@@ -148,9 +148,9 @@ static Py_ssize_t unescape(const Span *text, uint8_t *out) {
     return out - start;
 }
 
-/* NULL without an exception: not usual. */
+/* Returns NULL without an exception if the text is not in the usual form. */
 static PyObject *to_text(const Span *text) {
-    uint8_t plain[HEADER_MAX]; /* no string is longer than the header, and none becomes longer */
+    uint8_t plain[HEADER_MAX]; /* unescaping never makes a string longer */
     const uint8_t *at = text->at;
     Py_ssize_t length = text->length;
     if (text->escaped) {
@@ -163,7 +163,7 @@ static PyObject *to_text(const Span *text) {
     return made;
 }
 
-/* The value of a field; NULL without an exception: not usual. */
+/* Returns the value of a field, or NULL without an exception if it is not in the usual form. */
 static PyObject *to_value(const Span *text, const Field *field) {
     int64_t number;
     if (!text->length && field->otherwise) return Py_NewRef(field->otherwise);
@@ -176,7 +176,7 @@ static PyObject *to_value(const Span *text, const Field *field) {
 
 /* ---- headers ---------------------------------------------------------------------------------------------------------------- */
 
-/* Clients write the fields of a header in the same order each time: the search goes on where the last one ended. */
+/* Clients write the fields of a header in the same order each time: the search continues where the last one ended. */
 static const Field *find_field(const Plan *plan, const Span *key, int *next) {
     for (int i = 0; i < plan->count; i++) {
         int at = *next + i < plan->count ? *next + i : *next + i - plan->count;
@@ -204,9 +204,9 @@ static bool take_ext(Cursor *c, const Plan *plan, PyObject *header) {
         const Field *field = find_field(plan, &key, &next);
         if (field) {
             PyObject *value = to_value(&text, field), **slot = (PyObject **)((char *)header + field->offset);
-            if (!value || *slot) return Py_XDECREF(value), false; /* twice: not usual */
+            if (!value || *slot) return Py_XDECREF(value), false; /* a repeated key */
             *slot = value;
-        } else if (!is_ascii(&key) || !is_ascii(&text)) return false; /* it may be no UTF-8 */
+        } else if (!is_ascii(&key) || !is_ascii(&text)) return false; /* possibly invalid UTF-8 */
         if (take(c, '}')) return true;
         if (!take(c, ',')) return false;
     }
@@ -223,7 +223,7 @@ static bool fill_missing(const Plan *plan, PyObject *header) {
     return true;
 }
 
-/* The rest of a header behind its code. */
+/* Decodes the rest of a header after its code. */
 static bool take_header(Cursor *c, const Plan *plan, PyObject *header, int64_t *opaque, int64_t *flag) {
     enum { HAS_EXT = 1, HAS_OPAQUE = 2, HAS_FLAG = 4 };
     int has = 0;
@@ -275,7 +275,7 @@ static PyObject *make_command(long code, int64_t opaque, int64_t flag, const uin
     return command;
 }
 
-/* The command of one frame, whole in `length` bytes from `json` on; NULL without an exception: not usual. */
+/* Returns the command of a complete frame of `length` bytes at `json`, or NULL without an exception if it is not in the usual form. */
 static PyObject *decode_frame(const uint8_t *json, Py_ssize_t json_length, Py_ssize_t body_length) {
     Cursor c = {json, json + json_length};
     const Plan *plan = find_plan(&c);
@@ -288,7 +288,7 @@ static PyObject *decode_frame(const uint8_t *json, Py_ssize_t json_length, Py_ss
     return command;
 }
 
-PyDoc_STRVAR(decode_run_doc, "decode_run(data, pos, commands) -> where the first frame begins that is not whole, or not usual.");
+PyDoc_STRVAR(decode_run_doc, "decode_run(data, pos, commands) -> position of the first frame it did not decode.");
 
 static PyObject *decode_run(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     if (count != 3 || !PyBytes_Check(args[0]) || !PyList_Check(args[2]))
@@ -314,7 +314,7 @@ static PyObject *decode_run(PyObject *module, PyObject *const *args, Py_ssize_t 
     return PyLong_FromSsize_t(pos);
 }
 
-/* ---- what is to be decoded ---------------------------------------------------------------------------------------------------- */
+/* ---- registration ---------------------------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(command_doc, "command(class): the class of commands, with slots.");
 
@@ -326,16 +326,16 @@ static PyObject *command(PyObject *module, PyObject *type) {
     Py_RETURN_NONE;
 }
 
-/* (key, name, kind) of a field that must be there, (key, name, kind, default) of others. */
+/* A required field is (key, name, kind), an optional one (key, name, kind, default). */
 static bool set_field(Field *field, PyObject *type, PyObject *said) {
     const char *name;
     if (!PyArg_ParseTuple(said, "s#sl|O", &field->key, &field->key_length, &name, &field->kind, &field->otherwise)) return false;
-    if (field->kind < TEXT || field->kind > BOOL) return PyErr_SetString(PyExc_ValueError, "no such kind of field"), false;
+    if (field->kind < TEXT || field->kind > BOOL) return PyErr_SetString(PyExc_ValueError, "unknown kind of field"), false;
     field->offset = slot_offset(type, name);
     return field->offset >= 0;
 }
 
-PyDoc_STRVAR(quick_doc, "quick(code, class, fields): what requests with this code have for a header. Once for each code.");
+PyDoc_STRVAR(quick_doc, "quick(code, class, fields): registers the header of requests with this code, once for each code.");
 
 static PyObject *quick(PyObject *module, PyObject *args) {
     long code;
@@ -347,7 +347,7 @@ static PyObject *quick(PyObject *module, PyObject *args) {
     for (int i = 0; i < plan.count; i++)
         if (!set_field(&plan.fields[i], type, PyTuple_GET_ITEM(fields, i))) return NULL;
     Py_INCREF(type);
-    Py_INCREF(fields); /* the keys and the defaults are in it */
+    Py_INCREF(fields); /* holds the keys and the defaults */
     plans[plan_count++] = plan;
     Py_RETURN_NONE;
 }

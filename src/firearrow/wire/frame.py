@@ -62,7 +62,7 @@ class Command:
 
     Few requests are asked for their language, version or remark, so the decoder leaves those three slots empty and keeps the
     header's object; they are filled from it at the first look. What is wrong with them is forgiven: an unknown language is OTHER.
-    A command whose `header` is decoded already (quick_requests.py) has its JSON only; `ext`, too, is filled at the first look.
+    A command whose `header` is decoded already (accelerated.py) has its JSON only; `ext`, too, is filled at the first look.
     """
 
     __slots__ = ("_fields", "_json", "binary", "body", "code", "ext", "flag", "header", "language", "opaque", "remark", "version")

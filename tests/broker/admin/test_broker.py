@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.config.apache_keys import APACHE_KEYS
-from firearrow.config.fields import read_properties
+from firearrow.config.properties_file import parse_properties
 from firearrow.wire import fastjson
 from tests.broker import captures
 from tests.broker.kit import T0, Kit, body_of
@@ -18,7 +18,7 @@ UNSET = {"brokerIP2", "namesrvAddr", "haMasterAddress", "dLegerGroup", "dLegerPe
 
 def test_settings_are_read_and_changed(kit: Kit) -> None:
     answer = kit.ask(26)
-    table = read_properties(answer.body.decode())
+    table = parse_properties(answer.body.decode())
     assert (table["brokerName"], table["flushDiskType"], table["autoCreateTopicEnable"]) == ("broker-a", "SYNC_FLUSH", "true")
     assert list(table) == sorted(table)
     assert fastjson.loads(answer.ext["version"])["counter"] == 0
@@ -29,8 +29,8 @@ def test_settings_are_read_and_changed(kit: Kit) -> None:
 
 
 def test_settings_that_apache_answers_are_known_or_mean_nothing_here(kit: Kit) -> None:
-    recorded = read_properties(captures.body(captures.answer("mqadmin-5.5.0-getBrokerConfig", "GET_BROKER_CONFIG")).decode())
-    ours = read_properties(kit.ask(26).body.decode())
+    recorded = parse_properties(captures.body(captures.answer("mqadmin-5.5.0-getBrokerConfig", "GET_BROKER_CONFIG")).decode())
+    ours = parse_properties(kit.ask(26).body.decode())
     own = {key for key in ours if key not in APACHE_KEYS}
     assert {key for key in ours if key not in recorded} <= UNSET | own
 

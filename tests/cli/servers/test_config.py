@@ -49,7 +49,7 @@ def test_up_keeps_its_own_keys_to_itself(key: str, tmp_path: Path) -> None:
 def test_an_unknown_key_is_said_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     namesrv_settings(None, [("orderMesageEnable", "true")])
     assert capsys.readouterr().err == (
-        "firearrow: warning: setting orderMesageEnable is not known and has no effect; did you mean orderMessageEnable?\n"
+        "firearrow: warning: setting orderMesageEnable is unknown and has no effect; did you mean orderMessageEnable?\n"
     )
 
 

@@ -140,7 +140,7 @@ def test_name_server_and_broker_from_apaches_files(start: Start, tmp_path: Path)
     assert "my-broker 127.0.0.1:" in line
     assert f"data {tmp_path}/store" in line
     assert (
-        "firearrow: warning: setting autoCreateTopicEnabel is not known and has no effect; did you mean autoCreateTopicEnable?"
+        "firearrow: warning: setting autoCreateTopicEnabel is unknown and has no effect; did you mean autoCreateTopicEnable?"
         in broker.log
     )
     assert "sendMessageThreadPoolNums" not in broker.log

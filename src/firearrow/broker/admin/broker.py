@@ -19,7 +19,8 @@ from firearrow.broker.observability.stats import PUT_TIME_EDGES, Snapshot
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import json_answer
 from firearrow.broker.settings import BrokerSettings
-from firearrow.config.fields import SettingError, as_properties, change, declared, format_properties, read_properties
+from firearrow.config.fields import SettingError, as_properties, change, declared
+from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import record
 from firearrow.wire.bodies import BrokerStatsData, BrokerStatsItem, DataVersion, HARuntimeInfo, KVTable
@@ -152,7 +153,7 @@ def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
 
 def _read_wish(request: Command) -> dict[str, str]:
     try:
-        wish = read_properties(request.body.decode())
+        wish = parse_properties(request.body.decode())
     except ValueError as error:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"the body is not a list of key=value lines: {error}") from None
     if not wish or len(wish) > _MAX_CHANGES:

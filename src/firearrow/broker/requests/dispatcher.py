@@ -24,10 +24,10 @@ from firearrow.broker.send.handler import PERM_WRITE, SendHandler, quick_reply
 from firearrow.broker.tables import clients
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError, TooLargeError
+from firearrow.wire.accelerated import enable_native_headers
 from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.frame import Command, encode_response
-from firearrow.wire.quick_requests import decode_at_once
 
 log = logging.getLogger("firearrow.broker")
 
@@ -65,7 +65,7 @@ class RequestDispatcher:
         flow: Flow,
         now_ms: Callable[[], int],
     ) -> None:
-        decode_at_once()
+        enable_native_headers()
         self._parts = parts
         self._stats = parts.stats
         self._now_ms = now_ms

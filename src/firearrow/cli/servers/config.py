@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firearrow.broker.settings import BrokerSettings
-from firearrow.config.fields import SettingError, apply, read_properties
+from firearrow.config.fields import SettingError, apply
+from firearrow.config.properties_file import parse_properties
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import advertised_ip, ip_of
 from firearrow.store.settings import StoreSettings
@@ -114,7 +115,7 @@ def _read(config: str | None) -> dict[str, str]:
     if config is None:
         return {}
     try:
-        return read_properties(Path(config).read_text(encoding="utf-8"))
+        return parse_properties(Path(config).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{config} is not a text file in UTF-8: {error}") from error
     except ValueError as error:

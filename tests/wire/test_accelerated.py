@@ -1,4 +1,4 @@
-"""Requests decoded in C are what Python makes of the same bytes, and nothing is taken that Python refuses."""
+"""Native decoding gives the same commands and errors as the Python decoder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.wire import frame as wire_frame
+from firearrow.wire.accelerated import enable_native_headers
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.header_schema import Header
 from firearrow.wire.headers.client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
-from firearrow.wire.quick_requests import decode_at_once
 
 if wire_frame.native is None:
-    pytest.skip("the parts in C were not built", allow_module_level=True)
-decode_at_once()
+    pytest.skip("the extension module was not built", allow_module_level=True)
+enable_native_headers()
 
 HEADERS: dict[int, type[Header]] = {
     310: SendMessageRequestHeader,
@@ -55,8 +55,8 @@ def written(code: Any, ext: Any, **others: Any) -> bytes:
     return json.dumps(fields | {"version": 475} | others, separators=(",", ":")).encode()
 
 
-def decoded(data: bytes, *, quick: bool) -> tuple[list[Command], str | None]:
-    with mock.patch.object(wire_frame, "native", wire_frame.native if quick else None):
+def decoded(data: bytes, *, in_c: bool) -> tuple[list[Command], str | None]:
+    with mock.patch.object(wire_frame, "native", wire_frame.native if in_c else None):
         try:
             return FrameDecoder().feed(data), None
         except ProtocolError as error:
@@ -64,12 +64,12 @@ def decoded(data: bytes, *, quick: bool) -> tuple[list[Command], str | None]:
 
 
 def same(data: bytes) -> list[Command]:
-    """The commands, which are the same both ways; those with a header are given it."""
-    quick, error = decoded(data, quick=True)
-    slow, other_error = decoded(data, quick=False)
+    """Decode natively and in Python, compare the results and return the native commands."""
+    fast, error = decoded(data, in_c=True)
+    slow, other_error = decoded(data, in_c=False)
     assert error == other_error
-    assert len(quick) == len(slow)
-    for one, other in zip(quick, slow, strict=True):
+    assert len(fast) == len(slow)
+    for one, other in zip(fast, slow, strict=True):
         if one.header is not None:
             assert other.header is None
             header = HEADERS[other.code].decode(other.ext)
@@ -79,11 +79,11 @@ def same(data: bytes) -> list[Command]:
             ]
         assert one == other
         assert repr(one) == repr(other)
-    return quick
+    return fast
 
 
 @pytest.mark.parametrize("code", sorted(USUAL))
-def test_what_clients_usually_send_is_decoded_at_once(code: int) -> None:
+def test_usual_requests_are_decoded_natively(code: int) -> None:
     data = b"".join(frame(written(code, USUAL[code], opaque=number), b"body %d" % number) for number in range(20))
     commands = same(data)
     assert [one.opaque for one in commands] == list(range(20))
@@ -91,15 +91,15 @@ def test_what_clients_usually_send_is_decoded_at_once(code: int) -> None:
     assert commands[3].body == b"body 3"
 
 
-def test_what_nobody_asked_to_decode_waits_until_it_is_asked_for() -> None:
+def test_remaining_fields_are_decoded_on_first_access() -> None:
     (one,) = same(frame(written(310, SEND, language="GO", version=3)))
     assert (one.language, one.version, one.remark, one.ext) == ("GO", 3, None, SEND)
     with pytest.raises(AttributeError, match="has no colour"):
-        one.colour  # type: ignore[attr-defined]  # that is the point  # noqa: B018
+        one.colour  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize(
-    ("ext", "quick"),
+    ("ext", "in_c"),
     [
         (SEND | {"l": "16", "n": "broker-a"}, True),
         (SEND | {"l": "", "n": "", "c": "", "i": "", "d": ""}, True),
@@ -122,13 +122,13 @@ def test_what_nobody_asked_to_decode_waits_until_it_is_asked_for() -> None:
         (SEND | {f"x{number}": "" for number in range(70)}, False),
     ],
 )
-def test_fields_in_every_form(ext: dict[str, Any], quick: bool) -> None:
-    commands, _ = decoded(frame(written(310, ext)), quick=True)
-    assert (commands[0].header is not None) == quick
+def test_only_fields_in_canonical_form_are_decoded_natively(ext: dict[str, Any], in_c: bool) -> None:
+    commands, _ = decoded(frame(written(310, ext)), in_c=True)
+    assert (commands[0].header is not None) == in_c
     try:
         same(frame(written(310, ext)))
     except HeaderError:
-        assert not quick
+        assert not in_c
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_fields_in_every_form(ext: dict[str, Any], quick: bool) -> None:
         b"",
     ],
 )
-def test_what_is_unusual_or_wrong_goes_the_long_way(header: bytes) -> None:
+def test_unusual_or_invalid_frames_are_decoded_in_python(header: bytes) -> None:
     if header:
         same(frame(header, b"x"))
     same(frame(written(310, SEND)) + frame(header, b"x") + frame(written(37, END)))
 
 
-def test_frames_that_are_cut_anywhere() -> None:
+def test_frames_may_be_split_anywhere() -> None:
     whole = frame(written(310, SEND), b"first") + frame(written(999, {"x": 1}), b"") + frame(written(37, END), b"last")
     for cut in range(len(whole)):
         decoder = FrameDecoder()
@@ -188,7 +188,7 @@ def test_frames_that_are_cut_anywhere() -> None:
         assert commands == same(whole)
 
 
-def test_lengths_that_lie() -> None:
+def test_wrong_lengths_are_treated_alike() -> None:
     usual = frame(written(310, SEND), b"x")
     for at in range(8):
         for value in (0, 1, 3, 4, 127, 128, 255):
@@ -197,14 +197,14 @@ def test_lengths_that_lie() -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(sorted(USUAL)), st.data())
-def test_any_change_of_a_few_bytes(code: int, data: st.DataObject) -> None:
+def test_corrupted_bytes_are_treated_alike(code: int, data: st.DataObject) -> None:
     raw = bytearray(frame(written(code, USUAL[code]), b"body"))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(8, len(raw) - 1))] = data.draw(st.sampled_from(list(b'"\\{}:,u0-9aZ \x00\x1f\x7f\x80\xe4\xff')))
     try:
         same(bytes(raw))
     except HeaderError:
-        assert all(one.header is None for one in decoded(bytes(raw), quick=True)[0])
+        assert all(one.header is None for one in decoded(bytes(raw), in_c=True)[0])
 
 
 values = st.one_of(
@@ -215,7 +215,7 @@ values = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(USUAL)), st.data())
-def test_any_values(code: int, data: st.DataObject) -> None:
+def test_arbitrary_field_values_are_treated_alike(code: int, data: st.DataObject) -> None:
     ext: dict[str, Any] = dict(USUAL[code])
     keys = st.one_of(st.sampled_from(sorted(ext)), st.text(max_size=3))
     ext |= data.draw(st.dictionaries(keys, values, max_size=3))
@@ -226,8 +226,8 @@ def test_any_values(code: int, data: st.DataObject) -> None:
     try:
         header = orjson.dumps({"code": code, "extFields": dict(items), "flag": data.draw(st.integers(0, 3)), "opaque": 7})
     except (TypeError, orjson.JSONEncodeError):
-        return  # no JSON is so
+        return  # not representable as JSON
     try:
         same(frame(header))
     except HeaderError:
-        assert all(one.header is None for one in decoded(frame(header), quick=True)[0])
+        assert all(one.header is None for one in decoded(frame(header), in_c=True)[0])
