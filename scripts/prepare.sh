@@ -1,19 +1,19 @@
-# Sourced by the scripts beside it: finds the checkout and brings what a script needs onto the machine.
+# Sourced by the other scripts: locates the checkout and installs what a script needs.
 #
-#   prepare_python run|dev|spark   a virtual environment in .venv with the package (dev: and the tools for tests and lint; spark:
-#                                  and PySpark, which is half a gigabyte)
-#   need COMMAND PACKAGE...  COMMAND must exist: its Debian packages are installed when we are root, else named, and we stop
-#   want COMMAND PACKAGE...  the same, but go on without it
-#   want_headers             Python's headers, with which the parts in C are built; go on without them
+#   prepare_python run|dev|spark|docs   create .venv with the package (dev: plus test and lint tools; spark: plus PySpark, about
+#                                       500 MB; docs: plus mkdocs)
+#   need COMMAND PACKAGE...  require COMMAND; install its Debian packages when running as root, otherwise name them and stop
+#   want COMMAND PACKAGE...  the same, but continue without it
+#   want_headers             Python's headers, needed for the native modules; continue without them
 #
-# When nothing is to be done this costs a few milliseconds. Progress goes to stderr; stdout belongs to the script.
+# Takes a few milliseconds when everything is installed. Progress goes to stderr; stdout belongs to the script.
 
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$root/.venv
-side_by_side=(-n auto --maxprocesses 4 --dist loadfile) # pytest's options for a whole suite: files on all cores, at most four
+parallel=(-n auto --maxprocesses 4 --dist loadfile) # pytest options for a whole suite: one process per core, at most four
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -21,7 +21,7 @@ fail() { say "$@"; exit 1; }
 prepare_python() {
   local wanted=$1
   if prepared "$wanted"; then return; fi
-  # Two scripts may start at the same time in one checkout: the second waits, then finds the work done.
+  # If two scripts start at the same time in one checkout, the second waits for the first.
   if command -v flock >/dev/null; then
     exec 9>"$root/.prepare.lock"
     flock 9
@@ -33,6 +33,7 @@ prepare_python() {
   case $wanted in
     dev) what='.[dev]' ;;
     spark) what='.[dev,spark]' ;;
+    docs) what='.[docs]' ;;
   esac
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" >&2 \
     || fail "pip could not install the packages named in pyproject.toml (see above); is the package index reachable?"
@@ -40,10 +41,10 @@ prepare_python() {
   if command -v flock >/dev/null; then exec 9>&-; fi
 }
 
-# What an environment depends on: when any of it changes, the packages are installed again.
+# Everything an environment depends on. The packages are installed again when any of it changes.
 state() {
   printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")" "$(command -v "${CC:-cc}" || true)" "${FIREARROW_PURE:-}"
-  cat "$root/pyproject.toml" "$root/hatch_build.py" "$root"/src/firearrow/*/_native.c | cksum
+  cat "$root/pyproject.toml" "$root/CMakeLists.txt" "$root"/src/firearrow/*/_native.c | cksum
 }
 
 prepared() {
@@ -62,7 +63,7 @@ prepared() {
 
 make_venv() {
   local python version clear=()
-  # An environment that belongs to another place or whose Python is gone cannot be mended, only made again.
+  # An environment of another directory, or one whose interpreter was removed, must be created again.
   if [ -e "$venv" ]; then
     if "$venv/bin/python" -c 'import pip' 2>/dev/null && grep -qsF "$venv" "$venv/bin/pip"; then return; fi
     clear=(--clear)
@@ -72,12 +73,12 @@ make_venv() {
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     install_packages "the Python modules venv and ensurepip" "python$version-venv"
   fi
-  say "making a virtual environment in .venv ..."
-  "$python" -m venv "${clear[@]}" "$venv" >&2 || fail "could not make a virtual environment in $venv (see above)"
+  say "creating a virtual environment in .venv ..."
+  "$python" -m venv "${clear[@]}" "$venv" >&2 || fail "could not create a virtual environment in $venv (see above)"
 }
 
-# PYTHON names the interpreter, if somebody wants a certain one. Otherwise the system's own comes first: distributions build it with
-# profile-guided optimisation, which was measured to take 15 to 28 % less time for a message.
+# PYTHON selects the interpreter. The system's own is preferred: distributions build it with profile-guided optimisation, which was
+# measured to use 15 to 28 % less CPU per message.
 find_python() {
   local name
   for name in ${PYTHON:-/usr/bin/python3 python3 python3.13 python3.12 python3.11}; do
@@ -89,13 +90,13 @@ find_python() {
   fail "Python 3.11 or newer is needed; found: $("${PYTHON:-python3}" --version 2>&1 || true)"
 }
 
-# Where the modules are missing, root can install them from Debian's packages: but only for the interpreter that is Debian's.
+# If venv or ensurepip is missing, root can install it from Debian's packages, but only for Debian's own interpreter.
 can_make_venv() {
   "$1" -c 'import ensurepip, venv' 2>/dev/null && return
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     [ "$(readlink -f "$(command -v "$1")")" = "$(readlink -f /usr/bin/python3)" ]
   else
-    [ "$1" != /usr/bin/python3 ]  # another one may have them; if none has, the last resort says what to install
+    [ "$1" != /usr/bin/python3 ]  # try the others first; if none qualifies, the error names the package
   fi
 }
 
@@ -106,13 +107,13 @@ need() {
 
 want() {
   local name=$1
-  command -v "$name" >/dev/null || (install_packages "the command $name" "${@:2}") || say "going on without $name"
+  command -v "$name" >/dev/null || (install_packages "the command $name" "${@:2}") || say "continuing without $name"
 }
 
 want_headers() {
   local headers
   headers=$("$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-  [ -f "$headers/Python.h" ] || (install_packages "Python's headers" python3-dev) || say "going on with Python alone"
+  [ -f "$headers/Python.h" ] || (install_packages "Python's headers" python3-dev) || say "continuing without the native modules"
 }
 
 install_packages() {
@@ -130,7 +131,7 @@ install_packages() {
 }
 
 apt_install() {
-  # The package lists of a fresh machine are empty or old; one list that cannot be had is no reason to stop.
+  # Package lists of a fresh machine are empty or old. A list that cannot be fetched is not fatal.
   apt-get update || true
   DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$@"
 }

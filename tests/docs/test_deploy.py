@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from firearrow.config.properties_file import parse_properties
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
 
-DEPLOY = Path(__file__).parent.parent.parent / "docs" / "operate" / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "docs" / "operate" / "deploy"
 CONFIGS = sorted(DEPLOY.rglob("*.conf"))
 BROKERS = [path for path in CONFIGS if path.name != "namesrv.conf"]
 
@@ -74,6 +77,42 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60, check=False)
     ours = [line for line in done.stderr.splitlines() if "firearrow" in line]
     assert (done.returncode, ours) == (0, []), done.stderr
+
+
+def test_the_package_can_be_built_from_the_files_that_the_dockerfile_copies(tmp_path: Path) -> None:
+    stage = (DEPLOY / "compose" / "Dockerfile").read_text().split("\nFROM ")[1]
+    tree = tmp_path / "src"
+    for line in re.findall(r"^COPY (.+)$", stage, re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            destination = tmp_path / target.strip("/") / (source if target.endswith("/") else "")
+            if (ROOT / source).is_dir():
+                shutil.copytree(ROOT / source, destination, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            else:
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, destination)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "--wheel-dir",
+        tmp_path,
+        tree,
+    ]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # cmake and ninja of this environment
+    built = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path, env={**os.environ, "PATH": path}
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("firearrow-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "firearrow/broker/server.py" in names
+    native = [name for name in names if "/_native." in name]
+    assert len(native) == (2 if shutil.which("cc") and "-none-any" not in wheel.name else 0), wheel.name
 
 
 def test_the_composition_starts_what_is_configured() -> None:
