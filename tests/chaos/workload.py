@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Self
 
 from firearrow.admin.aio import Admin
-from firearrow.broker.roles.proxy_registration import SUFFIX as STAND_IN
 from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import Message, SendStatus
 from firearrow.client.producer.producer import MAX_MESSAGE_SIZE, Producer
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.names import PROXY_BROKER_INFIX
 from tests.chaos.fleet import Fleet, Machine, until, until_async
 from tests.crash.rawclient import Link, pull_all
 
@@ -115,7 +115,7 @@ class Workload:
                 book.refused[why] = book.refused.get(why, 0) + 1
                 continue
             if result.status is SendStatus.OK:
-                book.acknowledged[value] = (result.queue.broker_name.partition(STAND_IN)[0], result.queue_id)
+                book.acknowledged[value] = (result.queue.broker_name.partition(PROXY_BROKER_INFIX)[0], result.queue_id)
                 book.moments.append(time.monotonic())
             else:
                 why = result.status.value

@@ -19,7 +19,7 @@ from firearrow.wire.bodies.route import ClusterInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
-from firearrow.wire.names import retry_topic
+from firearrow.wire.names import proxied_broker, retry_topic
 
 MOST_AT_ONCE: Final = 16  # questions under way at the same time
 
@@ -47,6 +47,7 @@ async def list_brokers(
     known = sorted(
         BrokerAddress(data.cluster, name, broker_id, address)
         for name, data in info.broker_addr_table.items()
+        if proxied_broker(name) is None
         for broker_id, address in data.broker_addrs.items()
     )
     found = [
@@ -85,7 +86,7 @@ def masters_in(route: TopicRoute) -> list[BrokerAddress]:
     found = [
         BrokerAddress(route.clusters.get(name, ""), name, MASTER, addresses[MASTER])
         for name, addresses in sorted(route.brokers.items())
-        if MASTER in addresses
+        if MASTER in addresses and proxied_broker(name) is None
     ]
     if not found:
         raise NotFoundError(f"none of the brokers that have {route.topic!r} has a master: {', '.join(route.brokers)}")

@@ -19,6 +19,9 @@ LMQ_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
+PROXY_BROKER_INFIX: Final = "-standin-"
+"""A follower of an elected group is also registered as `<brokerName>-standin-<memberId>` and forwards sends to the leader."""
+
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -79,6 +82,12 @@ def is_system_topic(name: str) -> bool:
 
 def is_system_group(name: str) -> bool:
     return name in BUILT_IN_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def proxied_broker(name: str) -> str | None:
+    """Return the broker that the follower registered as `name` forwards to; None if `name` is not such a proxy."""
+    broker, infix, _ = name.rpartition(PROXY_BROKER_INFIX)
+    return broker if infix and broker else None
 
 
 def _check(name: str, what: str, longest: int) -> None:

@@ -32,6 +32,7 @@ from firearrow.net.address import parse_address
 from firearrow.wire.bodies.route import ClusterInfo
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.fastjson import loads
+from firearrow.wire.names import proxied_broker
 
 CLOCK_MAY_DIFFER_MS: Final = 5_000
 MOST_UNFLUSHED: Final = 64 * 1024 * 1024
@@ -79,7 +80,9 @@ async def _name_servers(client: ClientInstance, report: Report) -> bool:
             )  # fmt: skip
             continue
         table = ClusterInfo.from_json(loads(answer.body)).broker_addr_table
-        known[address] = frozenset(at for data in table.values() for at in data.broker_addrs.values())
+        known[address] = frozenset(
+            at for name, data in table.items() if proxied_broker(name) is None for at in data.broker_addrs.values()
+        )
     everywhere = frozenset().union(*known.values())
     for address, brokers in known.items():
         for missing in sorted(everywhere - brokers):

@@ -20,8 +20,8 @@ from dataclasses import replace
 from firearrow.broker.registration import Identity, Registration
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from firearrow.wire.names import PROXY_BROKER_INFIX
 
-SUFFIX = "-standin-"
 _WRITE = 2
 
 log = logging.getLogger("firearrow.broker.registration")
@@ -39,7 +39,7 @@ class ProxyRegistration:
     ) -> None:
         host, port = parse_address(identity.address)
         fast = format_address(host, port - FAST_PORT_GAP)
-        self._identity = replace(identity, name=identity.name + SUFFIX + member, broker_id=0, address=fast)
+        self._identity = replace(identity, name=identity.name + PROXY_BROKER_INFIX + member, broker_id=0, address=fast)
         self._topics = topics
         self._make = make
         self._wanted = False
