@@ -18,6 +18,7 @@ ROOT = Path(firearrow.__file__).parent
 MAY_IMPORT = {
     "_native": set(),
     "clock": set(),
+    "atomic_file": set(),
     "wire": {"_native"},
     "config": set(),
     "store": {"wire", "config", "_native", "clock"},
@@ -25,12 +26,12 @@ MAY_IMPORT = {
     "namesrv": {"wire", "store", "net", "config", "clock"},
     "broker": {"wire", "store", "net", "config", "clock"},
     "ha": {"wire", "store", "net", "broker", "config", "clock"},
-    "client": {"wire", "net", "config", "clock"},
+    "client": {"wire", "net", "config", "clock", "atomic_file"},
     "aio": {"client"},
     "admin": {"wire", "net", "client", "config", "clock"},
-    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "spark", "clock"},
+    "cli": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "spark", "clock", "atomic_file"},
     "console": {"wire", "net", "client", "admin", "config", "clock"},
-    "spark": {"wire", "store", "client", "admin", "config", "clock"},
+    "spark": {"wire", "store", "client", "admin", "config", "clock", "atomic_file"},
     "testing": {"wire", "store", "net", "namesrv", "broker", "ha", "client", "admin", "config", "clock"},
 }
 

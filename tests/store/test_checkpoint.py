@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
+from firearrow.store.atomic_file import PAGE_SIZE
 from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from firearrow.store.page import PAGE_SIZE
 from firearrow.store.queue_table import QueueTable, load_queue_table, save_queue_table
 from tests.store.archives import FIXTURES, manifest
 from tests.store.simdisk import SimulatedDisk

@@ -82,7 +82,7 @@ class NameServer:
     def _load_kv_config(self) -> KvConfig:
         path = self.settings.kv_config_path
         try:
-            table = atomic_file.load(RealDisk(), path, log.warning) if path else None
+            table = atomic_file.load_table(RealDisk(), path, log.warning) if path else None
             return KvConfig() if table is None else KvConfig.from_json(table)
         except ValueError as error:
             # Starting without it would drop the configuration at the next change.
@@ -92,4 +92,4 @@ class NameServer:
         path = self.settings.kv_config_path
         if path:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            atomic_file.save(RealDisk(), path, table)
+            atomic_file.save_table(RealDisk(), path, table)

@@ -1,6 +1,6 @@
 """The `checkpoint` file: up to where the store was known to be durable when it was last written.
 
-A page (page.py), zeros elsewhere:
+A page (atomic_file.py), zeros elsewhere:
 
     0    8  physicMsgTimestamp    store time of the last message of the log that is durable
     8    8  logicsMsgTimestamp    the same for consume-queue entries
@@ -25,8 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from firearrow.store.atomic_file import PageFormat, save_page
 from firearrow.store.filesystem import Disk
-from firearrow.store.page import PageFormat, save_page
 
 _PAGE = PageFormat(Struct(">qqqqqq"), Struct(">q16sii"), checks_apache=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from firearrow.store.atomic_file import write_synced
 from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from firearrow.store.filesystem import Disk
 from firearrow.store.threads import Housekeeper
@@ -23,13 +24,7 @@ class AbortFile:
         return self._disk.exists(self._path)
 
     def write(self) -> None:
-        file = self._disk.open(self._path, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite(str(os.getpid()).encode(), 0)
-            file.fdatasync()
-        finally:
-            file.close()
+        write_synced(self._disk, self._path, str(os.getpid()).encode())
         self._disk.fsync_dir(self._root)
 
     def remove(self) -> None:

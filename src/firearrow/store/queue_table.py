@@ -24,6 +24,7 @@ import os
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from firearrow.store.atomic_file import replace
 from firearrow.store.filesystem import Disk
 
 _BOOT_SUFFIX = ".boot"
@@ -94,14 +95,4 @@ def load_queue_table(disk: Disk, path: str, *, clean: bool) -> QueueTable | None
 def save_queue_table(disk: Disk, path: str, table: QueueTable) -> None:
     if table.boot_id:
         path += _BOOT_SUFFIX
-    data = table.encode()
-    temporary = path + ".tmp"
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.pwrite(data, 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
-    disk.fsync_dir(os.path.dirname(path))
+    replace(disk, path, table.encode())

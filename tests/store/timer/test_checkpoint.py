@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.store.page import PAGE_SIZE
+from firearrow.store.atomic_file import PAGE_SIZE
 from firearrow.store.timer.checkpoint import TimerCheckpoint, load_timer_checkpoint, save_timer_checkpoint
 from tests.store.archives import manifest, unpack
 from tests.store.simdisk import SimulatedDisk

@@ -23,16 +23,16 @@ class ConfigFiles:
 
     def load(self, name: str) -> dict[str, Any]:
         """What the file holds; empty when there is none."""
-        value = atomic_file.load(self._disk, self._path(name), log.warning)
+        value = atomic_file.load_table(self._disk, self._path(name), log.warning)
         return value if isinstance(value, dict) else {}
 
     def saver(self, name: str) -> Callable[[dict[str, Any]], None]:
         """A function that saves a table under this name; it is on the disk when the function returns."""
         path = self._path(name)
-        return lambda table: atomic_file.save(self._disk, path, table)
+        return lambda table: atomic_file.save_table(self._disk, path, table)
 
     def save_text(self, name: str, text: bytes) -> None:
-        atomic_file.save_text(self._disk, self._path(name), text)
+        atomic_file.save_table_text(self._disk, self._path(name), text)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

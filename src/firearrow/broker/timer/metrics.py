@@ -62,7 +62,7 @@ class TimerMetrics:
     def load(self) -> bool:
         """Takes over what the file holds; False when there is none that can be read: it can be counted again."""
         try:
-            table = atomic_file.load(self._disk, self._path)
+            table = atomic_file.load_table(self._disk, self._path)
             if not isinstance(table, dict):
                 return False
             self._take(table)
@@ -121,7 +121,7 @@ class TimerMetrics:
         self._next_save_ms = self._now_ms + SAVE_MS
         text = json.dumps(self.to_json(), separators=(",", ":")).encode()
         self._unsaved = False
-        return lambda: atomic_file.save_text(self._disk, self._path, text)
+        return lambda: atomic_file.save_table_text(self._disk, self._path, text)
 
     # What is asked for
 

@@ -11,12 +11,12 @@ belongs to its form.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from firearrow.atomic_file import replace_file
 from firearrow.cli.words import did_you_mean
 
 FILE: Final = "cluster.json"
@@ -56,9 +56,7 @@ class ClusterState:
         return found
 
     def write(self, data: Path) -> None:
-        beside = data / f"{FILE}.tmp"
-        beside.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        os.replace(beside, data / FILE)
+        replace_file(data / FILE, json.dumps(asdict(self), indent=1).encode() + b"\n", durable=False)
 
 
 def read(data: Path) -> ClusterState:

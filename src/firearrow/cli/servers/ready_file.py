@@ -13,7 +13,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from firearrow.atomic_file import replace_file
 
 
 @dataclass
@@ -54,9 +57,7 @@ def announce(ready: Ready, ready_file: str | None) -> None:
         print(json.dumps(ready.to_json()), flush=True)
         return
     if ready_file is not None:
-        beside = f"{ready_file}.{os.getpid()}.tmp"
-        with open(beside, "w", encoding="utf-8") as file:
-            json.dump(ready.to_json(), file)
-            file.write("\n")
-        os.replace(beside, ready_file)
+        path = Path(ready_file)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        replace_file(path, json.dumps(ready.to_json()).encode() + b"\n", temporary=temporary, durable=False)
     print(ready.line(), flush=True)

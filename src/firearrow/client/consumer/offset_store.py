@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
+from firearrow.atomic_file import replace_file
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
@@ -167,11 +168,4 @@ def _save(path: Path, table: dict[MessageQueue, int]) -> None:
     keyed = {bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
     text = fastjson.dumps_pretty(ResetOffsetBody(keyed).to_json())
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh, backup = path.with_name(path.name + ".tmp"), path.with_name(path.name + ".bak")
-    with open(fresh, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        os.replace(path, backup)
-    os.replace(fresh, path)
+    replace_file(path, text, backup=path.with_name(path.name + ".bak"))

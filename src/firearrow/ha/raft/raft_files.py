@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from firearrow.store.atomic_file import replace
 from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk
 
 COPY = ".bak"
-TEMPORARY = ".tmp"
 
 Value = TypeVar("Value")
 
@@ -27,19 +27,9 @@ class DamagedFileError(StoreError):
 
 def save_twice(disk: Disk, path: str, text: bytes) -> None:
     """Durable on return."""
-    directory = os.path.dirname(path)
-    disk.mkdirs(directory)
+    disk.mkdirs(os.path.dirname(path))
     for target in (path + COPY, path):
-        temporary = target + TEMPORARY
-        file = disk.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.pwrite(text, 0)
-            file.fdatasync()
-        finally:
-            file.close()
-        disk.rename(temporary, target)
-        disk.fsync_dir(directory)
+        replace(disk, target, text)
 
 
 def load_twice(disk: Disk, path: str, decode: Callable[[bytes], Value]) -> Value | None:

@@ -11,10 +11,12 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
 
+from firearrow.atomic_file import replace_file, sync_directory
 from firearrow.spark.errors import SparkOptionError
 
 
@@ -88,11 +90,9 @@ class StorageLocation:
             with self.writing(name) as stream:  # an object appears when it is whole
                 stream.write(data)
             return
-        beside = f"{name}.{uuid.uuid4().hex}.tmp"
-        with self.writing(beside) as file:
-            file.write(data)
-        os.replace(self.path(beside), self.path(name))
-        self.sync(posixpath.dirname(name))
+        self.make(posixpath.dirname(name))
+        path = Path(self.path(name))
+        replace_file(path, data, temporary=path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp"))
 
     def get_json(self, name: str) -> Any:
         """None if there is none."""
@@ -108,8 +108,4 @@ class StorageLocation:
     def sync(self, name: str) -> None:
         """The names in a directory are on the disk."""
         if self.is_local:
-            handle = os.open(self.path(name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_directory(Path(self.path(name)))

@@ -1,6 +1,6 @@
 """`config/timercheck`: how far the timers were when it was last written.
 
-A page (page.py), zeros elsewhere:
+A page (atomic_file.py), zeros elsewhere:
 
     0    8  lastReadTimeMs           slots before this moment are delivered
     8    8  lastTimerLogFlushPos     the timer log below is durable
@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
+from firearrow.store.atomic_file import PageFormat, save_page
 from firearrow.store.filesystem import Disk
-from firearrow.store.page import PageFormat, save_page
 
 _PAGE = PageFormat(Struct(">qqqqqqq"), Struct(">qq"), checks_apache=True)
 
