@@ -11,11 +11,11 @@ Keys that only size thread pools or tune mapped files are accepted and mean noth
 from __future__ import annotations
 
 import re
-import socket
 from dataclasses import dataclass
 
 from firearrow.broker.roles.group_members import Peers, parse_peers
 from firearrow.config.fields import SettingError, setting
+from firearrow.net.address import host_name
 from firearrow.net.tls import TlsSettings
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 
 def _host_name() -> str:
     """This machine's name, in the characters that a topic may have: the broker's name is also a topic."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", host_name())[:64]
     return name or "DEFAULT_BROKER"
 
 

@@ -60,6 +60,20 @@ def advertised_ip(bind_address: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def is_local(host: str) -> bool:
+    """Return whether `host` is an address of this machine: only those can be bound."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def host_name() -> str:
+    return socket.gethostname()
+
+
 def ip_of(host: str) -> str:
     """The address of a host, an IPv4 one if it has any; records hold addresses, not names. ValueError if it has none."""
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from firearrow.net.address import is_local
 
 PROC: Final = Path("/proc")
 _LISTEN: Final = "0A"
@@ -25,7 +26,7 @@ class ServerProcess:
 
 def listening(host: str, port: int) -> ServerProcess | None:
     """The process that listens at this address; None if it is elsewhere or somebody else's."""
-    if not _is_here(host):
+    if not is_local(host):
         return None
     inode = _inode(port)
     if inode is None:
@@ -34,16 +35,6 @@ def listening(host: str, port: int) -> ServerProcess | None:
         if entry.name.isdigit() and _has_open(entry, f"socket:[{inode}]"):
             return _described(entry)
     return None
-
-
-def _is_here(host: str) -> bool:
-    """Whether the address is one of this machine: only those can be bound."""
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True
 
 
 def _inode(port: int) -> str | None:

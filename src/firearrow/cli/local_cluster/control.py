@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from firearrow.cli.local_cluster import state
-from firearrow.net.unix_socket import dial_local, listen_local
+from firearrow.net.unix_socket import connect_unix, is_listening, serve_unix
 
 SOCKET: Final = "cluster.sock"
 VERBS: Final = ("kill", "stop", "start")
@@ -42,8 +41,7 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        sock = listen_local(self._data, SOCKET)
-        self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=_LINE_BYTES)
+        self._server = await serve_unix(self._serve, self._data, SOCKET, limit=_LINE_BYTES)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -77,8 +75,11 @@ class Control:
 
 async def ask(data: Path, verb: str, name: str) -> str:
     """What was done. RefusedError if it was not, NoClusterError where no cluster runs."""
-    sock = _dial(data, state.read(data))
-    reader, writer = await asyncio.open_unix_connection(sock=sock, limit=_LINE_BYTES)
+    known = state.read(data)
+    try:
+        reader, writer = await connect_unix(data, SOCKET, limit=_LINE_BYTES)
+    except OSError:
+        raise _not_running(data, known) from None
     try:
         writer.write(json.dumps({"verb": verb, "name": name}).encode() + b"\n")
         line = await reader.readline()
@@ -95,14 +96,12 @@ async def ask(data: Path, verb: str, name: str) -> str:
 def current(data: Path) -> state.ClusterState:
     """How the members of a running cluster are. NoClusterError where none runs."""
     known = state.read(data)
-    _dial(data, known).close()  # the file may be left from one that was killed
+    if not is_listening(data, SOCKET):  # the state file of a killed cluster remains
+        raise _not_running(data, known)
     return known
 
 
-def _dial(data: Path, known: state.ClusterState) -> socket.socket:
-    try:
-        return dial_local(data, SOCKET)
-    except OSError:
-        raise state.NoClusterError(
-            f"the cluster in {data} is not running: start it with `firearrow up --cluster {known.form} --data {data}`"
-        ) from None
+def _not_running(data: Path, known: state.ClusterState) -> state.NoClusterError:
+    return state.NoClusterError(
+        f"the cluster in {data} is not running: start it with `firearrow up --cluster {known.form} --data {data}`"
+    )

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from struct import Struct
 from typing import Protocol, cast
 
 from firearrow.ha.raft.messages import MAX_MESSAGE, Codec, Hello, Message
-from firearrow.net.address import format_address, parse_address
+from firearrow.net.address import format_address
+from firearrow.net.stream import dial
 from firearrow.wire.errors import ProtocolError
 
 CONNECT_TIMEOUT_S = 2.0
@@ -68,19 +68,15 @@ class OutboundPeer:
             transport.writelines((_LENGTH.pack(len(data)), data))
 
     async def _keep_connected(self) -> None:
-        host, port = parse_address(self._address)
-        loop = asyncio.get_running_loop()
         retry_s = FIRST_RETRY_S
         while True:
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    transport, ended = await loop.create_connection(_Ended, host, port)
-            except (OSError, TimeoutError) as error:
-                self._tell(f"member {self.member} at {self._address} cannot be reached: {error or 'no answer'}; trying again")
+                transport, ended = await dial(_Ended, self._address, CONNECT_TIMEOUT_S)
+            except OSError as error:
+                self._tell(f"member {self.member} at {self._address} cannot be reached: {error}; trying again")
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, LAST_RETRY_S)
                 continue
-            _without_delay(transport)
             self._transport = transport
             self._on_connected(self)
             if self._told:
@@ -136,7 +132,6 @@ class InboundPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        _without_delay(transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self._peer = format_address(name[0], name[1])
         self._listener.accepted(self)
@@ -189,9 +184,3 @@ class InboundPeer(asyncio.Protocol):
         if self._transport is not None:
             self._transport = None
             self._listener.closed(self, self.member)
-
-
-def _without_delay(transport: asyncio.BaseTransport) -> None:
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

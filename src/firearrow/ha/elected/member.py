@@ -17,7 +17,6 @@ import asyncio
 import logging
 import os
 import random
-import socket
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.clock import monotonic_ms
@@ -28,7 +27,8 @@ from firearrow.ha.elected_tables import TableCopies
 from firearrow.ha.raft.messages import Hello, Message
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
-from firearrow.net.address import BACKLOG, WILDCARDS, bind, parse_address
+from firearrow.net.address import WILDCARDS, parse_address
+from firearrow.net.stream import StreamListener
 from firearrow.net.tls import client_context
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
@@ -60,7 +60,6 @@ class QuorumReplica:
         self._addresses: dict[str, str] = {}  # of the others' brokers
         self._told: set[str] = set()
         self._accepted: set[InboundPeer] = set()
-        self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._pump_timer: asyncio.TimerHandle | None = None
@@ -74,7 +73,8 @@ class QuorumReplica:
             )
         host, port = parse_address(self.peers.addresses[self.peers.me])
         host = settings.bind_address if settings.bind_address in WILDCARDS else host
-        self._socket: socket.socket | None = bind(host, port)
+        self._stopped = False
+        self._listener = StreamListener(host, port)
         self.ha_address: str | None = self.peers.addresses[self.peers.me]
         self.node = RaftNode(
             self.peers.group,
@@ -112,9 +112,7 @@ class QuorumReplica:
     # Life
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert self._socket is not None, "stopped before it was started"
-        self._server = await loop.create_server(lambda: InboundPeer(self.node.codec, self), sock=self._socket, backlog=BACKLOG)
+        await self._listener.serve(lambda: InboundPeer(self.node.codec, self))
         for link in self._links.values():
             link.start()
         self._tables.start()
@@ -142,11 +140,8 @@ class QuorumReplica:
                 timer.cancel()
         await self._passing.stop()
         await self._tables.stop()
-        if self._server is not None:
-            self._server.close()
-        elif self._socket is not None:
-            self._socket.close()
-        self._socket = self._server = None
+        self._stopped = True
+        self._listener.close()
         for link in self._links.values():
             await link.stop(abruptly=abruptly)
         for accepted in list(self._accepted):
@@ -230,7 +225,7 @@ class QuorumReplica:
 
     def closed(self, link: InboundPeer, member: str | None) -> None:
         self._accepted.discard(link)
-        if member is not None and self._server is not None:
+        if member is not None and not self._stopped:
             self.node.disconnected(member, monotonic_ms())
             self._after()
 

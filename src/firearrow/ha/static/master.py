@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from typing import cast
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.ha.static.feed import Feed
 from firearrow.ha.static.protocol import HaError
-from firearrow.net.address import BACKLOG, bind, format_address
+from firearrow.net.address import format_address
+from firearrow.net.stream import StreamListener
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
 from firearrow.wire.codes import ResponseCode
@@ -61,12 +61,11 @@ class HaMaster:
         self._store = broker.parts.store
         self.source = DurableLog(self._store)
         self._waits = settings.broker_role == "SYNC_MASTER"
-        self._socket: socket.socket | None = _listen(settings.bind_address, settings.ha_listen_port, settings.listen_port + 1)
-        self.port: int = self._socket.getsockname()[1]
+        self._listener = _listen(settings.bind_address, settings.ha_listen_port, settings.listen_port + 1)
+        self.port = self._listener.port
         ip = settings.broker_ip2 or broker.parts.address.rpartition(":")[0]
         self.ha_address: str | None = f"{ip}:{self.port}"
         self.links: set[SlaveLink] = set()
-        self._server: asyncio.Server | None = None
         self._told_alone = False
         self._enough = not self._waits  # slaves to wait for, when that was last judged
         if self._waits:
@@ -78,22 +77,16 @@ class HaMaster:
         return True
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert self._socket is not None, "stopped before it was started"
-        self._server = await loop.create_server(lambda: SlaveLink(self), sock=self._socket, backlog=BACKLOG)
+        await self._listener.serve(lambda: SlaveLink(self))
 
     async def hand_over(self) -> None:
         pass
 
     async def stop(self, *, abruptly: bool = False) -> None:
-        if self._server is not None:
-            self._server.close()
-        elif self._socket is not None:
-            self._socket.close()
+        self._listener.close()
         for link in list(self.links):
             link.end("the master stops" if not abruptly else None)
         self._rounds.durable = None
-        self._socket = self._server = None
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         pass
@@ -215,9 +208,6 @@ class SlaveLink(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         name = transport.get_extra_info("peername") or ("?", 0)
         self.peer = format_address(name[0], name[1])
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._master.joined(self)
 
     def data_received(self, data: bytes) -> None:
@@ -297,12 +287,12 @@ class SlaveLink(asyncio.Protocol):
         self.pump()
 
 
-def _listen(host: str, wanted: int, usual: int) -> socket.socket:
+def _listen(host: str, wanted: int, usual: int) -> StreamListener:
     if wanted:
-        return bind(host, wanted)
+        return StreamListener(host, wanted)
     try:
-        return bind(host, usual)
+        return StreamListener(host, usual)
     except OSError as error:
-        sock = bind(host, 0)
-        log.warning("%s; slaves are told to use port %d (haListenPort chooses one)", error, sock.getsockname()[1])
-        return sock
+        listener = StreamListener(host, 0)
+        log.warning("%s; slaves are told to use port %d (haListenPort chooses one)", error, listener.port)
+        return listener

@@ -14,14 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from typing import cast
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
-from firearrow.net.address import parse_address
 from firearrow.net.channel import Channel
+from firearrow.net.stream import dial
 from firearrow.net.tls import client_context
 from firearrow.store.commitlog.follow import FollowError
 from firearrow.store.errors import StoreError
@@ -163,13 +162,7 @@ class HaSlave:
         store = self._store
         while store.settings.sync_flush and self._broker.threads and store.flushed_offset < store.max_offset and store.writable:
             await asyncio.sleep(_FLUSH_WAIT_S)  # what we say first counts as confirmed
-        host, port = parse_address(address)
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, link = await loop.create_connection(lambda: MasterLink(self), host, port)
-        except TimeoutError:
-            raise OSError(f"no connection within {CONNECT_TIMEOUT_S:g} s") from None
+        _, link = await dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S)
         end = store.max_offset if store.max_offset > store.min_offset else 0
         log.info("following the master at %s from log offset %d on", address, end)
         self._complained.clear()
@@ -322,9 +315,6 @@ class MasterLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
         self.heard_ms = self._slave.now_ms()
