@@ -29,7 +29,7 @@ from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
 from firearrow.spark.decode.schema import MEANING, TYPES
-from firearrow.spark.options import DECLARED
+from firearrow.spark.options import OPTIONS
 from firearrow.spark.write.input_columns import TAKEN
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -92,7 +92,7 @@ def spark_tables() -> str:
     columns = [f"| `{name}` | {kind} | {MEANING[name]} |" for name, kind in TYPES.items()]
     taken = [f"| `{name}` | {' or '.join(kinds)} |" for name, kinds in TAKEN.items()]
     options = []
-    for name, one in DECLARED.items():
+    for name, one in OPTIONS.items():
         shown = one.shown or f"`{one.default}`"
         options.append(f"| `{name}` | {shown} | {one.help.replace('|', chr(92) + '|')} |")
     return "\n".join([

@@ -1,5 +1,5 @@
 """Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq_admin` known."""
 
-from firearrow.spark.read.admin_source import RocketMQAdminDataSource as DefaultSource
+from firearrow.spark.read.admin_datasource import RocketMQAdminDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -94,9 +94,9 @@ def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None
 
 def count(name_server: str, topic: str) -> int:
     """How many messages the queues of a topic hold."""
-    from firearrow.spark.cluster import cluster
+    from firearrow.spark.cluster import cluster_client
 
-    servers = cluster(_options(name_server, topic).client())
+    servers = cluster_client(_options(name_server, topic).client())
     queues = servers.queues([topic])
     return sum(servers.max_offsets(queues).values()) - sum(servers.min_offsets(queues).values())
 

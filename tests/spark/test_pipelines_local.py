@@ -61,7 +61,7 @@ def has_flags(brokers: Any, topic: str) -> bool:
 
 
 class Breaks:
-    """An engine that does the work of a round and then fails, as a driver does that dies before it has written down the end."""
+    """An engine that completes the work of an increment and then fails, like a driver that dies before it records the result."""
 
     name, parallelism = "breaks", 1
 
@@ -105,7 +105,7 @@ def test_an_archive_holds_every_message_once_and_goes_on_where_it_was(brokers: A
     assert wanted == {}
 
 
-def test_a_round_that_was_not_finished_leaves_nothing_twice(brokers: Any, tmp_path: Path) -> None:
+def test_an_increment_that_was_not_finished_leaves_nothing_twice(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.transfer import transfer
 
@@ -143,8 +143,8 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
         assert process.stdout is not None
         for _ in range(random.randint(1, 4)):
             event = json.loads(process.stdout.readline())
-            assert event["event"] == "round"
-        time.sleep(random.random() * 0.02)  # wherever in the next round it is then
+            assert event["event"] == "increment"
+        time.sleep(random.random() * 0.02)  # wherever in the next increment it is then
         process.kill()  # only the driver
         assert process.wait(30) == -signal.SIGKILL
         gone.append(process.pid)
@@ -189,7 +189,7 @@ def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path
     assert has_flags(brokers, "Wide")
     assert all(len(queues) == 1 for queues in by_key.values())
     assert all(numbers == sorted(numbers) for numbers in order.values())
-    assert done.rounds >= 2
+    assert done.increments >= 2
     assert done.seconds >= 1.4
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from firearrow.admin.sync import Admin
 from firearrow.cli.main import main
+from firearrow.wire.names import retry_topic
 from tests.spark import needs
 from tests.spark.test_pipelines_local import fill
 
@@ -20,14 +22,15 @@ pytestmark = needs.arrow
 
 
 def consume(brokers: Any, topic: str, group: str) -> None:
-    """A group that is at the end of a topic."""
-    from firearrow.spark.cluster import cluster
-    from firearrow.spark.group_offsets import make_group
+    """Create a group and commit its offsets at the end of a topic."""
+
+    from firearrow.spark.cluster import cluster_client
     from firearrow.spark.options import write_options
 
-    given = write_options({"nameServer": brokers.name_server})
-    servers = cluster(given.client())
-    make_group(given, group)
+    with Admin(brokers.name_server) as admin:
+        admin.create_group(group)
+        admin.create_topic(retry_topic(group), queues=1)
+    servers = cluster_client(write_options({"nameServer": brokers.name_server}).client())
     servers.commit(group, servers.max_offsets(servers.queues([topic])))
 
 

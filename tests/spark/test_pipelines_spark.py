@@ -26,9 +26,9 @@ pytestmark = [
 
 
 def side(brokers: Any, topic: str, archive: Path | None = None) -> Any:
-    from firearrow.spark.pipelines.inputs import Side
+    from firearrow.spark.pipelines.inputs import JobInput
 
-    return Side(options(brokers, topic), None if archive is None else str(archive))
+    return JobInput(options(brokers, topic), None if archive is None else str(archive))
 
 
 def within(seconds: float, true: Callable[[], object]) -> None:
@@ -54,8 +54,8 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
         process = subprocess.Popen([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         for _ in range(random.randint(1, 3)):
-            assert json.loads(process.stdout.readline())["event"] == "round"
-        time.sleep(random.random() * 0.1)  # wherever in the next round it is then
+            assert json.loads(process.stdout.readline())["event"] == "increment"
+        time.sleep(random.random() * 0.1)  # wherever in the next increment it is then
         process.kill()  # only the driver; Spark's own processes follow it
         assert process.wait(30) == -signal.SIGKILL
         gone.append(process.pid)
@@ -107,9 +107,8 @@ def refuse(message: ReceivedMessage) -> None:
 
 def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.engine import SparkEngine
-    from firearrow.spark.pipelines.replay_where import where
     from firearrow.spark.pipelines.storage import StorageLocation
-    from firearrow.spark.pipelines.transfer import replay, replay_source
+    from firearrow.spark.pipelines.transfer import replay, replay_source, select_where
 
     brokers.create_topic("Origin", 1)
     fill(brokers, "Origin", 20)
@@ -117,7 +116,7 @@ def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark:
         within(60, lambda: len(brokers.dead_letters("clumsy")) == 20)
     given = {"nameServer": brokers.name_server}
     source = replay_source(brokers.name_server, dead_letters_of="clumsy", options=given)
-    chosen = where(spark, source, StorageLocation(str(tmp_path)), "tags = 'a'", given, None, "clumsy")
+    chosen = select_where(spark, source, StorageLocation(str(tmp_path)), "tags = 'a'", given, None, "clumsy")
 
     done = replay(
         SparkEngine(spark), str(tmp_path), name_server=brokers.name_server, to_topic="origin", dead_letters_of="clumsy",

@@ -22,7 +22,7 @@ __all__ = ["DataLossError", "SparkOptionError", "StoreFileError", "commit_progre
 
 def register(spark: SparkSession) -> None:
     """Makes the formats `rocketmq` and `rocketmq_admin` known to a session."""
-    from firearrow.spark.read.admin_source import RocketMQAdminDataSource
+    from firearrow.spark.read.admin_datasource import RocketMQAdminDataSource
     from firearrow.spark.read.datasource import RocketMQDataSource
 
     spark.dataSource.register(RocketMQDataSource)

@@ -40,18 +40,18 @@ _RETRY_S: Final = 0.2
 
 T = TypeVar("T")
 
-_clusters: dict[tuple[int, ClientOptions], Cluster] = {}
+_clusters: dict[tuple[int, ClientOptions], ClusterClient] = {}
 
 
-def cluster(options: ClientOptions) -> Cluster:
+def cluster_client(options: ClientOptions) -> ClusterClient:
     """The one of this process for these options."""
     key = (id(background()), options)  # a forked process has a loop, and connections, of its own
     if key not in _clusters:
-        _clusters[key] = Cluster(options)
+        _clusters[key] = ClusterClient(options)
     return _clusters[key]
 
 
-class Cluster:
+class ClusterClient:
     """Use `cluster`. Methods are for threads without an event loop; those with `a_` are for the loop behind."""
 
     def __init__(self, options: ClientOptions) -> None:
@@ -127,7 +127,7 @@ class Cluster:
 
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
             ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "setZeroIfNotFound": "false"}
-            answer = await instance.call(await self.a_address(_queue(queue)), RequestCode.QUERY_CONSUMER_OFFSET, ext)
+            answer = await instance.call(await self.resolve_address(_queue(queue)), RequestCode.QUERY_CONSUMER_OFFSET, ext)
             if answer.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
             if answer.code != ResponseCode.SUCCESS:
@@ -142,7 +142,7 @@ class Cluster:
         one_each = {queue.broker_name: queue for queue in queues}
 
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
-            answer = await instance.check(await self.a_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG, {})
+            answer = await instance.check(await self.resolve_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG, {})
             found = parse_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
             return int(found) if found.isdecimal() else 0
 
@@ -154,12 +154,12 @@ class Cluster:
         async def tell(instance: ClientInstance, queue: MessageQueue) -> int:
             offset = offsets[_queue(queue)]
             ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset}
-            await instance.check(await self.a_address(_queue(queue)), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            await instance.check(await self.resolve_address(_queue(queue)), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
             return offset
 
         self._each(offsets, tell)
 
-    async def a_address(self, queue: Queue, *, refresh: bool = False) -> str:
+    async def resolve_address(self, queue: Queue, *, refresh: bool = False) -> str:
         """The master that has a queue, or another broker of its name."""
         instance = await self._client()
         found = None if refresh else instance.broker_address(queue.broker_name, MASTER)
@@ -170,14 +170,14 @@ class Cluster:
             raise ClientError(f"the broker {queue.broker_name!r} of {queue.topic} is in no route: is it down?")
         return found[0]
 
-    async def a_call(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int, body: bytes = b"") -> Command:
+    async def call_async(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int, body: bytes = b"") -> Command:
         """The answer of the broker that has a queue, whatever its code; several attempts."""
         problem: ClientError | None = None
         for attempt in range(ATTEMPTS):
             try:
                 if attempt:
                     await asyncio.sleep(_RETRY_S * attempt)
-                address = await self.a_address(queue, refresh=attempt > 0)
+                address = await self.resolve_address(queue, refresh=attempt > 0)
                 return await (await self._client()).call(address, code, ext, body, timeout_ms=timeout_ms)
             except (RequestTimeout, ConnectionLost, NoRouteError) as error:
                 problem = error

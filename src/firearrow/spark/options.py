@@ -1,6 +1,6 @@
 """The options of the data source, checked while the query is planned.
 
-Every option is declared once, in `DECLARED`, with its default, the reading of its text and a line of help; the table of
+Every option is declared once, in `OPTIONS`, with its default, the reading of its text and a line of help; the table of
 docs/spark is made of these. Names do not care about capitals, as everywhere in Spark. An unknown name is an error that names the
 nearest one: a misspelt limit that is silently ignored is worse than a query that does not start.
 """
@@ -8,14 +8,146 @@ nearest one: a misspelt limit that is silently ignored is worse than a query tha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final
 
-from firearrow.client.options import ClientOptions, Credentials, client_options
-from firearrow.spark import option_values as kinds
+from firearrow.client.options import ClientOptions, Credentials, client_options, name_server_addresses
 from firearrow.spark.errors import SparkOptionError
+
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIMES: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a text that is not empty")
+    return value.strip()
+
+
+def parse_flag(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.strip().lower() == "true"
+
+
+def parse_positive(value: str) -> int:
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise ValueError("a whole number above 0")
+    return int(value)
+
+
+def parse_count(value: str) -> int:
+    if not value.strip().isdecimal():
+        raise ValueError("a whole number")
+    return int(value)
+
+
+def parse_size(value: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([kmg]?)(i?b)?", value.strip().lower())
+    if found is None or int(found[1]) < 1:
+        raise ValueError("a number of bytes such as 1048576, 512k, 4m or 1g")
+    return int(found[1]) * _SIZES[found[2]]
+
+
+def parse_duration_ms(value: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", value.strip().lower())
+    if found is None:
+        raise ValueError("a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _TIMES[found[2] or "ms"]
+
+
+def parse_time_ms(value: str) -> int:
+    given = value.strip()
+    if given.isdecimal():
+        return int(given)
+    try:
+        return int(datetime.fromisoformat(given).astimezone().timestamp() * 1000)
+    except ValueError:
+        raise ValueError("milliseconds since 1970, or a time such as 2026-03-01T12:00:00+00:00") from None
+
+
+def parse_names(value: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not found:
+        raise ValueError("names with commas between them")
+    return found
+
+
+def parse_pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return value
+
+
+def parse_json_object(value: str) -> dict[str, Any]:
+    try:
+        loaded = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"a JSON object ({error})") from None
+    if not isinstance(loaded, dict):
+        raise ValueError("a JSON object")
+    return loaded
+
+
+def offsets_parser(*words: str) -> Callable[[str], str | dict[str, Any]]:
+    def read(value: str) -> str | dict[str, Any]:
+        if value.strip().lower() in words:
+            return value.strip().lower()
+        example = '{"Orders":{"broker-a":{"0":120}}}'
+        if not value.strip().startswith("{"):
+            raise ValueError(f"{', '.join(words)} or a JSON object such as {example}")
+        return parse_json_object(value)
+
+    return read
+
+
+def choice_parser(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        for choice in choices:
+            if choice.lower() == value.strip().lower():
+                return choice
+        raise ValueError(" or ".join(choices))
+
+    return read
+
+
+def parse_times_by_queue(value: str) -> dict[str, Any]:
+    """`{"Orders":{"broker-a":{"0":1772366400000}}}`; a moment may be written as for `parse_time_ms`."""
+    found = parse_json_object(value)
+    example = 'moments by queue such as {"Orders":{"broker-a":{"0":1772366400000}}}'
+    try:
+        return {
+            topic: {broker: {queue: parse_time_ms(str(at)) for queue, at in queues.items()} for broker, queues in brokers.items()}
+            for topic, brokers in found.items()
+        }
+    except AttributeError:
+        raise ValueError(example) from None
+    except ValueError as error:
+        raise ValueError(f"{example}, each {error}") from None
+
+
+def parse_address_map(value: str) -> tuple[tuple[str, str], ...]:
+    """`{"10.0.0.5:10911":"broker.example:30911"}` as pairs."""
+    example = '{"10.0.0.5:10911":"broker.example:30911"}'
+    pairs = tuple(sorted(parse_json_object(value).items()))
+    for address in (one for pair in pairs for one in pair):
+        if not isinstance(address, str) or not _is_address(address):
+            raise ValueError(f"a JSON object of addresses such as {example}, not {address!r}")
+    return pairs
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return len(name_server_addresses(text)) == 1
+    except ValueError:
+        return False
+
 
 READ, WRITE = "read", "write"
 
@@ -23,7 +155,7 @@ _ROUTES_NEVER_MS: Final = 1_000_000_000  # routes are asked for when a query is 
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class OptionSpec:
     default: Any
     read: Callable[[str], Any]
     help: str
@@ -32,145 +164,154 @@ class Declared:
 
 
 BOTH: Final = (READ, WRITE)
-DECLARED: Final[dict[str, Declared]] = {
-    "nameServer": Declared(None, kinds.text, "`host:port;host:port` of the name servers", "required, unless `path`", BOTH),
-    "path": Declared(None, kinds.text, "a store directory (ours or Apache's) that is read instead of brokers", "none"),
-    "subscribe": Declared(
-        None, kinds.names, "topics, with commas between them", "one of these three is required; with `path`: all"
+OPTIONS: Final[dict[str, OptionSpec]] = {
+    "nameServer": OptionSpec(None, parse_text, "`host:port;host:port` of the name servers", "required, unless `path`", BOTH),
+    "path": OptionSpec(None, parse_text, "a store directory (ours or Apache's) that is read instead of brokers", "none"),
+    "subscribe": OptionSpec(
+        None, parse_names, "topics, with commas between them", "one of these three is required; with `path`: all"
     ),
-    "subscribePattern": Declared(None, kinds.pattern, "a regular expression that the whole name of a topic must match", "none"),
-    "assign": Declared(None, kinds.json_object, 'queues: `{"Orders":{"broker-a":[0,1]}}`', "none"),
-    "subExpression": Declared("*", kinds.text, "tags `a || b`, or an SQL92 condition; the broker sends only what it is true for"),
-    "expressionType": Declared("TAG", kinds.choice("TAG", "SQL92"), "what `subExpression` is: `TAG` or `SQL92`"),
-    "startingOffsets": Declared(
+    "subscribePattern": OptionSpec(None, parse_pattern, "a regular expression that the whole name of a topic must match", "none"),
+    "assign": OptionSpec(None, parse_json_object, 'queues: `{"Orders":{"broker-a":[0,1]}}`', "none"),
+    "subExpression": OptionSpec(
+        "*", parse_text, "tags `a || b`, or an SQL92 condition; the broker sends only what it is true for"
+    ),
+    "expressionType": OptionSpec("TAG", choice_parser("TAG", "SQL92"), "what `subExpression` is: `TAG` or `SQL92`"),
+    "startingOffsets": OptionSpec(
         None,
-        kinds.offsets("earliest", "latest", "group"),
+        offsets_parser("earliest", "latest", "group"),
         "`earliest`, `latest`, `group` (where `consumerGroup` is) or JSON with -2 for earliest, -1 for latest",
         "batch earliest, stream latest",
     ),
-    "endingOffsets": Declared("latest", kinds.offsets("latest"), "batch: `latest` or offsets as JSON, exclusive; -1 is latest"),
-    "startingTimestamp": Declared(
+    "endingOffsets": OptionSpec(
+        "latest", offsets_parser("latest"), "batch: `latest` or offsets as JSON, exclusive; -1 is latest"
+    ),
+    "startingTimestamp": OptionSpec(
         None,
-        kinds.moment_ms,
+        parse_time_ms,
         "begin with what was stored at or after this time (ms or ISO 8601); goes before all others",
         "none",
     ),
-    "endingTimestamp": Declared(None, kinds.moment_ms, "batch: what was stored before this time; goes before all others", "none"),
-    "startingOffsetsByTimestamp": Declared(
+    "endingTimestamp": OptionSpec(None, parse_time_ms, "batch: what was stored before this time; goes before all others", "none"),
+    "startingOffsetsByTimestamp": OptionSpec(
         None,
-        kinds.moments_by_queue,
+        parse_times_by_queue,
         'a moment for every queue: `{"Orders":{"broker-a":{"0":1772366400000}}}`; goes before `startingOffsets`',
         "none",
     ),
-    "endingOffsetsByTimestamp": Declared(
-        None, kinds.moments_by_queue, "batch: the same for the end; goes before `endingOffsets`", "none"
+    "endingOffsetsByTimestamp": OptionSpec(
+        None, parse_times_by_queue, "batch: the same for the end; goes before `endingOffsets`", "none"
     ),
-    "startingOffsetsByTimestampStrategy": Declared(
+    "startingOffsetsByTimestampStrategy": OptionSpec(
         "latest",
-        kinds.choice("latest", "error"),
+        choice_parser("latest", "error"),
         "for a queue that holds nothing as young as its moment: begin at its end, or `error`",
     ),
-    "consumerGroup": Declared(
+    "consumerGroup": OptionSpec(
         "TOOLS_CONSUMER",
-        kinds.text,
+        parse_text,
         "the group that pulls are made for, and whose offsets `group` means; see `commitOffsets`",
     ),
-    "commitOffsets": Declared(
+    "commitOffsets": OptionSpec(
         "none",
-        kinds.choice("none", "progress"),
+        choice_parser("none", "progress"),
         "stream: `progress` reports to the brokers, as the offsets of `consumerGroup`, what was processed, so that "
         "`consumerProgress` shows the stream; it still goes on by its checkpoint",
     ),
-    "groupResetStrategy": Declared(
-        "earliest", kinds.choice("earliest", "latest"), "where to start in a queue of which the group has no offset"
+    "groupResetStrategy": OptionSpec(
+        "earliest", choice_parser("earliest", "latest"), "where to start in a queue of which the group has no offset"
     ),
-    "failOnDataLoss": Declared(
-        True, kinds.flag, "fail, with the exact range, when messages were deleted before they were read; `false`: go on", "true"
+    "failOnDataLoss": OptionSpec(
+        True, parse_flag, "fail, with the exact range, when messages were deleted before they were read; `false`: go on", "true"
     ),
-    "maxOffsetsPerTrigger": Declared(
-        1_000_000, kinds.count, "stream: at most so many messages a batch, shared among the queues by what they hold", "1000000"
+    "maxOffsetsPerTrigger": OptionSpec(
+        1_000_000,
+        parse_positive,
+        "stream: at most so many messages a batch, shared among the queues by what they hold",
+        "1000000",
     ),
-    "maxBytesPerTrigger": Declared(
-        512 << 20, kinds.size, "stream: about so many bytes a batch, by the size of the next messages", "512m"
+    "maxBytesPerTrigger": OptionSpec(
+        512 << 20, parse_size, "stream: about so many bytes a batch, by the size of the next messages", "512m"
     ),
-    "minOffsetsPerTrigger": Declared(None, kinds.count, "stream: wait for so many messages, at most `maxTriggerDelay`", "none"),
-    "maxTriggerDelay": Declared(900_000, kinds.span_ms, "stream: how long `minOffsetsPerTrigger` may wait", "15m"),
-    "minRecordsPerPartition": Declared(10_000, kinds.count, "queues with fewer messages share a task"),
-    "maxRecordsPerPartition": Declared(1_000_000, kinds.count, "a queue with more messages is split"),
-    "minPartitions": Declared(None, kinds.count, "split further until there are so many tasks", "none"),
-    "columns": Declared(None, kinds.names, "only these columns, which is much faster than selecting them afterwards", "all"),
-    "propertiesAs": Declared("map", kinds.choice("map", "string"), "`map`, or `string`: as they are stored, which is faster"),
-    "decompress": Declared(True, kinds.flag, "inflate bodies that are compressed", "true"),
-    "latestOffsetMaxWaitMs": Declared(
-        200, kinds.count_from_0, "stream: how long to wait for messages before telling Spark that there are none"
+    "minOffsetsPerTrigger": OptionSpec(
+        None, parse_positive, "stream: wait for so many messages, at most `maxTriggerDelay`", "none"
     ),
-    "metadataRefreshMs": Declared(5_000, kinds.count_from_0, "stream: how often to look for new queues and brokers"),
-    "pullBatchSize": Declared(1_024, kinds.count, "messages asked for at once; brokers give fewer"),
-    "pullMaxBytes": Declared(4 << 20, kinds.size, "about so many bytes an answer, by what messages weighed so far", "4m"),
-    "pullTimeoutMs": Declared(3_000, kinds.count, "for one answer of a broker; there are several attempts"),
-    "decodeRecords": Declared(4_096, kinds.count, "messages decoded together"),
-    "includeSystemTopics": Declared(
-        False, kinds.flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
+    "maxTriggerDelay": OptionSpec(900_000, parse_duration_ms, "stream: how long `minOffsetsPerTrigger` may wait", "15m"),
+    "minRecordsPerPartition": OptionSpec(10_000, parse_positive, "queues with fewer messages share a task"),
+    "maxRecordsPerPartition": OptionSpec(1_000_000, parse_positive, "a queue with more messages is split"),
+    "minPartitions": OptionSpec(None, parse_positive, "split further until there are so many tasks", "none"),
+    "columns": OptionSpec(None, parse_names, "only these columns, which is much faster than selecting them afterwards", "all"),
+    "propertiesAs": OptionSpec("map", choice_parser("map", "string"), "`map`, or `string`: as they are stored, which is faster"),
+    "decompress": OptionSpec(True, parse_flag, "inflate bodies that are compressed", "true"),
+    "latestOffsetMaxWaitMs": OptionSpec(
+        200, parse_count, "stream: how long to wait for messages before telling Spark that there are none"
     ),
-    "includeTransactions": Declared(
+    "metadataRefreshMs": OptionSpec(5_000, parse_count, "stream: how often to look for new queues and brokers"),
+    "pullBatchSize": OptionSpec(1_024, parse_positive, "messages asked for at once; brokers give fewer"),
+    "pullMaxBytes": OptionSpec(4 << 20, parse_size, "about so many bytes an answer, by what messages weighed so far", "4m"),
+    "pullTimeoutMs": OptionSpec(3_000, parse_positive, "for one answer of a broker; there are several attempts"),
+    "decodeRecords": OptionSpec(4_096, parse_positive, "messages decoded together"),
+    "includeSystemTopics": OptionSpec(
+        False, parse_flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
+    ),
+    "includeTransactions": OptionSpec(
         False,
-        kinds.flag,
+        parse_flag,
         "`path`: records that are no messages yet or never will be: prepared and rolled back transactions",
         "false",
     ),
-    "pushFilters": Declared(
+    "pushFilters": OptionSpec(
         False,
-        kinds.flag,
+        parse_flag,
         "batch: conditions on topic, queueId, queueOffset, storeTimestamp and tags limit what is read; needs the setting "
         "`spark.sql.python.filterPushdown.enabled`, which `firearrow.spark.session` sets",
         "false",
     ),
-    "maxSplitBytes": Declared(256 << 20, kinds.size, "`path`: commit-log bytes per task", "256m"),
-    "brokerName": Declared(
-        None, kinds.text, "`path`: what to say in the column brokerName, which store files do not know", "null"
+    "maxSplitBytes": OptionSpec(256 << 20, parse_size, "`path`: commit-log bytes per task", "256m"),
+    "brokerName": OptionSpec(
+        None, parse_text, "`path`: what to say in the column brokerName, which store files do not know", "null"
     ),
-    "workerGcFreeze": Declared(
-        True, kinds.flag, "take what a Python worker has loaded out of garbage collection once: 20 ms less a task", "true"
+    "workerGcFreeze": OptionSpec(
+        True, parse_flag, "take what a Python worker has loaded out of garbage collection once: 20 ms less a task", "true"
     ),
-    "brokerAddressMap": Declared(
+    "brokerAddressMap": OptionSpec(
         (),
-        kinds.addresses,
+        parse_address_map,
         'where to reach brokers whose addresses do not work from here: `{"10.0.0.5:10911":"broker.example:30911"}`',
         "none",
         BOTH,
     ),
-    "accessKey": Declared(
-        None, kinds.text, "signs requests, with `secretKey`; options are seen in plans: prefer `credentialsFile`", "none", BOTH
+    "accessKey": OptionSpec(
+        None, parse_text, "signs requests, with `secretKey`; options are seen in plans: prefer `credentialsFile`", "none", BOTH
     ),
-    "secretKey": Declared(None, kinds.text, "see `accessKey`", "none", BOTH),
-    "credentialsFile": Declared(
-        None, kinds.text, "a JSON file with accessKey and secretKey, on the driver and every executor", "none", BOTH
+    "secretKey": OptionSpec(None, parse_text, "see `accessKey`", "none", BOTH),
+    "credentialsFile": OptionSpec(
+        None, parse_text, "a JSON file with accessKey and secretKey, on the driver and every executor", "none", BOTH
     ),
-    "tls": Declared(False, kinds.flag, "encrypt connections", "false", BOTH),
-    "topic": Declared(
-        None, kinds.text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
+    "tls": OptionSpec(False, parse_flag, "encrypt connections", "false", BOTH),
+    "topic": OptionSpec(
+        None, parse_text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
     ),
-    "createTopic": Declared(
+    "createTopic": OptionSpec(
         "auto",
-        kinds.choice("auto", "true", "false"),
+        choice_parser("auto", "true", "false"),
         "write: create a topic that does not exist; `auto`: if brokers create topics automatically (autoCreateTopicEnable)",
         "auto",
         (WRITE,),
     ),
-    "queues": Declared(8, kinds.count, "write: queues of a created topic on each broker", "8", (WRITE,)),
-    "sendBatchBytes": Declared(1 << 20, kinds.size, "write: bytes sent at once to a queue", "1m", (WRITE,)),
-    "maxInFlight": Declared(16, kinds.count, "write: requests of a task under way, each to another queue", "16", (WRITE,)),
-    "sendTimeoutMs": Declared(3_000, kinds.count, "write: for one answer of a broker", "3000", (WRITE,)),
-    "retries": Declared(5, kinds.count_from_0, "write: attempts after the first", "5", (WRITE,)),
-    "idempotent": Declared(
+    "queues": OptionSpec(8, parse_positive, "write: queues of a created topic on each broker", "8", (WRITE,)),
+    "sendBatchBytes": OptionSpec(1 << 20, parse_size, "write: bytes sent at once to a queue", "1m", (WRITE,)),
+    "maxInFlight": OptionSpec(16, parse_positive, "write: requests of a task under way, each to another queue", "16", (WRITE,)),
+    "sendTimeoutMs": OptionSpec(3_000, parse_positive, "write: for one answer of a broker", "3000", (WRITE,)),
+    "retries": OptionSpec(5, parse_count, "write: attempts after the first", "5", (WRITE,)),
+    "idempotent": OptionSpec(
         "auto",
-        kinds.choice("auto", "true", "false"),
+        choice_parser("auto", "true", "false"),
         "write: give each message a number, by which our broker stores a repeated one once; `true`: refuse brokers that do not",
         "auto",
         (WRITE,),
     ),
-    "writeId": Declared(
-        None, kinds.text, "write: names a batch job; run again under the same name it stores nothing twice", "none", (WRITE,)
+    "writeId": OptionSpec(
+        None, parse_text, "write: names a batch job; run again under the same name it stores nothing twice", "none", (WRITE,)
     ),
 }
 
@@ -194,7 +335,7 @@ _ONLY_STREAMS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DataSourceOptions:
     """Values by option name, those that were not given with their defaults. Plain data: it travels to executors."""
 
     values: dict[str, Any]
@@ -233,13 +374,13 @@ class Options:
         return None if access is None else Credentials(access, secret)
 
 
-def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> Options:
+def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> DataSourceOptions:
     """The options of a query that reads, `stream` or not if that is known. SparkOptionError, in one line, if any is wrong."""
     options = _parse(given, READ)
     if "topic" in options.given:
         if options["subscribe"] is not None:
             raise SparkOptionError("topic and subscribe mean the same: give one of them")
-        options.values["subscribe"] = kinds.names(options["topic"])
+        options.values["subscribe"] = parse_names(options["topic"])
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name] is not None]
     if len(chosen) > 1:
         raise SparkOptionError(f"{' and '.join(chosen)} each say what to read: give one of them")
@@ -264,7 +405,7 @@ def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> Opt
     return options
 
 
-def write_options(given: Mapping[str, str]) -> Options:
+def write_options(given: Mapping[str, str]) -> DataSourceOptions:
     """The same for a query that writes."""
     options = _parse(given, WRITE)
     if options["nameServer"] is None:
@@ -275,7 +416,7 @@ def write_options(given: Mapping[str, str]) -> Options:
     return options
 
 
-def _check_path(options: Options, stream: bool | None) -> None:
+def _check_path(options: DataSourceOptions, stream: bool | None) -> None:
     if stream:
         raise SparkOptionError("store files (path) can be read by batch queries only; streams need nameServer")
     if options["nameServer"] is not None:
@@ -285,28 +426,28 @@ def _check_path(options: Options, stream: bool | None) -> None:
         raise SparkOptionError(f"option {wrong[0]} is not for store files (path)")
 
 
-def _parse(given: Mapping[str, str], side: str) -> Options:
-    by_lower = {name.lower(): name for name, declared in DECLARED.items() if side in declared.side} | _ALIASES
-    values = {name: declared.default for name, declared in DECLARED.items()}
+def _parse(given: Mapping[str, str], side: str) -> DataSourceOptions:
+    by_lower = {name.lower(): name for name, declared in OPTIONS.items() if side in declared.side} | _ALIASES
+    values = {name: declared.default for name, declared in OPTIONS.items()}
     seen: dict[str, str] = {}
     for key, text in given.items():
         if key.lower() in _SPARKS_OWN:
             continue
         name = by_lower.get(key.lower())
-        if name is None or side not in DECLARED[name].side:
+        if name is None or side not in OPTIONS[name].side:
             raise SparkOptionError(_unknown(key, side, by_lower))
         if name in seen:
             raise SparkOptionError(f"{seen[name]} and {key} mean the same: give one of them")
         seen[name] = key
         try:
-            values[name] = DECLARED[name].read(text)
+            values[name] = OPTIONS[name].read(text)
         except ValueError as error:
             raise SparkOptionError(f"option {name} is {text!r}, expected {error}") from None
-    return Options(values, frozenset(seen))
+    return DataSourceOptions(values, frozenset(seen))
 
 
 def _unknown(key: str, side: str, by_lower: Mapping[str, str]) -> str:
-    elsewhere = {name.lower(): name for name in DECLARED}.get(key.lower())
+    elsewhere = {name.lower(): name for name in OPTIONS}.get(key.lower())
     if elsewhere is not None:
         return f"option {elsewhere} is not for a query that {side}s"
     near = get_close_matches(key.lower(), by_lower, 1, 0.6)

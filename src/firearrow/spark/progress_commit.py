@@ -16,12 +16,14 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from firearrow.spark.cluster import cluster
+from firearrow.admin.errors import AdminError
+from firearrow.admin.sync import Admin
+from firearrow.client.errors import FirearrowError
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.group_offsets import make_group
-from firearrow.spark.options import Options, write_options
+from firearrow.spark.options import DataSourceOptions, write_options
 from firearrow.spark.read.offsets import Offsets, from_dict
-from firearrow.wire.names import check_group
+from firearrow.wire.names import check_group, retry_topic
 
 log = logging.getLogger("firearrow.spark")
 
@@ -46,7 +48,7 @@ def commit_progress(
 class ProgressListener(StreamingQueryListener):
     """Use `commit_progress`. `committed` is what was told last."""
 
-    def __init__(self, spark: Any, options: Options, group: str, query: str | None = None) -> None:
+    def __init__(self, spark: Any, options: DataSourceOptions, group: str, query: str | None = None) -> None:
         super().__init__()
         self._spark = spark
         self._query = query
@@ -69,7 +71,7 @@ class ProgressListener(StreamingQueryListener):
             offsets = offsets_of(source.endOffset)
             news = {queue: offset for queue, offset in offsets.items() if self.committed.get(queue) != offset}
             try:
-                cluster(self._options.client()).commit(self._group, news)
+                cluster_client(self._options.client()).commit(self._group, news)
                 self.committed |= news
             except Exception as error:  # whatever it is: the query goes on
                 log.warning("the progress of a stream could not be committed: %s", error)
@@ -88,3 +90,16 @@ def offsets_of(text: str | None) -> Offsets:
         return from_dict(found) if isinstance(found, dict) else {}
     except ValueError:  # SparkOptionError is one
         return {}
+
+
+def make_group(options: DataSourceOptions, group: str) -> None:
+    """The group, and the retry topic by which tools find the brokers of a group, if they are not there."""
+    client = options.client()
+    try:
+        with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
+            if group not in admin.group_names(system=True):
+                admin.create_group(group)
+            if retry_topic(group) not in admin.topic_names():
+                admin.create_topic(retry_topic(group), queues=1)
+    except (AdminError, FirearrowError) as error:
+        raise SparkOptionError(f"the group {group!r} cannot be made: {error}") from None

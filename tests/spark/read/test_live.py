@@ -46,9 +46,8 @@ def orders() -> Iterator[Any]:
 
 
 def everything(cluster: Any, opts: Any) -> list[Range]:
-    from firearrow.spark.cluster import cluster as connected
-    from firearrow.spark.read.bounds import ending, starting, wanted_queues
-    from firearrow.spark.read.planning import ranges
+    from firearrow.spark.cluster import cluster_client as connected
+    from firearrow.spark.read.planning import ending, ranges, starting, wanted_queues
 
     servers = connected(opts.client())
     queues = wanted_queues(servers, opts)
@@ -140,7 +139,7 @@ def test_moments_that_cannot_be_used(orders: Any) -> None:
 
 
 def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
-    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.cluster import cluster_client as connected
     from firearrow.spark.read.live import _Pull
 
     opts = options(orders, pullMaxBytes="2k", decodeRecords="100")

@@ -107,14 +107,14 @@ def test_data_loss_ends_a_stream_with_the_exact_range(spark: Any, brokers: Any, 
 
 
 def test_a_stream_reports_where_its_group_is(spark: Any, brokers: Any, tmp_path: Path) -> None:
-    from firearrow.spark.cluster import cluster
+    from firearrow.spark.cluster import cluster_client
     from firearrow.spark.options import read_options
 
     brokers.create_topic("Reported", 2)
     brokers.create_topic("Sunk", 1)
     fill(brokers, "Reported", 400)
     options = read_options({"nameServer": brokers.name_server, "subscribe": "Reported"})
-    servers = cluster(options.client())
+    servers = cluster_client(options.client())
     queues = servers.queues(["Reported"])
 
     run(stream(spark, brokers, "Reported", maxOffsetsPerTrigger="150"), tmp_path / "none", brokers, "Sunk")
@@ -182,10 +182,10 @@ def test_retention_overtakes_a_stream(spark: Any, tmp_path: Path) -> None:
 
 def delete_oldest(server: Server) -> int:
     """Has expired files deleted; the oldest offset that is left of the topic Old."""
-    from firearrow.spark.cluster import cluster
+    from firearrow.spark.cluster import cluster_client
     from firearrow.spark.options import read_options
 
-    servers = cluster(read_options({"nameServer": server.name_server, "subscribe": "Old"}).client())
+    servers = cluster_client(read_options({"nameServer": server.name_server, "subscribe": "Old"}).client())
     queues = servers.queues(["Old"])
 
     def oldest() -> int:

@@ -25,7 +25,7 @@ def write(
 ) -> Any:
     import pyarrow as pa
 
-    from firearrow.spark.cluster import cluster as connected
+    from firearrow.spark.cluster import cluster_client as connected
     from firearrow.spark.write.input_columns import shape_of
     from firearrow.spark.write.sink import Sink
 
@@ -168,10 +168,10 @@ def test_attempts_that_are_cut_otherwise_store_nothing_twice(target: Any, more: 
 def test_every_answer_is_lost_once(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was stored is sent again, whole, and the next attempt begins at the first row."""
     from firearrow.client.errors import RequestTimeout
-    from firearrow.spark.cluster import Cluster as Connected
+    from firearrow.spark.cluster import ClusterClient as Connected
 
     target.create_topic("Lost", 2)
-    call = Connected.a_call
+    call = Connected.call_async
     answers = 0
 
     async def lost(self: Any, queue: Any, *args: Any) -> Any:
@@ -182,7 +182,7 @@ def test_every_answer_is_lost_once(target: Any, monkeypatch: pytest.MonkeyPatch)
             raise RequestTimeout("the answer")
         return answer if answers % 2 else await call(self, queue, *args)
 
-    monkeypatch.setattr(Connected, "a_call", lost)
+    monkeypatch.setattr(Connected, "call_async", lost)
     for _ in range(30):
         try:
             write(target, "Lost", rows(2500), origin(), maxInFlight="1")
@@ -247,17 +247,17 @@ def test_no_more_requests_are_under_way_than_allowed(target: Any, most: str, mon
 
 
 def test_an_answer_is_awaited_for_so_long(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from firearrow.spark.cluster import Cluster as Connected
+    from firearrow.spark.cluster import ClusterClient as Connected
 
     target.create_topic("Patient", 1)
     asked: list[int] = []
-    call = Connected.a_call
+    call = Connected.call_async
 
     async def noted(self: Any, queue: Any, code: int, ext: Any, timeout_ms: int, body: bytes = b"") -> Any:
         asked.append(timeout_ms)
         return await call(self, queue, code, ext, timeout_ms, body)
 
-    monkeypatch.setattr(Connected, "a_call", noted)
+    monkeypatch.setattr(Connected, "call_async", noted)
     write(target, "Patient", rows(10), origin(), sendTimeoutMs="1234")
 
     assert set(asked) == {1234}

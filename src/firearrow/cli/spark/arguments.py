@@ -1,6 +1,6 @@
 """`firearrow spark JOB ...`: the words of the jobs. Nothing but the standard library is loaded to understand them.
 
-Exit codes: 0 done, or stopped by Ctrl-C between two rounds; 1 it failed; 2 the words were not understood; 3 `audit` found
+Exit codes: 0 done, or stopped by Ctrl-C between two increments; 1 it failed; 2 the words were not understood; 3 `audit` found
 differences.
 """
 
@@ -97,7 +97,7 @@ def _archive(job: LineParser) -> None:
         "--compression", choices=("zstd", "snappy", "lz4", "gzip", "none"), default="zstd", help="default: %(default)s"
     )
     job.add_argument("--lossy", action="store_true", help="go on where messages were deleted unread, instead of failing")
-    _rounds(job, 2_000_000, follow=True)
+    _increments(job, 2_000_000, follow=True)
 
 
 def _transfer(job: LineParser) -> None:
@@ -108,7 +108,7 @@ def _transfer(job: LineParser) -> None:
         "--create-queues", metavar="N", type=count, help="make the topic, with so many queues a broker, if it is missing"
     )
     _sending(job)
-    _rounds(job, 200_000, follow=True)
+    _increments(job, 200_000, follow=True)
 
 
 def _replay(job: LineParser) -> None:
@@ -120,7 +120,7 @@ def _replay(job: LineParser) -> None:
     _times(job)
     job.add_argument("--where", metavar="SQL", help="only messages for which this is true, as in \"tags = 'paid'\"; needs Spark")
     _sending(job)
-    _rounds(job, 200_000)
+    _increments(job, 200_000)
 
 
 def _dedupe(job: LineParser) -> None:
@@ -207,8 +207,8 @@ def _sending(job: LineParser) -> None:
     job.add_argument("--rate", metavar="N", type=rate, help="at most so many messages a second")
 
 
-def _rounds(job: LineParser, most: int, *, follow: bool = False) -> None:
-    job.add_argument("--max-offsets", metavar="N", type=count, default=most, help="messages of a round (default: %(default)s)")
+def _increments(job: LineParser, most: int, *, follow: bool = False) -> None:
+    job.add_argument("--max-offsets", metavar="N", type=count, default=most, help="messages per increment (default: %(default)s)")
     if follow:
         job.add_argument("--follow", metavar="S", type=seconds, help="then look for more every so many seconds, until Ctrl-C")
     job.add_argument("--engine", choices=("auto", "spark", "local"), default="auto",

@@ -28,13 +28,13 @@ class JobContext:
 
     @property
     def stopped(self) -> Callable[[], bool]:
-        """The first Ctrl-C lets a job end after its round, the second at once."""
+        """The first Ctrl-C lets a job end after its increment, the second at once."""
 
         def asked(number: int, frame: object) -> None:
             if self._stop.is_set():
                 raise KeyboardInterrupt
             self._stop.set()
-            print("stopping after this round; Ctrl-C once more: now", file=sys.stderr)
+            print("stopping after this increment; Ctrl-C once more: now", file=sys.stderr)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, asked)
@@ -70,7 +70,7 @@ class JobContext:
     def report(self, event: Mapping[str, Any]) -> None:
         if self._options.json:
             print(json.dumps(event, ensure_ascii=False), flush=True)
-        elif event["event"] == "round":
+        elif event["event"] == "increment":
             self._bar(event["done"], event["total"])
 
     def finish(self, sentence: str, **facts: Any) -> None:

@@ -80,10 +80,9 @@ def transfer(options: argparse.Namespace, shop: JobContext) -> int:
 
 
 def replay(options: argparse.Namespace, shop: JobContext) -> int:
-    from firearrow.spark.pipelines.replay_where import where
     from firearrow.spark.pipelines.storage import StorageLocation
     from firearrow.spark.pipelines.transfer import replay as work
-    from firearrow.spark.pipelines.transfer import replay_source
+    from firearrow.spark.pipelines.transfer import replay_source, select_where
 
     given = client_options(options) | time_options(options) | dict(options.given)
     if options.archive is not None and options.topic:
@@ -94,7 +93,7 @@ def replay(options: argparse.Namespace, shop: JobContext) -> int:
     engine = shop.engine(lambda: _size(source, options.checkpoint))
     chosen = None
     if options.where:
-        chosen = where(
+        chosen = select_where(
             shop.spark, source, StorageLocation(options.checkpoint), options.where, given, options.archive, options.dead_letters
         )
     done = work(
@@ -108,9 +107,9 @@ def replay(options: argparse.Namespace, shop: JobContext) -> int:
 
 def dedupe(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.dedupe import dedupe as work
-    from firearrow.spark.pipelines.inputs import Side
+    from firearrow.spark.pipelines.inputs import JobInput
 
-    side = Side(source_options(options), options.archive)
+    side = JobInput(source_options(options), options.archive)
     if options.to_topic and not options.checkpoint:
         raise UsageError("--to-topic needs --checkpoint: what was planned and done is kept there")
     to_topic, out = (None, None) if options.dry_run else (options.to_topic, options.out)
@@ -248,10 +247,10 @@ def _dry(shop: JobContext, source: Any, location: str, name: str, most: int, wha
     from firearrow.spark.pipelines.dry_run import estimate
 
     found = estimate(source, location, name, most=most)
-    again = ", after the round that was not finished" if found["repeats_a_round"] else ""
+    again = ", after the increment that was not finished" if found["repeats_increment"] else ""
     shop.finish(
         f"dry run: would {what} {found['amount']:,} {found['unit']} (about {found['bytes'] / 1e6:,.1f} MB){again}, "
-        f"{found['tasks_of_a_round']} tasks in the first round",
+        f"{found['tasks_per_increment']} tasks in the first round",
         dry_run=True, **found,
     )  # fmt: skip
     return 0
@@ -266,12 +265,12 @@ def _size(source: Any, location: str, name: str = "") -> int:
 
 
 def _side(options: argparse.Namespace, text: str, name_server: str | None) -> Any:
-    from firearrow.spark.pipelines.inputs import Side
+    from firearrow.spark.pipelines.inputs import JobInput
 
     if "/" in text:
-        return Side({}, text)
+        return JobInput({}, text)
     given = client_options(options) | time_options(options) | dict(options.given) | {"subscribe": text}
-    return Side(given | ({"nameServer": name_server} if name_server else {}))
+    return JobInput(given | ({"nameServer": name_server} if name_server else {}))
 
 
 def _make_topic(options: argparse.Namespace, name_server: str) -> None:
@@ -288,8 +287,8 @@ def _moved(done: Any, what: str, engine: Engine) -> str:
         return f"nothing new to be {what}"
     pace = f", {done.rows / done.seconds:,.0f} a second" if done.seconds else ""
     files = f" in {done.files:,} files" if done.files else ""
-    rounds = "1 round" if done.rounds == 1 else f"{done.rounds:,} rounds"
-    return f"{done.rows:,} messages {what}{files} ({rounds}, {done.seconds:.1f} s{pace}, {engine.name})"
+    increments = "1 round" if done.increments == 1 else f"{done.increments:,} increments"
+    return f"{done.rows:,} messages {what}{files} ({increments}, {done.seconds:.1f} s{pace}, {engine.name})"
 
 
 def _write_page(path: str, text: str) -> None:

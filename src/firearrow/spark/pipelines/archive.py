@@ -1,12 +1,12 @@
-"""`archive`: topics or a store directory -> Parquet files by topic and day, each message once.
+"""The job `archive`: topics or a store directory as Parquet files by topic and day, each message once.
 
     OUT/topic=Orders/day=2026-03-01/part-00000001-00000-0000.parquet
-    OUT/_firearrow/                      the journal: offsets and files of every round (Spark does not read names with `_`)
-    OUT/_firearrow/staging/00000001/     files of a round that is not done
+    OUT/_firearrow/                      the journal: offsets and files of every increment (Spark ignores names with `_`)
+    OUT/_firearrow/staging/00000001/     files of an unfinished increment
 
-Tasks write to the staging directory under names of their own. When all have, the round is done: its record lists the files, and
-the driver moves them to their places. So the table never has half a round in it for longer than the moves take, a round that
-failed leaves nothing, and one that is repeated after a kill begins with an empty staging directory.
+Tasks write to the staging directory under unique names. When all have finished, the journal records the increment as done, with
+its files, and the driver moves them into the table. Readers see a partial increment only while the files are moved. A failed
+increment leaves nothing in the table, and a repeated one starts with an empty staging directory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Final, Unpack
 from firearrow.spark.decode.columns import Columns, chosen
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine
-from firearrow.spark.pipelines.job import Rounds, RunOptions, Totals
+from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.parquet_writer import WriteTask, write_part
 from firearrow.spark.pipelines.selection import Selection
-from firearrow.spark.pipelines.sources import Json, Part, Source, source_of
+from firearrow.spark.pipelines.sources import Json, MessageSource, Part, source_of
 from firearrow.spark.pipelines.storage import StorageLocation
 
 JOURNAL: Final = "_firearrow"
@@ -35,26 +35,26 @@ def archive(
     *,
     compression: str = "zstd",
     lossy: bool = False,
-    **course: Unpack[RunOptions],
+    **run_options: Unpack[RunOptions],
 ) -> Totals:
-    """Brings an archive up to date. `options` are those of the data source (`subscribe`, `path`, `columns`, ...).
+    """Bring an archive up to date. `options` are those of the data source (`subscribe`, `path`, `columns`, ...).
 
-    Run again with the same words it goes on where it was; with `follow_s` it looks for more so often until `stopped`.
-    `lossy`: go on where messages were deleted before they were read, instead of failing with their range.
+    A second run with the same arguments resumes where the first stopped. With `follow_s` the job checks for new messages at
+    this interval until `stopped`. `lossy`: continue after messages that were deleted before they were read instead of failing.
     """
-    return write_archive(engine, source_of(options, lossy=lossy), out, compression=compression, **course)
+    return write_archive(engine, source_of(options, lossy=lossy), out, compression=compression, **run_options)
 
 
 def write_archive(
     engine: Engine,
-    source: Source,
+    source: MessageSource,
     out: str,
     *,
     job: str = "archive",
     more: Json | None = None,
     compression: str = "zstd",
     selection: Selection | None = None,
-    **course: Unpack[RunOptions],
+    **run_options: Unpack[RunOptions],
 ) -> Totals:
     if compression not in COMPRESSIONS:
         raise SparkOptionError(f"compression is {compression!r}, expected one of {', '.join(COMPRESSIONS)}")
@@ -91,16 +91,16 @@ def write_archive(
     with Journal(place, JOURNAL) as journal:
         named = {"columns": list(columns.names), "propertiesAs": source.options["propertiesAs"]}
         journal.begin({"job": job, **named, **source.identity(), **(more or {})})
-        return Rounds(journal, source, job, work, after, **course).run()
+        return IncrementalJob(journal, source, job, work, after, **run_options).run()
 
 
 def archived_files(out: str) -> dict[int, list[Json]]:
-    """Round -> its files: what is in an archive."""
+    """Increment -> its files: what is in an archive."""
     place = StorageLocation(out)
     journal = Journal(place, JOURNAL)
     if journal.job() is None:
         raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
-    return {number: journal.get("done", number)["files"] for number in sorted(journal.rounds()["done"])}
+    return {number: journal.get("done", number)["files"] for number in sorted(journal.increments()["done"])}
 
 
 def read_archive(spark: Any, out: str) -> Any:
@@ -115,7 +115,7 @@ def read_archive(spark: Any, out: str) -> Any:
     return spark.read.schema(ddl).option("basePath", place.uri()).parquet(place.uri())
 
 
-def _columns(source: Source) -> Columns:
+def _columns(source: MessageSource) -> Columns:
     """What is asked for, and what the paths are made of."""
     names = source.options["columns"]
     if names is None:

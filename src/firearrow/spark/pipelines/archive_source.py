@@ -1,4 +1,4 @@
-"""An archive as something to read: its files in the order of its rounds, cut so that no queue is read by two tasks."""
+"""An archive as something to read: its files in the order of its increments, cut so that no queue is read by two tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options, read_options
+from firearrow.spark.options import DataSourceOptions, read_options
 from firearrow.spark.pipelines.archive import archived_files
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Part
 from firearrow.spark.pipelines.storage import StorageLocation
@@ -38,7 +38,7 @@ class FilePart:
     def size(self) -> int:
         return sum(file.rows for file in self.files)
 
-    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+    def read(self, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
         for file in self.files:
             yield from _read_file(file, options, columns)
 
@@ -50,9 +50,9 @@ class ArchiveSource:
         mine = {name: text for name, text in given.items() if name not in CLIENT_OPTIONS}
         self.options = read_options({"path": location, **mine}, stream=False)
         self._location = location
-        self._rounds = archived_files(location)
+        self._increments = archived_files(location)
         topics = self.options["subscribe"]
-        known = {file["topic"] for files in self._rounds.values() for file in files}
+        known = {file["topic"] for files in self._increments.values() for file in files}
         for topic in topics or ():
             if topic not in known:
                 raise SparkOptionError(f"the topic {topic!r} is not in the archive {location!r}; it has {_some(known)}")
@@ -68,16 +68,16 @@ class ArchiveSource:
         return {"round": 0}
 
     def end(self) -> Json:
-        return {"round": max(self._rounds, default=0)}
+        return {"round": max(self._increments, default=0)}
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
-        rounds = [number for number in self._rounds if position["round"] < number <= end["round"]]
+        increments = [number for number in self._increments if position["round"] < number <= end["round"]]
         held = 0
-        for number in rounds:
+        for number in increments:
             held += sum(file.rows for file in self._files([number]))
             if held >= most:
                 return {"start": position, "end": {"round": number}}
-        return {"start": position, "end": {"round": rounds[-1]}} if rounds else None
+        return {"start": position, "end": {"round": increments[-1]}} if increments else None
 
     def rows(self, start: Json, end: Json) -> int:
         return sum(file.rows for file in self._files(self._between(start, end)))
@@ -103,10 +103,10 @@ class ArchiveSource:
         return [FilePart(tuple(self._file(one) for one in files)) for files in made]
 
     def _between(self, start: Json, end: Json) -> list[int]:
-        return [number for number in sorted(self._rounds) if start["round"] < number <= end["round"]]
+        return [number for number in sorted(self._increments) if start["round"] < number <= end["round"]]
 
     def _listed(self, numbers: Iterable[int]) -> list[Json]:
-        return [file for number in numbers for file in self._rounds[number] if file["topic"] in self._topics]
+        return [file for number in numbers for file in self._increments[number] if file["topic"] in self._topics]
 
     def _files(self, numbers: Iterable[int]) -> list[ArchivedFile]:
         return [self._file(one) for one in self._listed(numbers)]
@@ -115,7 +115,7 @@ class ArchiveSource:
         return ArchivedFile(self._location, found["path"], found["topic"], found["rows"], found["bytes"])
 
 
-def _read_file(file: ArchivedFile, options: Options, columns: Columns) -> Iterator[Any]:
+def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
     place = StorageLocation(file.location)
     if not place.exists(file.path):
         raise SparkOptionError(
@@ -139,7 +139,7 @@ def _read_file(file: ArchivedFile, options: Options, columns: Columns) -> Iterat
                 yield pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], names=list(columns.names))
 
 
-def _between_times(batch: Any, options: Options) -> Any:
+def _between_times(batch: Any, options: DataSourceOptions) -> Any:
     for name, compare in (("startingTimestamp", pc.greater_equal), ("endingTimestamp", pc.less)):
         if options[name] is not None:
             moment = pa.scalar(options[name] * 1000, pa.timestamp("us", tz="UTC"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from firearrow.spark.pipelines.inputs import Side, key_of
+from firearrow.spark.pipelines.inputs import JobInput, key_of
 from firearrow.spark.pipelines.selection import PLACE_SQL
 from firearrow.spark.pipelines.storage import StorageLocation
 
@@ -41,7 +41,14 @@ class Audit:
 
 
 def audit(
-    spark: Any, left: Side, right: Side, *, key: str = "origin", right_key: str | None = None, samples: int = 10, out: str = ""
+    spark: Any,
+    left: JobInput,
+    right: JobInput,
+    *,
+    key: str = "origin",
+    right_key: str | None = None,
+    samples: int = 10,
+    out: str = "",
 ) -> Audit:
     """Compares two sides. `out`: a directory to which every difference is written, as Parquet."""
     from pyspark.sql import functions as sql
@@ -68,7 +75,7 @@ def audit(
     return result
 
 
-def _counted(spark: Any, side: Side, key: str) -> Any:
+def _counted(spark: Any, side: JobInput, key: str) -> Any:
     """How often each key is there, and where it is first."""
     from pyspark.sql import functions as sql
 

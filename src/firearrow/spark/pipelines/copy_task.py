@@ -1,13 +1,13 @@
-"""How a task sends what it reads: the same body, keys, tags, properties and flag, to another topic.
+"""Task of the copying jobs: sends the messages it reads to another topic, with the same body, keys, tags, properties and flag.
 
-**Order.** `key`: messages with one sharding key, or else with the same keys, go to one queue and stay in their order. `queue`:
-all of a source queue go to one queue. `none`: wherever there is room. A source queue is read by one task, from its beginning.
+**Order.** `key`: messages with the same sharding key, or else the same keys, go to one queue in their order. `queue`: all those
+of a source queue go to one queue. `none`: any queue. One task reads a source queue, from its beginning.
 
-**Once.** The producer is the job and the number of the part, the number of a message that of the round and its place in the part.
-Both are the same when a round is repeated, so our broker stores nothing twice. On Apache's brokers a repeated message has the
-same `__SPARK_ID`.
+**Deduplication.** The producer id consists of the job and the number of the part, the sequence number of the increment and the
+index of the message in the part. Both are the same when an increment is repeated, so Firearrow's brokers store nothing twice. On
+Apache's brokers a repeated message has the same `__SPARK_ID`.
 
-**Origin.** `__SPARK_ID` says where a message was first: `topic/broker/queue/offset`. Copies of copies keep it.
+**Origin.** `__SPARK_ID` is the original location of a message: `topic/broker/queue/offset`. Copies of copies keep it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firearrow.spark.cluster import Cluster, cluster
+from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.decode.columns import chosen
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.pipelines.selection import Selection, place_of
 from firearrow.spark.pipelines.sources import Part
 from firearrow.spark.read.offsets import Queue
@@ -42,17 +42,17 @@ class CopyTask:
     """Plain data: it travels to executors."""
 
     parts: tuple[tuple[int, Part], ...]
-    reading: Options
-    writing: Options
+    reading: DataSourceOptions
+    writing: DataSourceOptions
     target: str
     order: str
     writer: str
-    round: int
+    increment: int
     selection: Selection | None = None
 
 
 def copy_parts(task: CopyTask) -> dict[str, Any]:
-    servers = cluster(task.writing.client())
+    servers = cluster_client(task.writing.client())
     targets = [] if task.target == ORIGIN else servers.write_queues(task.target)
     rows = size = 0
     for number, part in task.parts:
@@ -70,7 +70,7 @@ def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
             yield batch
 
 
-def _sink(servers: Cluster, task: CopyTask, number: int) -> Sink:
+def _sink(servers: ClusterClient, task: CopyTask, number: int) -> Sink:
     fields = [("body", "binary"), ("keys", "string"), ("tags", "string"), ("properties", "map<string,string>")]
     fields += [("flag", "int"), ("idempotencyKey", "string")]
     if task.order == "queue":
@@ -80,7 +80,7 @@ def _sink(servers: Cluster, task: CopyTask, number: int) -> Sink:
     if task.target == ORIGIN:
         fields.append(("topic", "string"))
     shape = shape_of(fields, None if task.target == ORIGIN else task.target)
-    return Sink(servers, task.writing, shape, Origin(task.writer, task.round, number))
+    return Sink(servers, task.writing, shape, Origin(task.writer, task.increment, number))
 
 
 def _shaped(batch: Any, task: CopyTask, targets: list[Queue]) -> Any:

@@ -17,10 +17,10 @@ from firearrow.spark.options import write_options
 from firearrow.spark.pipelines.archive import JOURNAL, write_archive
 from firearrow.spark.pipelines.archive_source import ArchiveSource
 from firearrow.spark.pipelines.engine import SparkEngine
-from firearrow.spark.pipelines.inputs import Side, key_of
+from firearrow.spark.pipelines.inputs import JobInput, key_of
 from firearrow.spark.pipelines.job import Report, Totals, silent
 from firearrow.spark.pipelines.selection import DIRECTORY, PLACE_SQL, SKIP, Selection, save
-from firearrow.spark.pipelines.sources import Json, Source, TopicSource, source_of
+from firearrow.spark.pipelines.sources import Json, MessageSource, TopicSource, source_of
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.spark.pipelines.transfer import copy, write_given
 
@@ -35,7 +35,7 @@ class Deduped:
 
 def dedupe(
     spark: Any,
-    side: Side,
+    side: JobInput,
     *,
     key: str = "msgId",
     within_ms: int | None = None,
@@ -52,7 +52,7 @@ def dedupe(
     if to_topic is not None and checkpoint is None:
         raise SparkOptionError("to write a topic once, a checkpoint directory is needed: what was planned and done is kept there")
     key_of(key)
-    source: Source = ArchiveSource(side.archive, side.options) if side.archive is not None else source_of(side.options)
+    source: MessageSource = ArchiveSource(side.archive, side.options) if side.archive is not None else source_of(side.options)
     location = out if out is not None else checkpoint
     if location is None:
         return Deduped(_found(spark, side, source, source.end(), key, within_ms).count(), None)
@@ -89,10 +89,10 @@ def dedupe(
     return Deduped(known["duplicates"], totals)
 
 
-def _found(spark: Any, side: Side, source: Source, end: Json, key: str, within_ms: int | None) -> Any:
+def _found(spark: Any, side: JobInput, source: MessageSource, end: Json, key: str, within_ms: int | None) -> Any:
     """The places of the duplicates up to an end."""
     columns, text = key_of(key)
-    side = Side({**side.options, **_until(source, end)}, side.archive)
+    side = JobInput({**side.options, **_until(source, end)}, side.archive)
     frame = side.load(spark, (*columns, "storeTimestamp")).selectExpr(f"{PLACE_SQL} AS place", f"{text} AS key", "storeTimestamp")
     order = "PARTITION BY key ORDER BY storeTimestamp, place"
     frame = frame.where("key IS NOT NULL").selectExpr("place", "storeTimestamp", f"lag(storeTimestamp) OVER ({order}) AS before")
@@ -102,5 +102,5 @@ def _found(spark: Any, side: Side, source: Source, end: Json, key: str, within_m
     return frame.select("place")
 
 
-def _until(source: Source, end: Json) -> dict[str, str]:
+def _until(source: MessageSource, end: Json) -> dict[str, str]:
     return {"endingOffsets": json.dumps(end["offsets"])} if isinstance(source, TopicSource) else {}

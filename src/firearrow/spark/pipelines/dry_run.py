@@ -1,15 +1,15 @@
-"""What a job would do, for `--dry-run`: from where to where, how much, in how many rounds and tasks. Nothing is written."""
+"""What a job would do, for `--dry-run`: from where to where, how much, in how many increments and tasks. Nothing is written."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.sources import Json, Source
+from firearrow.spark.pipelines.sources import Json, MessageSource
 from firearrow.spark.pipelines.storage import StorageLocation
 
 
-def estimate(source: Source, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
+def estimate(source: MessageSource, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
     """`location` and `name`: where the journal is, if there is one already."""
     start, end, again = left(source, location, name)
     first = source.plan(start, end, most)
@@ -20,25 +20,25 @@ def estimate(source: Source, location: str | None, name: str = "", *, most: int,
         "amount": rows,
         "unit": "bytes of the log" if "log" in end else "messages",
         "bytes": source.size_bytes(start, end),
-        "tasks_of_a_round": 0 if first is None else len(source.pieces(first, parallelism)),
-        "repeats_a_round": again,
+        "tasks_per_increment": 0 if first is None else len(source.pieces(first, parallelism)),
+        "repeats_increment": again,
     }
 
 
-def left(source: Source, location: str | None, name: str = "") -> tuple[Json, Json, bool]:
-    """(where the job is, the end of what is there, whether a round was begun and not finished)."""
+def left(source: MessageSource, location: str | None, name: str = "") -> tuple[Json, Json, bool]:
+    """(where the job is, the end of what is there, whether an increment was begun and not finished)."""
     position, again = _position(location, name)
     return position if position is not None else source.begin(), source.end(), again
 
 
 def _position(location: str | None, name: str) -> tuple[Json | None, bool]:
-    """(where the last round ended, whether another was begun)."""
+    """(where the last increment ended, whether another was begun)."""
     if location is None:
         return None, False
     place = StorageLocation(location)
     if not place.exists():
         return None, False
     journal = Journal(place, name)
-    known = journal.rounds()
+    known = journal.increments()
     done, planned = max(known["done"], default=0), max(known["plan"], default=0)
     return (journal.get("done", done)["position"] if done else None), planned > done

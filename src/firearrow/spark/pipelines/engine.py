@@ -1,4 +1,4 @@
-"""Who does the work of a round: Spark's executors, or processes of this machine.
+"""Who does the work of an increment: Spark's executors, or processes of this machine.
 
 Work is a function of a module, with plain data as its arguments, and what it returns is plain, too (JSON). Spark sees task
 numbers go in and small texts come out; messages go from the broker to where they are to be without passing through it.

@@ -24,7 +24,7 @@ _PROPERTY: Final = "property:"
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class JobInput:
     """Messages: of topics or a store directory (`options` of the data source), or of an archive."""
 
     options: Mapping[str, str]

@@ -1,9 +1,9 @@
-"""The rounds of a job, one after the other, from where the journal says to the end of what is there.
+"""Incremental execution of a job, from the position in its journal to the end of its source.
 
-    plan written -> work -> done written -> what follows from it (files are moved to their names)
+    write plan -> work -> write done -> follow-up (files are moved to their final names)
 
-A round that is planned and not done is worked again as it was planned. What follows from a round that is done is repeated when
-the job begins: it does nothing where it had been done.
+An increment that is planned but not done is run again with the same plan. The follow-up of the last completed increment is
+repeated at start; it is idempotent.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict
 
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.sources import Json, Source
+from firearrow.spark.pipelines.sources import Json, MessageSource
 
-MOST: Final = 2_000_000  # messages of a round
+MOST: Final = 2_000_000  # messages of an increment
 _LONGEST_NAP_S: Final = 0.2
 
 Report = Callable[[dict[str, Any]], None]
@@ -30,7 +30,7 @@ def silent(event: dict[str, Any]) -> None:
 class Totals:
     """What a run of a job came to."""
 
-    rounds: int = 0
+    increments: int = 0
     rows: int = 0
     bytes: int = 0
     files: int = 0
@@ -39,16 +39,16 @@ class Totals:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def add(self, done: Json) -> None:
-        self.rounds += 1
+        self.increments += 1
         self.rows += done.get("rows", 0)
         self.bytes += done.get("bytes", 0)
         self.files += len(done.get("files", ()))
 
 
 class RunOptions(TypedDict, total=False):
-    """How the rounds of a job go, for every job the same words."""
+    """How the increments of a job go, for every job the same words."""
 
-    max_offsets: int  # messages of a round
+    max_offsets: int  # messages of an increment
     rate: float | None  # messages a second, over all tasks
     follow_s: float | None  # look again so often, until stopped
     until: Json | None  # a fixed end
@@ -57,15 +57,15 @@ class RunOptions(TypedDict, total=False):
 
 
 @dataclass
-class Rounds:
-    """`work(number, plan)` does a round and returns what is written down of it; `after(done)` is what follows."""
+class IncrementalJob:
+    """`work(number, plan)` does an increment and returns what is written down of it; `after(done)` is what follows."""
 
     journal: Journal
-    source: Source
+    source: MessageSource
     job: str
     work: Callable[[int, Json], Json]
     after: Callable[[Json], None] = lambda done: None
-    keep: bool = True  # whether the records of all rounds are wanted
+    keep: bool = True  # whether the records of all increments are wanted
     max_offsets: int = MOST  # this and what follows: see Course
     rate: float | None = None
     follow_s: float | None = None
@@ -88,7 +88,7 @@ class Rounds:
                 number += 1
                 if pending is None:
                     self.journal.put("plan", number, plan)
-                done = self._round(number, plan, totals, total, again=pending is not None)
+                done = self._run_increment(number, plan, totals, total, again=pending is not None)
                 pending, position = None, done["position"]
             if self.follow_s is None:
                 break
@@ -97,8 +97,8 @@ class Rounds:
         return totals
 
     def _recovered(self) -> tuple[int, Json, Json | None]:
-        """(last round that is done, where it ended, the plan of one that is not done)."""
-        known = self.journal.rounds()
+        """(last increment that is done, where it ended, the plan of one that is not done)."""
+        known = self.journal.increments()
         done, planned = max(known["done"], default=0), max(known["plan"], default=0)
         position = None
         if done:
@@ -110,7 +110,7 @@ class Rounds:
             position = pending["start"] if pending is not None else self.source.begin()
         return done, position, pending
 
-    def _round(self, number: int, plan: Json, totals: Totals, total: int, *, again: bool) -> Json:
+    def _run_increment(self, number: int, plan: Json, totals: Totals, total: int, *, again: bool) -> Json:
         began = time.monotonic()
         done = self.work(number, plan) | {"round": number, "position": plan["end"]}
         self.journal.put("done", number, done)
@@ -121,7 +121,7 @@ class Rounds:
         seconds = time.monotonic() - began
         totals.extra["read"] = totals.extra.get("read", 0) + self.source.rows(plan["start"], plan["end"])
         self.report({
-            "job": self.job, "event": "round", "round": number, "again": again, "rows": done.get("rows", 0),
+            "job": self.job, "event": "increment", "increment": number, "again": again, "rows": done.get("rows", 0),
             "bytes": done.get("bytes", 0), "seconds": round(seconds, 3),
             "rows_a_second": round(done.get("rows", 0) / seconds) if seconds else 0,
             "done": totals.extra["read"], "total": max(total, totals.extra["read"]), "position": plan["end"],

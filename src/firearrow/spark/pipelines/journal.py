@@ -1,11 +1,11 @@
-"""What a job has planned and done, in a directory of small files that outlive it.
+"""Journal of a job: its plans and results, in a directory of small files.
 
-    job.json            what the job is: when it is run again with other words, it is refused
-    plan-00000012.json  what round 12 reads; written before it begins
-    done-00000012.json  what came of it; written when everything of it is stored
+    job.json            identity of the job; a run with other arguments is rejected
+    plan-00000012.json  input of increment 12, written before it starts
+    done-00000012.json  result of increment 12, written when everything of it is stored
 
-So a job that was killed has at most one round that is planned and not done. It is run again as it was planned, and what it had
-already stored is either thrown away first (files) or recognised by the broker (messages).
+A killed job has at most one increment that is planned but not done. It is run again with the same plan. What it had stored is
+either deleted first (files) or recognised by the broker (messages).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.storage import StorageLocation
 
 VERSION: Final = 1
-_KEPT: Final = 8  # rounds of a job whose results are of no further use
+_KEPT: Final = 8  # increments of a job whose results are of no further use
 _numbered = re.compile(r"(plan|done)-(\d{8})\.json").fullmatch
 
 
@@ -64,7 +64,7 @@ class Journal:
         found: dict[str, Any] | None = self._place.get_json(f"{self._prefix}job.json")
         return found
 
-    def rounds(self) -> dict[str, list[int]]:
+    def increments(self) -> dict[str, list[int]]:
         """The numbers of what is planned and of what is done."""
         found: dict[str, list[int]] = {"plan": [], "done": []}
         for name in self._place.names(self._prefix.rstrip("/")):
@@ -82,7 +82,7 @@ class Journal:
         self._place.put_json(self._name(kind, number), value)
 
     def forget_old(self) -> None:
-        for kind, numbers in self.rounds().items():
+        for kind, numbers in self.increments().items():
             for number in numbers[:-_KEPT]:
                 self._place.remove_file(self._name(kind, number))
 

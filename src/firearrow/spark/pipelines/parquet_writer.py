@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.spark.decode.columns import Columns
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.pipelines.selection import Selection
 from firearrow.spark.pipelines.sources import Part
 from firearrow.spark.pipelines.storage import StorageLocation
@@ -38,7 +38,7 @@ class WriteTask:
     """Plain data: it travels to executors."""
 
     part: Part
-    options: Options
+    options: DataSourceOptions
     columns: Columns
     location: str
     staging: str

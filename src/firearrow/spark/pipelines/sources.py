@@ -1,12 +1,12 @@
-"""What a job reads: topics of a cluster, a store directory, or an archive. Each knows how far there is something to read, and how
-to cut the next round of it.
+"""Sources of a job: topics of a cluster, a store directory, or an archive (`archive_source.py`).
 
-A position says what has been read, and a plan what a round reads; both are plain JSON, and go into the journal. The same plan
-always gives the same parts with the same messages in the same order.
+A source knows the end of its data and plans the next increment. A position says what has been read, a plan what an increment
+reads. Both are JSON and are stored in the journal. The same plan always yields the same parts with the same messages in the same
+order.
 
-    topics   position and bounds are offsets of queues      {"offsets": {"Orders": {"broker-a": {"0": 120}}}}
-    store    an offset of the commit log                    {"log": 1073741824}
-    archive  the number of a round of the archive           {"round": 12}
+    topics   offsets of queues                     {"offsets": {"Orders": {"broker-a": {"0": 120}}}}
+    store    an offset of the commit log           {"log": 1073741824}
+    archive  the number of an archived increment   {"round": 12}
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import DataLossError
-from firearrow.spark.options import Options, read_options
-from firearrow.spark.read.bounds import ending, starting, wanted_queues
+from firearrow.spark.options import DataSourceOptions, read_options
 from firearrow.spark.read.live import read_ranges, sample_bytes
 from firearrow.spark.read.offsets import Offsets, from_dict, to_dict
-from firearrow.spark.read.planning import Range, limited, ranges, tasks
+from firearrow.spark.read.planning import Range, ending, limited, ranges, starting, tasks, wanted_queues
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
 Json = dict[str, Any]
 CLIENT_OPTIONS: Final = frozenset((
     "nameServer", "accessKey", "secretKey", "credentialsFile", "tls", "brokerAddressMap",
 ))  # fmt: skip
-"""Options that say how to reach a cluster: the same for reading and writing."""
-ROUND_BYTES: Final = 2 << 30  # of a store directory
+"""DataSourceOptions that say how to reach a cluster: the same for reading and writing."""
+INCREMENT_BYTES: Final = 2 << 30  # of a store directory
 _SAMPLED: Final = 4
 _GO_ON: Final = "With --lossy (lossy=True) the job goes on with what is left"
 
@@ -41,12 +40,12 @@ class Part(Protocol):
     @property
     def size(self) -> int: ...
 
-    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+    def read(self, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
         """Record batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class RangePart:
     """Ranges of queues, or of a commit log."""
 
     ranges: tuple[Range, ...] = ()
@@ -56,15 +55,15 @@ class LogPart:
     def size(self) -> int:
         return sum(one.size for one in self.ranges) + sum(one.end - one.first for one in self.splits)
 
-    def read(self, options: Options, columns: Columns) -> Iterator[Any]:
+    def read(self, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
         if self.ranges:
             yield from read_ranges(self.ranges, options, columns, columns.names)
         if self.splits:
             yield from read_splits(self.splits, options, columns, columns.names)
 
 
-class Source(Protocol):
-    options: Options
+class MessageSource(Protocol):
+    options: DataSourceOptions
 
     def identity(self) -> Json:
         """What must be the same when the job is run again."""
@@ -76,7 +75,7 @@ class Source(Protocol):
         """The position behind all there is now."""
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
-        """The next round, of about `most` messages; its key `end` is the position after it. None: there is nothing."""
+        """The next increment, of about `most` messages; its key `end` is the position after it. None: there is nothing."""
 
     def rows(self, start: Json, end: Json) -> int:
         """How much lies between two positions: messages, or bytes of a store."""
@@ -97,7 +96,7 @@ class TopicSource:
         self._lossy = lossy
         if lossy:
             self.options.values["failOnDataLoss"] = False
-        self._servers = cluster(self.options.client())
+        self._servers = cluster_client(self.options.client())
 
     def identity(self) -> Json:
         names = ("subscribe", "subscribePattern", "assign", "subExpression", "expressionType")
@@ -149,10 +148,10 @@ class TopicSource:
             most=self.options["maxRecordsPerPartition"],
             min_tasks=at_least if self.rows(plan["start"], plan["end"]) > self.options["minRecordsPerPartition"] else None,
         )
-        return [LogPart(ranges=tuple(one)) for one in made]
+        return [RangePart(ranges=tuple(one)) for one in made]
 
     def chains(self, plan: Json) -> Sequence[Part]:
-        return [LogPart(ranges=(one,)) for one in _ranges(plan)]
+        return [RangePart(ranges=(one,)) for one in _ranges(plan)]
 
     def size_bytes(self, start: Json, end: Json) -> int:
         wanted = sorted(ranges(_offsets(start), _offsets(end)), key=lambda one: -one.size)
@@ -167,7 +166,7 @@ class TopicSource:
 
 
 class StoreSource:
-    """A store directory: the commit log from where the last round ended to where it is durable now."""
+    """A store directory: the commit log from where the last increment ended to where it is durable now."""
 
     def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
         self.options = read_options(given, stream=False)
@@ -196,31 +195,31 @@ class StoreSource:
             at = max(at, first)
         if at >= end["log"]:
             return None
-        return {"start": {"log": at}, "end": {"log": min(end["log"], at + ROUND_BYTES)}}
+        return {"start": {"log": at}, "end": {"log": min(end["log"], at + INCREMENT_BYTES)}}
 
     def rows(self, start: Json, end: Json) -> int:
         return max(0, int(end["log"]) - int(start["log"]))
 
     size_bytes = rows
 
-    def pieces(self, plan: Json, at_least: int) -> Sequence[LogPart]:
+    def pieces(self, plan: Json, at_least: int) -> Sequence[RangePart]:
         first, end = plan["start"]["log"], plan["end"]["log"]
         options = self.options
         share = -(-(end - first) // at_least)
         if share < options["maxSplitBytes"]:
             options = replace(options, values=options.values | {"maxSplitBytes": max(share, 1 << 20)})
-        found: list[LogPart] = []
+        found: list[RangePart] = []
         for split in plan_splits(options):
             cut = split._replace(first=max(split.first, first), end=min(split.end, end))
             if cut.first < cut.end:
-                found.append(LogPart(splits=(cut,)))
+                found.append(RangePart(splits=(cut,)))
         return found
 
     def chains(self, plan: Json) -> Sequence[Part]:
-        return [LogPart(splits=tuple(split for part in self.pieces(plan, 1) for split in part.splits))]
+        return [RangePart(splits=tuple(split for part in self.pieces(plan, 1) for split in part.splits))]
 
 
-def source_of(given: Mapping[str, str], *, lossy: bool = False) -> Source:
+def source_of(given: Mapping[str, str], *, lossy: bool = False) -> MessageSource:
     """By the options of the data source: a store directory with `path`, else topics."""
     if any(name.lower() == "path" for name in given):
         return StoreSource(given, lossy=lossy)

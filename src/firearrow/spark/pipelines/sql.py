@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import read_options
 from firearrow.spark.pipelines.archive import read_archive
@@ -40,7 +40,7 @@ def tables(
         if not found:
             raise SparkOptionError("where are the tables? name a name server, a store directory or an archive")
         return found
-    there = set(cluster(read_options({**options, "subscribe": "any"}).client()).topics())
+    there = set(cluster_client(read_options({**options, "subscribe": "any"}).client()).topics())
     for topic in topics:
         if topic not in there:
             raise SparkOptionError(f"the topic {topic!r} does not exist (name server {options['nameServer']})")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.options import read_options
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS
 from firearrow.wire.names import TRACE_TOPIC
@@ -107,7 +107,7 @@ def _stored(spark: Any, pub: Any, given: Mapping[str, str]) -> Any:
     """From birth to the log, of the messages that are still in their topics."""
     client = {name: text for name, text in given.items() if name in CLIENT_OPTIONS}
     known = {row.topic for row in pub.select("topic").distinct().collect()}
-    there = sorted(known & set(cluster(read_options({**client, "subscribe": "any"}).client()).topics()))
+    there = sorted(known & set(cluster_client(read_options({**client, "subscribe": "any"}).client()).topics()))
     first = pub.selectExpr("min(time_ms) AS first").collect()[0].first
     if not there or first is None:
         return spark.createDataFrame([], _EVENT)

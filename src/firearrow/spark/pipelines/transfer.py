@@ -1,29 +1,31 @@
 """`transfer` and `replay`: from topics, an archive or dead letters to a topic, each message once, order kept.
 
 `transfer` relieves a backlog: topic -> topic with more queues. `replay` brings back what was archived, or what a group could not
-consume. Both are rounds of copies (`copying.py`); the journal is the checkpoint directory.
+consume. Both are increments of copies (`copy_task.py`); the journal is the checkpoint directory.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, Unpack
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options, write_options
+from firearrow.spark.options import DataSourceOptions, write_options
+from firearrow.spark.pipelines.archive import read_archive
 from firearrow.spark.pipelines.archive_source import ArchiveSource
 from firearrow.spark.pipelines.copy_task import ORDERS, ORIGIN, CopyTask, copy_parts
 from firearrow.spark.pipelines.engine import Engine
-from firearrow.spark.pipelines.job import Rounds, RunOptions, Totals
+from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.selection import Selection
-from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, Source, TopicSource, source_of, spread
+from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save
+from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, MessageSource, TopicSource, source_of, spread
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.wire.names import dlq_topic
 
-MOST: Final = 200_000  # messages of a round: what is sent again, and recognised, after a kill
+MOST: Final = 200_000  # messages of an increment: what is sent again, and recognised, after a kill
 
 
 def transfer(
@@ -34,7 +36,7 @@ def transfer(
     *,
     to_name_server: str | None = None,
     order: str = "key",
-    **course: Unpack[RunOptions],
+    **run_options: Unpack[RunOptions],
 ) -> Totals:
     """Copies topics to another one. `options` are those of the data source; the target must exist.
 
@@ -46,7 +48,7 @@ def transfer(
         for topic in source.options["subscribe"] or ():
             if topic == to_topic:
                 raise SparkOptionError(f"{topic!r} would be copied to itself: name another topic to write to")
-    return copy(engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, **course)
+    return copy(engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, **run_options)
 
 
 def replay(
@@ -60,14 +62,16 @@ def replay(
     options: Mapping[str, str] | None = None,
     selection: Selection | None = None,
     order: str = "key",
-    **course: Unpack[RunOptions],
+    **run_options: Unpack[RunOptions],
 ) -> Totals:
     """Sends an archive, or the dead letters of a group, to `to_topic`; for dead letters `origin` is where each came from."""
     source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
     if to_topic == ORIGIN and dead_letters_of is None:
         raise SparkOptionError("only dead letters say which topic they came from: name the topic to replay to")
     writing = write_options(write_given(options or {}, name_server))
-    return copy(engine, source, to_topic, checkpoint, job="replay", writing=writing, order=order, selection=selection, **course)
+    return copy(
+        engine, source, to_topic, checkpoint, job="replay", writing=writing, order=order, selection=selection, **run_options
+    )
 
 
 def replay_source(
@@ -76,7 +80,7 @@ def replay_source(
     archive: str | None = None,
     dead_letters_of: str | None = None,
     options: Mapping[str, str] | None = None,
-) -> Source:
+) -> MessageSource:
     """SparkOptionError unless there is exactly one thing to replay."""
     if (archive is None) == (dead_letters_of is None):
         raise SparkOptionError("what is to be replayed? give an archive, or the group whose dead letters are meant")
@@ -85,28 +89,56 @@ def replay_source(
     return TopicSource({**_client(options, name_server), **(options or {}), "subscribe": dlq_topic(str(dead_letters_of))})
 
 
+def select_where(
+    spark: Any,
+    source: MessageSource,
+    checkpoint: StorageLocation,
+    condition: str,
+    options: Mapping[str, str],
+    archive: str | None,
+    dead_letters_of: str | None,
+) -> Selection:
+    """What was found is kept, so that a job that goes on means the same messages; another condition is then refused."""
+    known = checkpoint.get_json("where.json") if checkpoint.exists() else None
+    if known is None:
+        if archive is not None:
+            frame = read_archive(spark, archive)
+        else:
+            end = {"endingOffsets": json.dumps(source.end()["offsets"])}
+            given = {**options, **end, "subscribe": dlq_topic(str(dead_letters_of))}
+            frame = spark.read.format("rocketmq").options(**given).load()
+        checkpoint.make()
+        save(frame.where(condition).selectExpr(f"{PLACE_SQL} AS place"), checkpoint)
+        checkpoint.put_json("where.json", {"where": condition})
+    elif known["where"] != condition:
+        raise SparkOptionError(
+            f"{checkpoint.location} belongs to a job where {known['where']!r}, not {condition!r}: take another directory"
+        )
+    return Selection(checkpoint.location, KEEP)
+
+
 def copy(
     engine: Engine,
-    source: Source,
+    source: MessageSource,
     target: str,
     checkpoint: str,
     *,
     job: str,
-    writing: Options,
+    writing: DataSourceOptions,
     more: Json | None = None,
     order: str = "key",
     selection: Selection | None = None,
-    **course: Unpack[RunOptions],
+    **run_options: Unpack[RunOptions],
 ) -> Totals:
     if order not in ORDERS:
         raise SparkOptionError(f"order is {order!r}, expected one of {', '.join(ORDERS)}")
-    rate = course.get("rate")
+    rate = run_options.get("rate")
     if rate is not None and rate <= 0:
         raise SparkOptionError(f"rate is {rate}, expected messages a second, more than 0")
     if order == "queue" and target == ORIGIN:
         raise SparkOptionError("order queue needs one topic to send to: use order key, or name the topic")
     if target != ORIGIN:
-        cluster(writing.client()).write_queues(target)
+        cluster_client(writing.client()).write_queues(target)
     with Journal(StorageLocation(checkpoint)) as journal:
         known = journal.begin({
             "job": job, "to": target, "order": order, **source.identity(), **(more or {}),
@@ -122,8 +154,8 @@ def copy(
             results = engine.run(tasks, copy_parts)
             return {name: sum(result[name] for result in results) for name in ("rows", "bytes")}
 
-        paced: RunOptions = {"max_offsets": MOST, **course}
-        return Rounds(journal, source, job, work, keep=False, **paced).run()
+        paced: RunOptions = {"max_offsets": MOST, **run_options}
+        return IncrementalJob(journal, source, job, work, keep=False, **paced).run()
 
 
 def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""The data source `rocketmq_admin`: what a cluster knows of itself, as tables.
+"""Tables of the data source `rocketmq_admin`: the state of a cluster.
 
     spark.read.format("rocketmq_admin").option("nameServer", "127.0.0.1:9876").option("table", "lag").load()
 
-A table is a picture of the moment when the query is planned: the driver asks, so executors need not reach the name server, and
-what is wrong is said before anything runs. Options: `nameServer`, `table`, `topic` and `group` (names with commas between them),
-`system` (with the broker's own topics and groups), and the keys of every client (`accessKey`, `secretKey`, `credentialsFile`,
-`tls`).
+A table is a snapshot taken by the driver when the query is planned. Executors need not reach the name server, and errors are
+reported before anything runs. Options: `nameServer`, `table`, `topic` and `group` (comma-separated names), `system` (include the
+broker's own topics and groups), and the client options `accessKey`, `secretKey`, `credentialsFile` and `tls`.
+
+This module does not import PySpark: the job `lag` uses it without Spark.
 """
 
 from __future__ import annotations

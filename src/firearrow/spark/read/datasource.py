@@ -14,13 +14,12 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.decode.columns import Columns, chosen, of_fields
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options, read_options, write_options
-from firearrow.spark.read.bounds import ending, starting, wanted_queues
+from firearrow.spark.options import DataSourceOptions, read_options, write_options
 from firearrow.spark.read.live import read_ranges
-from firearrow.spark.read.planning import Range, ranges, tasks
+from firearrow.spark.read.planning import Range, ending, ranges, starting, tasks, wanted_queues
 from firearrow.spark.read.pushdown import PushedFilters, pushed
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
@@ -41,7 +40,7 @@ class RocketMQDataSource(DataSource):
         _check_version()
         options = read_options(self.options, stream=False)
         if options["path"] is not None:
-            return (PushedStoreReader if options["pushFilters"] else StoreReader)(options, schema)
+            return (PushedStoreReader if options["pushFilters"] else StoreScanReader)(options, schema)
         return (PushedReader if options["pushFilters"] else RocketMQReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
@@ -78,14 +77,14 @@ class SplitPartition(InputPartition):
 
 
 class RocketMQReader(DataSourceReader):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
         self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        servers = cluster(options.client())
+        servers = cluster_client(options.client())
         queues = wanted_queues(servers, options)
         start = starting(servers, queues, options, "earliest")
         end = ending(servers, queues, options)
@@ -99,8 +98,8 @@ class RocketMQReader(DataSourceReader):
         return read_ranges(partition.ranges, self._options, self._columns, self._names)
 
 
-class StoreReader(DataSourceReader):
-    def __init__(self, options: Options, schema: StructType) -> None:
+class StoreScanReader(DataSourceReader):
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
 
@@ -123,7 +122,7 @@ class PushedReader(RocketMQReader):
         return filters
 
 
-class PushedStoreReader(StoreReader):
+class PushedStoreReader(StoreScanReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         self._options = pushed(filters).options(self._options)
         return filters
@@ -135,7 +134,7 @@ def columns_of(schema: StructType) -> tuple[Columns, list[str]]:
     return columns, list(schema.names)
 
 
-def planned(wanted: Sequence[Range], options: Options) -> list[InputPartition]:
+def planned(wanted: Sequence[Range], options: DataSourceOptions) -> list[InputPartition]:
     made = tasks(
         wanted,
         least=options["minRecordsPerPartition"],
@@ -148,7 +147,7 @@ def planned(wanted: Sequence[Range], options: Options) -> list[InputPartition]:
 _frozen = False
 
 
-def freeze_once(options: Options) -> None:
+def freeze_once(options: DataSourceOptions) -> None:
     """Spark collects garbage after every task; what a worker has loaded need not be looked at each time."""
     global _frozen
     if options["workerGcFreeze"] and not _frozen:

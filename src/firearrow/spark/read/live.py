@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from firearrow.client.consumer.subscription import Sql, Subscription, subscription
 from firearrow.client.errors import BrokerError, ClientError
-from firearrow.spark.cluster import Cluster, cluster
+from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.decode.columns import Columns, record_batch, tags_of
 from firearrow.spark.decode.records import find
 from firearrow.spark.errors import DataLossError
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.offsets import Queue
 from firearrow.spark.read.planning import Range
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -45,14 +45,14 @@ class Piece:
     end: int
 
 
-def subscribed(options: Options, topic: str) -> Subscription:
+def subscribed(options: DataSourceOptions, topic: str) -> Subscription:
     expression = options["subExpression"]
     return subscription(topic, Sql(expression) if options["expressionType"] == "SQL92" else expression, 0)
 
 
-def read_ranges(wanted: Sequence[Range], options: Options, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
+def read_ranges(wanted: Sequence[Range], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
     """Record batches of everything in the ranges, queue after queue."""
-    servers = cluster(options.client())
+    servers = cluster_client(options.client())
     for piece in _pieces(servers, wanted, options):
         tags = subscribed(options, piece.queue.topic).tags
         batch = _decoded(piece, tags, options, columns, names)
@@ -60,14 +60,16 @@ def read_ranges(wanted: Sequence[Range], options: Options, columns: Columns, nam
             yield batch
 
 
-def sample_bytes(servers: Cluster, queue: Queue, offset: int, options: Options, count: int = 16) -> tuple[int, int]:
+def sample_bytes(
+    servers: ClusterClient, queue: Queue, offset: int, options: DataSourceOptions, count: int = 16
+) -> tuple[int, int]:
     """(messages, bytes) of the next few messages of a queue: what a message weighs there."""
     piece = _Pull(servers, options).begin(Range(queue, offset, offset + count), lossless=False).result()
     found = find(piece.body).records
     return len(found), len(piece.body)
 
 
-def _pieces(servers: Cluster, wanted: Sequence[Range], options: Options) -> Iterator[Piece]:
+def _pieces(servers: ClusterClient, wanted: Sequence[Range], options: DataSourceOptions) -> Iterator[Piece]:
     pull = _Pull(servers, options)
     size = options["decodeRecords"]
     left = (Range(queue, at, min(at + size, end)) for queue, first, end in wanted for at in range(first, end, size))
@@ -87,7 +89,9 @@ def _pieces(servers: Cluster, wanted: Sequence[Range], options: Options) -> Iter
             future.cancel()
 
 
-def _decoded(piece: Piece, tags: frozenset[str] | None, options: Options, columns: Columns, names: Sequence[str]) -> Any:
+def _decoded(
+    piece: Piece, tags: frozenset[str] | None, options: DataSourceOptions, columns: Columns, names: Sequence[str]
+) -> Any:
     found = find(piece.body)
     if found.end != len(piece.body):
         raise ClientError(
@@ -105,7 +109,7 @@ def _decoded(piece: Piece, tags: frozenset[str] | None, options: Options, column
 
 
 class _Pull:
-    def __init__(self, servers: Cluster, options: Options) -> None:
+    def __init__(self, servers: ClusterClient, options: DataSourceOptions) -> None:
         self._servers = servers
         self._options = options
         self._batch = options["pullBatchSize"]  # never more bytes than pullMaxBytes, by what messages weighed so far
@@ -136,7 +140,7 @@ class _Pull:
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": wanted.expression,
             "expressionType": wanted.kind, "bulk": True,
         }  # fmt: skip
-        answer = await self._servers.a_call(queue, RequestCode.PULL_MESSAGE, ext, self._options["pullTimeoutMs"])
+        answer = await self._servers.call_async(queue, RequestCode.PULL_MESSAGE, ext, self._options["pullTimeoutMs"])
         if answer.code not in _STATUSES:
             raise BrokerError(answer.code, answer.remark, f"{queue.topic} on {queue.broker_name}")
         header = PullMessageResponseHeader.decode(answer.ext)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from firearrow.spark.cluster import Cluster
-from firearrow.spark.options import Options
+from firearrow.spark.cluster import ClusterClient
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.offsets import Offsets, Queue
 
 _PLAIN_TAG: Final = re.compile(r"[\w.:-]+", re.ASCII)
@@ -45,7 +45,7 @@ class PushedFilters:
             and (self.queueId is None or queue.queue_id in self.queueId)
         ]
 
-    def bounded(self, servers: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+    def bounded(self, servers: ClusterClient, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """The offsets between which the wanted messages are. An end may lie below its start: there are none."""
         first, last = self.offsets
         start = {queue: max(offset, first) for queue, offset in start.items()}
@@ -59,7 +59,7 @@ class PushedFilters:
             end = {queue: min(offset, at[queue]) for queue, offset in end.items()}
         return start, end
 
-    def options(self, options: Options) -> Options:
+    def options(self, options: DataSourceOptions) -> DataSourceOptions:
         """The same for a read that is told by its options: tags for a broker, times and topics for store files."""
         changed = dict(options.values)
         if options["path"] is not None:

@@ -27,7 +27,7 @@ from firearrow.spark.decode.columns import Columns, record_batch
 from firearrow.spark.decode.records import Bools, Found, Records, find
 from firearrow.spark.decode.slices import text_slices
 from firearrow.spark.errors import SparkOptionError, StoreFileError
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog.scan import Stop, walk
 from firearrow.store.commitlog.segment import parse_segment_name, segment_name
@@ -51,7 +51,7 @@ class Split(NamedTuple):
     log_end: int
 
 
-def plan_splits(options: Options) -> list[Split]:
+def plan_splits(options: DataSourceOptions) -> list[Split]:
     """The tasks of a scan. SparkOptionError or StoreFileError if the directory is none of a store."""
     root = options["path"]
     directory, segments = _segments(root)
@@ -67,7 +67,7 @@ def plan_splits(options: Options) -> list[Split]:
     return splits
 
 
-def read_splits(splits: Sequence[Split], options: Options, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
+def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
     wanted = _Wanted(options)
     for split in splits:
         for records in _read(split, options["failOnDataLoss"]):
@@ -170,7 +170,7 @@ def _check_begin(path: str, base: int, end: int) -> None:
         raise StoreFileError(f"{path} does not begin with a record (magic {head[4:].hex() or 'missing'}): is it damaged?")
 
 
-def _check_topics_option(options: Options, directory: str) -> None:
+def _check_topics_option(options: DataSourceOptions, directory: str) -> None:
     """A topic that the store has no queue of is a mistake in its name, where that can be known."""
     queues = os.path.join(os.path.dirname(directory), "consumequeue")
     if options["subscribe"] is None or not os.path.isdir(queues):
@@ -187,7 +187,7 @@ def _check_topics_option(options: Options, directory: str) -> None:
 class _Wanted:
     """Which records belong to the table."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DataSourceOptions) -> None:
         self._topics = None if options["subscribe"] is None else frozenset(options["subscribe"])
         self._pattern = None if options["subscribePattern"] is None else re.compile(options["subscribePattern"])
         self._system = options["includeSystemTopics"]

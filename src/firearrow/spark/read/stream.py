@@ -20,14 +20,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from firearrow.spark.cluster import Cluster, cluster
+from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.errors import DataLossError, SparkOptionError
-from firearrow.spark.options import Options
-from firearrow.spark.read.bounds import starting, wanted_queues
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.datasource import RangePartition, columns_of, freeze_once, planned
 from firearrow.spark.read.live import read_ranges, sample_bytes
 from firearrow.spark.read.offsets import Offsets, Queue, from_dict, to_dict
-from firearrow.spark.read.planning import limited, ranges
+from firearrow.spark.read.planning import limited, ranges, starting, wanted_queues
 
 log = logging.getLogger("firearrow.spark")
 
@@ -38,7 +37,7 @@ _LARGEST: Final = 4 << 20  # of a message, unless a broker was told otherwise
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
         self._queues: list[Queue] = []
@@ -97,8 +96,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- inside
 
-    def _cluster(self) -> Cluster:
-        return cluster(self._options.client())
+    def _cluster(self) -> ClusterClient:
+        return cluster_client(self._options.client())
 
     def _known_queues(self, *, refresh: bool = False) -> list[Queue]:
         now = time.monotonic()

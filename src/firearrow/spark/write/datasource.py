@@ -11,9 +11,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from firearrow.spark.cluster import cluster
+from firearrow.spark.cluster import cluster_client
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.write.input_columns import InputColumns, shape_of
 from firearrow.spark.write.message_builder import Origin, new_writer
 from firearrow.spark.write.sink import RUN, Sink
@@ -34,12 +34,12 @@ class Written(WriterCommitMessage):
     bytes: int
 
 
-def prepared(options: Options, schema: StructType) -> InputColumns:
+def prepared(options: DataSourceOptions, schema: StructType) -> InputColumns:
     """Checks everything that can be checked before a task runs."""
     if options["idempotent"] == "true" and options["topic"] is None:
         raise SparkOptionError("option idempotent is true: give the option topic, so that its brokers can be asked")
     shape = shape_of([(field.name, field.dataType.simpleString()) for field in schema.fields], options["topic"])
-    servers = cluster(options.client())
+    servers = cluster_client(options.client())
     if shape.topic is not None:
         queues = servers.write_queues(shape.topic, options["createTopic"], options["queues"])
         again = servers.repeats_stored(queues, RUN) if options["idempotent"] == "true" else []
@@ -54,7 +54,7 @@ def prepared(options: Options, schema: StructType) -> InputColumns:
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise SparkOptionError('a topic cannot be overwritten: use mode("append")')
         self._options = options
@@ -66,7 +66,7 @@ class RocketMQWriter(DataSourceArrowWriter):
 
 
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, overwrite: bool) -> None:
         if options["writeId"] is not None:
             raise SparkOptionError("option writeId is for batch jobs: a stream is known by its checkpoint")
         self._options = options
@@ -91,8 +91,8 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         """Nothing: what was stored stays, and is not stored again when the batch is replayed."""
 
 
-def _written(options: Options, shape: InputColumns, origin: Origin, iterator: Iterator[Any]) -> WriterCommitMessage:
-    sink = Sink(cluster(options.client()), options, shape, origin)
+def _written(options: DataSourceOptions, shape: InputColumns, origin: Origin, iterator: Iterator[Any]) -> WriterCommitMessage:
+    sink = Sink(cluster_client(options.client()), options, shape, origin)
     sink.write(iterator)
     return Written(origin.partition, sink.rows, sink.bytes)
 

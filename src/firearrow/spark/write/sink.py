@@ -23,10 +23,10 @@ import numpy as np
 from firearrow.client.errors import BrokerError
 from firearrow.client.producer.queue_choice import by_sharding_key
 from firearrow.clock import wall_ms
-from firearrow.spark.cluster import Cluster
+from firearrow.spark.cluster import ClusterClient
 from firearrow.spark.decode.slices import Ints
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import Options
+from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.offsets import Queue
 from firearrow.spark.write.input_columns import InputColumns, check_topic_name
 from firearrow.spark.write.message_builder import MessageBuilder, Messages, Origin
@@ -56,7 +56,7 @@ class _Run:
 class Sink:
     """Writes the rows of one task. `write` returns when every row is stored."""
 
-    def __init__(self, servers: Cluster, options: Options, shape: InputColumns, origin: Origin) -> None:
+    def __init__(self, servers: ClusterClient, options: DataSourceOptions, shape: InputColumns, origin: Origin) -> None:
         self._servers = servers
         self._shape = shape
         self._origin = origin
@@ -198,7 +198,7 @@ class Sink:
         }  # fmt: skip
         code = RequestCode.SEND_MESSAGE_V2 if single else RequestCode.SEND_BATCH_MESSAGE
         for attempt in range(self._retries + 1):
-            answer = await self._servers.a_call(queue, code, ext, self._timeout_ms, body)
+            answer = await self._servers.call_async(queue, code, ext, self._timeout_ms, body)
             if answer.code in _STORED or is_stored_before(answer.code, answer.remark):
                 return
             if answer.code not in _BUSY or attempt == self._retries:
