@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from firearrow.broker import admin, query
 from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.refused import Refused
@@ -25,6 +26,7 @@ from firearrow.broker.tables.groups import GroupTable
 from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.timer.service import TimerService
 from firearrow.net.connection import Connection
 from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
@@ -60,7 +62,10 @@ class Kit:
         )
         self.store = MessageStore(store_settings, store_host=HOST, now_ms=lambda: self.now)
         self.store.open()
-        stats, placing = BrokerStats("DefaultCluster", T0), DeferralRouter()
+        stats = BrokerStats("DefaultCluster", T0)
+        writer = InternalWriter(self.store, stats, self._count_round)
+        self.delay = DelayService(parse_levels(self.settings.message_delay_level), self.store, writer)
+        self.timers = TimerService(self.settings, self.store, writer, clean=True, now_ms=T0)
         self.rounds = 0
         self.parts = BrokerContext(
             settings=self.settings,
@@ -73,8 +78,10 @@ class Kit:
             locks=QueueLocks(),
             stats=stats,
             request_modes=RequestModes(self._saver("modes")),
-            placing=placing,
-            inner=InternalWriter(self.store, stats, placing, self._count_round),
+            deferral=DeferralRouter(writer, self.delay, self.timers),
+            inner=writer,
+            delay=self.delay,
+            timers=self.timers,
             address=ADDRESS,
             boot_ms=T0,
             notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.deferred.router import DeferralRouter, IncomingMessage
+from firearrow.broker.deferred.delay_levels import DelayService
+from firearrow.broker.deferred.router import DeferralRouter
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.send.internal import InnerMessage, InternalWriter
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.service import TimerService
 from firearrow.store.filesystem import Disk
@@ -50,10 +52,9 @@ class Timing:
     def start(self) -> None:
         self.store = MessageStore(self.store_settings, disk=self.disk, store_host=HOST, now_ms=lambda: self.now)
         report = self.store.open()
-        self.placing = placing = DeferralRouter()
-        self.inner = InternalWriter(self.store, BrokerStats("C", self.now), placing, lambda: None)
+        self.inner = InternalWriter(self.store, BrokerStats("C", self.now), lambda: None)
         self.timers = TimerService(self.settings, self.store, self.inner, clean=report.clean, now_ms=self.now)
-        placing.places.append(self.timers.place)
+        self.deferral = DeferralRouter(self.inner, DelayService([], self.store, self.inner), self.timers)
 
     def stop(self) -> None:
         self.end_round()
@@ -74,10 +75,10 @@ class Timing:
         if at_ms is not None:
             self.now = at_ms
         raw = properties.encode(names)
-        placement = self.placing.place(IncomingMessage(topic, queue_id, raw, 0, 3, names.get("UNIQ_KEY", "")), self.now)
-        if placement is not None:
-            topic, queue_id, raw = placement[:3]
-        self.inner.deliver(InnerMessage(topic, queue_id, body, raw, 7, 0, T0 - 5, BORN, reconsume_times=3), self.now)
+        message = BrokerMessage(topic, queue_id, body, raw, 7, 0, T0 - 5, BORN, reconsume_times=3, internal=False)
+        message.unique_key = names.get("UNIQ_KEY", "").encode()
+        self.deferral.defer(message, self.now)
+        self.inner.deliver(message, self.now)
 
     def end_round(self) -> None:
         if self.store.write_out() is not None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.transaction.service import Transactions
@@ -57,16 +56,15 @@ class TransactionStory:
     def __init__(self, root: Path, *, offsets: dict[str, Any] | None = None, now_ms: int = T0, **settings: Any) -> None:
         self.root = root
         self.settings = settings
-        self.kit = Kit(root, **settings)
+        self.kit = Kit(root, **({"message_delay_level": "1s 5s 10s 2h"} | settings))
         self.kit.now = now_ms
         self.store, self.parts = self.kit.store, self.kit.parts
         self.parts.offsets.load(offsets or {})
-        self.delay = DelayService(parse_levels("1s 5s 10s 2h"), self.store, self.parts.inner)
+        self.delay = self.kit.delay
         self.transactions = Transactions(self.parts, now_ms)
-        self.parts.placing.places += [self.transactions.place, self.delay.place]
         self.kit.handlers |= self.transactions.handlers()
         self.kit.topic(TOPIC)
-        self.sends = SendHandler(self.parts)
+        self.sends = SendHandler(self.parts, self.transactions)
         self.producer = FakeConnection(4567)
         self.numbers = 0
 

@@ -61,7 +61,12 @@ class Services:
             transaction_op_batch_interval=500,
         )
         self._config = config = ConfigFiles(store.disk, f"{directory}/config")
-        stats, self._placing = BrokerStats("DefaultCluster", now), DeferralRouter()
+        stats = BrokerStats("DefaultCluster", now)
+        writer = InternalWriter(store, stats, lambda: None)
+        self._delay = DelayService(parse_levels(settings.message_delay_level), store, writer)
+        self._delay.load(config.load("delayOffset.json"))
+        self._delay.confirmed(self._delay.offsets())
+        self._timers = TimerService(settings, store, writer, clean=False, now_ms=now)
         self._parts = parts = BrokerContext(
             settings=settings,
             store_settings=store.settings,
@@ -73,8 +78,10 @@ class Services:
             locks=QueueLocks(),
             stats=stats,
             request_modes=RequestModes(lambda table: None),
-            placing=self._placing,
-            inner=InternalWriter(store, stats, self._placing, lambda: None),
+            deferral=DeferralRouter(writer, self._delay, self._timers),
+            inner=writer,
+            delay=self._delay,
+            timers=self._timers,
             address="127.0.0.1:10911",
             boot_ms=now,
         )
@@ -82,14 +89,8 @@ class Services:
         parts.groups.add_built_in_groups(now)
         parts.topics.ensure(TOPIC, 1, 6, now)
         parts.offsets.load(config.load("consumerOffset.json"))
-        self._delay = DelayService(parse_levels(settings.message_delay_level), store, parts.inner)
-        self._delay.load(config.load("delayOffset.json"))
-        self._delay.confirmed(self._delay.offsets())
-        self._timers = TimerService(settings, store, parts.inner, clean=False, now_ms=now)
-        self._transactions: Transactions | None = None
-        self._placing.places += [self._delay.place, self._timers.place]
-        self._placing.checks += [self._delay.check, self._timers.check]
-        self._sends = SendHandler(parts)
+        self._transactions = Transactions(parts, now)
+        self._sends = SendHandler(parts, self._transactions)
         self._delay_note: tuple[int, bytes, list[int]] | None = None
         self._next_delay_ms = self._next_save_ms = 0
 
@@ -99,13 +100,12 @@ class Services:
         now = self._now_ms()
         self._sends.forget_all()
         self._timers.take_up(now)
-        self._transactions = Transactions(self._parts, now)
-        self._placing.places[:] = [self._transactions.place, self._delay.place, self._timers.place]
+        self._transactions.activate(now)
         self._settings.broker_role = "SYNC_MASTER"
 
     def follow(self) -> None:
         self._settings.broker_role = "SLAVE"
-        self._transactions = self._delay_note = None
+        self._delay_note = None
         self._delay.take_back()
         self._sends.replies.clear()
         self._sends.early_replies.clear()
@@ -143,7 +143,6 @@ class Services:
 
     def decide(self, message: Message) -> bool:
         """Carries out what a producer wants. False: it is refused, and may be tried again."""
-        assert self._transactions is not None
         assert message.place is not None
         ext = {
             "producerGroup": GROUP, "tranStateTableOffset": str(message.place[0]), "commitLogOffset": str(message.place[1]),
@@ -162,7 +161,6 @@ class Services:
     def work(self) -> None:
         """Of the leader: what is due is appended."""
         now = self._now_ms()
-        assert self._transactions is not None
         while self._delay.tick(now) | self._timers.tick(now):
             pass
         self._transactions.tick(now)

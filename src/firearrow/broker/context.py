@@ -70,12 +70,12 @@ class BrokerContext:
     locks: QueueLocks
     stats: BrokerStats
     request_modes: RequestModes
-    placing: DeferralRouter  # where messages wait that are not delivered as they come
+    deferral: DeferralRouter
     inner: InternalWriter  # what the broker itself stores
+    delay: DelayService
+    timers: TimerService
     address: str  # the advertised ip:port
     boot_ms: int = 0
-    delay: DelayService | None = None  # set when the store is open
-    timers: TimerService | None = None
     open_transactions: Callable[[], int] = field(default=lambda: 0)  # how many half messages wait for a decision
     notify: Notify = _no_notify
     call_client: CallClient = _no_call

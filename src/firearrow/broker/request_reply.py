@@ -21,8 +21,8 @@ import random
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage, Stored
 from firearrow.broker.tables.topics import PERM_WRITE
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -113,8 +113,8 @@ def _store(
     header: SendMessageRequestHeader,
     known: dict[str, str],
     now_ms: int,
-) -> Stored | None:
-    """Where the record is; None if it is not kept."""
+) -> BrokerMessage | None:
+    """Store the reply. Return the stored message, or None if replies are not kept."""
     raw = properties.encode(known)
     if len(raw) > properties.MAX_BYTES:
         raise Refused(
@@ -126,7 +126,7 @@ def _store(
     if not broker.store.writable:
         log.warning("a reply to %s is handed over but not kept: %s", known.get("REPLY_TO_CLIENT"), broker.store.refusal)
         return None
-    message = InnerMessage(
+    message = BrokerMessage(
         topic=header.topic,
         queue_id=header.queue_id,
         body=request.body,
@@ -137,7 +137,8 @@ def _store(
         born_host=conn.peer_host,
         reconsume_times=header.reconsume_times,
     )
-    return broker.inner.deliver(message, now_ms)
+    broker.inner.deliver(message, now_ms)
+    return message
 
 
 def _pushed_header(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from firearrow.broker import admin, query, request_reply
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred import retry
+from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.pull.handler import PullHandler
@@ -50,6 +51,7 @@ from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable
 from firearrow.broker.timer import recall
+from firearrow.broker.timer.service import TimerService
 from firearrow.clock import wall_ms
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
@@ -269,9 +271,12 @@ class Broker:
 
     def _assemble(self, store: MessageStore, *, clean: bool) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
-        stats, placing = BrokerStats(settings.broker_cluster_name, now), DeferralRouter()
-        inner = InternalWriter(store, stats, placing, lambda: self._dispatch.open_round())
+        stats = BrokerStats(settings.broker_cluster_name, now)
+        inner = InternalWriter(store, stats, lambda: self._dispatch.open_round())
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
+        delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
+        delay.load(config.load("delayOffset.json"))
+        timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
         self.parts = parts = BrokerContext(
             settings=settings,
             store_settings=self.store_settings,
@@ -283,8 +288,10 @@ class Broker:
             locks=QueueLocks(),
             stats=stats,
             request_modes=RequestModes(config.saver("messageRequestMode.json")),
-            placing=placing,
+            deferral=DeferralRouter(inner, delay, timers),
             inner=inner,
+            delay=delay,
+            timers=timers,
             address=self.advertised,
             boot_ms=now,
             notify=client_calls.notify,
@@ -298,10 +305,10 @@ class Broker:
         parts.groups.add_built_in_groups(now)
         parts.offsets.load(config.load("consumerOffset.json"))
         parts.request_modes.load(config.load("messageRequestMode.json"))
-        self._services = services = MasterServices(parts, inner, config, self._now_ms, clean=clean)
+        self._services = services = MasterServices(parts, config, self._now_ms)
         self._held = LongPolling()
         self._pulls = PullHandler(parts, self._held)
-        sends = SendHandler(parts)
+        sends = SendHandler(parts, services.transactions)
         services.remember(sends)
         self._rounds = GroupCommit(
             store,

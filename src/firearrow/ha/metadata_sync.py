@@ -80,8 +80,6 @@ class MetadataCopy:
         theirs = _table(await self._ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
         broker = self._broker
         delay, config = broker.parts.delay, broker.config
-        if delay is None:
-            return
         before = delay.to_json(0)["offsetTable"]
         delay.load(theirs)
         text = fastjson.dumps_pretty(delay.to_json(broker.now_ms()))
@@ -94,13 +92,13 @@ class MetadataCopy:
     async def _timer_check_point(self, channel: Channel) -> None:
         answer = await self._ask(channel, RequestCode.GET_TIMER_CHECK_POINT)
         timers = self._broker.parts.timers
-        if timers is not None and answer.body:
+        if answer.body:
             timers.follow(TimerCheckpoint.decode_fields(answer.body))
 
     async def _timer_metrics(self, channel: Channel) -> None:
         theirs = _table(await self._ask(channel, RequestCode.GET_TIMER_METRICS))
         timers = self._broker.parts.timers
-        save = timers.metrics.follow(theirs) if timers is not None else None
+        save = timers.metrics.follow(theirs)
         if save is not None:
             self._broker.parts.store.submit(save)
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from firearrow.broker.dedup.dedup import PASSED_ON, UniqueKeyWindow
 from firearrow.broker.dedup.snapshot import FILE, DedupFile
 from firearrow.broker.dedup.windows import ProducerWindow
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.tables.persistence import ConfigFiles
+from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -37,13 +37,12 @@ class Story:
 
     def __init__(self, root: Path, *, now_ms: int = T0, **options: Any) -> None:
         self.root, self.options = root, options
-        self.kit = Kit(root, **options)
+        self.kit = Kit(root, **({"message_delay_level": "1s 5s"} | options))
         self.kit.now = now_ms
         self.store = self.kit.store
-        self.delay = DelayService(parse_levels("1s 5s"), self.store, self.kit.parts.inner)
-        self.kit.parts.placing.places.append(self.delay.place)
+        self.delay = self.kit.delay
         self.kit.topic("Orders")
-        self.sends = SendHandler(self.kit.parts)
+        self.sends = SendHandler(self.kit.parts, Transactions(self.kit.parts, now_ms))
         self.config = ConfigFiles(self.store.disk, str(root / "store" / "config"))
         self.file = DedupFile(self.sends.dedup, self.store, self.config)
         self.file.load(now_ms)

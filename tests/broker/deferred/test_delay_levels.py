@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.deferred.delay_levels import MAX_A_TICK, DelayService, parse_levels
-from firearrow.broker.deferred.router import PREPARED, IncomingMessage
+from firearrow.broker.message import PREPARED, BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage
 from firearrow.wire import properties
 from firearrow.wire.java_hash import tags_code
 from firearrow.wire.message_ids import host_bytes
@@ -26,21 +25,23 @@ class Story:
     """A store and a delay service; `at` moves the clock and lets what is due go out."""
 
     def __init__(self, root: Path, levels: str = "1s 5s 10s 2h") -> None:
-        self.kit = Kit(root)
+        self.kit = Kit(root, message_delay_level=levels)
         self.store, self.inner = self.kit.store, self.kit.parts.inner
-        self.delay = DelayService(parse_levels(levels), self.store, self.inner)
-        self.kit.parts.placing.places.append(self.delay.place)
+        self.delay = self.kit.delay
 
     def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
         """A client's message."""
-        self.delay.check(IncomingMessage("Orders", 2, properties.encode(names), sys_flag, 0, ""), at_ms)
+        self.delay.check(self.message(b"", sys_flag, internal=False, **names), at_ms)
         self.put_inner(body, at_ms=at_ms, sys_flag=sys_flag, **names)
 
     def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
         """A message that the broker itself stores."""
-        message = InnerMessage("Orders", 2, body, properties.encode(names), 7, sys_flag, T0 - 5, BORN, reconsume_times=3)
-        self.inner.put(message, at_ms)
+        self.kit.parts.deferral.put(self.message(body, sys_flag, **names), at_ms)
         self.end_round()
+
+    def message(self, body: bytes, sys_flag: int = 0, *, internal: bool = True, **names: str) -> BrokerMessage:
+        raw = properties.encode(names)
+        return BrokerMessage("Orders", 2, body, raw, 7, sys_flag, T0 - 5, BORN, reconsume_times=3, internal=internal)
 
     def at(self, now_ms: int) -> list[bytes]:
         """What has been delivered by then, in all."""
@@ -158,8 +159,7 @@ def test_a_restart_goes_on_where_it_was_saved(story: Story) -> None:
 
 def test_many_due_at_once_are_delivered_in_portions(story: Story) -> None:
     for number in range(MAX_A_TICK + 10):
-        message = InnerMessage("Orders", 2, b"%d" % number, properties.encode({"DELAY": "1"}), 0, 0, T0, BORN)
-        story.inner.put(message, T0)
+        story.kit.parts.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)
     story.end_round()
     assert story.delay.tick(T0 + 1_000)
     story.end_round()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.deferred.records import parse_long, portion, read_waiting, recalled
-from firearrow.broker.send.internal import InnerMessage
+from firearrow.broker.message import BrokerMessage
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.record import Record, decode, encode
@@ -61,7 +61,7 @@ def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes
         assert record is not None
         assert (record.text(b"KEYS"), record.number(b"TIMER_DELAY_SEC"), record.text(b"TAGS")) == (f"k{number}", 5, None)
         assert (record.stored_ms, record.physical_offset) == (T0 + 5, wanted[number][0])
-        assert record.message("T", 7) == InnerMessage.of(decode(record.raw), "T", 7)
+        assert record.message("T", 7) == BrokerMessage.from_record(decode(record.raw), "T", 7)
     assert len(store.reads) == 1
 
 

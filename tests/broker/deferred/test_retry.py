@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from firearrow.broker.deferred import retry
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
 from firearrow.wire.bodies import MessageQueue, SubscriptionGroupConfig
@@ -33,10 +33,9 @@ class Story:
     def __init__(self, root: Path, **settings: Any) -> None:
         self.kit = Kit(root, **settings)
         self.parts = self.kit.parts
-        self.delay = DelayService(parse_levels(self.kit.settings.message_delay_level), self.kit.store, self.parts.inner)
-        self.parts.placing.places.append(self.delay.place)
+        self.delay = self.kit.delay
         self.kit.handlers |= retry.handlers(self.parts)
-        self.sends = SendHandler(self.parts)
+        self.sends = SendHandler(self.parts, Transactions(self.parts, T0))
         self.peer = FakeConnection(41000)
         self.kit.topic("Orders")
         self.group()

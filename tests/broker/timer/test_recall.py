@@ -13,7 +13,6 @@ import pytest
 from firearrow.broker.timer import recall
 from firearrow.broker.timer.admission import recall_handle
 from firearrow.broker.timer.recall import RecallHandle
-from firearrow.broker.timer.service import TimerService
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command
@@ -31,8 +30,6 @@ OUT = T0 + 4_000  # the slot of a message that is sent at T0 for T0 + 5 s
 def kit(tmp_path: Path) -> Iterator[Kit]:
     made = Kit(tmp_path)
     made.topic("Orders")
-    timers = TimerService(made.settings, made.store, made.parts.inner, clean=True, now_ms=T0)
-    made.parts.placing.places.append(timers.place)
     made.handlers |= recall.handlers(made.parts)
     yield made
     made.close()

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.deferred.router import PREPARED, IncomingMessage
+from firearrow.broker.message import PREPARED, BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage
 from firearrow.broker.timer.service import MAX_A_TICK
 from firearrow.broker.timer.slot import MAX_HELD
 from firearrow.store.timer.checkpoint import TimerCheckpoint
@@ -238,8 +237,8 @@ def test_a_message_consumed_and_sent_on_is_not_delayed_again(timing: Timing) -> 
 
 def test_half_messages_wait_for_their_transaction_first(timing: Timing) -> None:
     raw = properties.encode({"TIMER_DELAY_SEC": "5"})
-    assert timing.timers.place(IncomingMessage("T", 0, raw, PREPARED, 0, "U"), T0) is None
-    assert timing.timers.place(IncomingMessage("T", 0, raw, 0, 0, "U"), T0) is not None
+    assert not timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, PREPARED, T0, BORN), T0)
+    assert timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, 0, T0, BORN), T0)
 
 
 # What is refused.
@@ -425,15 +424,15 @@ values = st.one_of(
 def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         timing = Timing(root)
-        arrival = IncomingMessage("Orders", 2, properties.encode(names), 0, 0, "U")
-        code, placement = 0, None
+        message = BrokerMessage("Orders", 2, b"x", properties.encode(names), 0, 0, T0, BORN, internal=False)
+        code, deferred = 0, False
         try:
-            placement = timing.timers.place(arrival, T0)
+            deferred = timing.timers.defer(message, T0)
         except Refused as refused:
             code = refused.code
         assert code in (0, 13)
-        if placement is not None:
-            known = properties.parse(placement.properties)
+        if deferred:
+            known = properties.parse(message.properties)
             assert T0 - SECOND <= int(known["TIMER_OUT_MS"]) < T0 + 3 * DAY
             assert known.keys() >= {"REAL_TOPIC", "REAL_QID"}
         timing.store.close()
@@ -445,7 +444,7 @@ def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, s
 )
 def test_what_the_broker_itself_stores_is_never_refused(timing: Timing, names: dict[str, str]) -> None:
     """A transaction that was committed cannot be taken back: a time that cannot be is no time."""
-    message = InnerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
-    timing.inner.put(message, T0)
+    message = BrokerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
+    timing.deferral.put(message, T0)
     timing.end_round()
     assert timing.at(T0) == [b"committed"]

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.deferred.router import IncomingMessage
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import Stored
-from firearrow.broker.transaction.half_message import Half, as_half, half_at, is_half, read_half
+from firearrow.broker.transaction.half_message import Half, half_at, hold_as_half, is_half, read_half
 from firearrow.wire import properties
 from firearrow.wire.names import TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode
 from tests.broker.kit import Kit
 
 
-def arrival(names: dict[str, str], **more: object) -> IncomingMessage:
-    return IncomingMessage("T", 3, properties.encode(names), 4, 0, "U")._replace(**more)
+def sent(names: dict[str, str], *, internal: bool = False) -> BrokerMessage:
+    return BrokerMessage("T", 3, b"x", properties.encode(names), 0, 4, 0, b"12345678", unique_key=b"U", internal=internal)
 
 
 def half(**names: str) -> Half:
@@ -26,23 +25,24 @@ def half(**names: str) -> Half:
 
 def test_what_the_broker_stores_itself_is_no_half_message() -> None:
     names = {"TRAN_MSG": "true"}
-    assert is_half(arrival(names))
-    assert not is_half(arrival(names, inner=True))
+    assert is_half(sent(names))
+    assert not is_half(sent(names, internal=True))
 
 
 def test_traces_of_another_transaction_are_taken_off() -> None:
     names = {"TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "14", "TRAN_PREPARED_QUEUE_OFFSET": "5", "REAL_TOPIC": "Forged"}
-    placed = as_half(arrival(names))
-    assert properties.parse(placed.properties) == {
+    message = sent(names)
+    hold_as_half(message)
+    assert properties.parse(message.properties) == {
         "TRAN_MSG": "true", "__transactionId__": "U", "REAL_TOPIC": "T", "REAL_QID": "3",
     }  # fmt: skip
-    assert (placed.topic, placed.queue_id, placed.sys_flag) == (TRANS_HALF_TOPIC, 0, 0)
+    assert (message.topic, message.queue_id, message.sys_flag) == (TRANS_HALF_TOPIC, 0, 0)
 
 
 def test_there_is_room_for_what_the_broker_adds() -> None:
-    as_half(arrival({"big": "x" * 32_500}))
+    hold_as_half(sent({"big": "x" * 32_500}))
     with pytest.raises(Refused, match="properties take"):
-        as_half(arrival({"big": "x" * 32_600}))
+        hold_as_half(sent({"big": "x" * 32_600}))
 
 
 @pytest.mark.parametrize(("text", "expected"), [("7", 7), ("", 12), ("-1", 12), ("x", 12), ("٣", 12), ("9" * 30, 12)])
@@ -69,7 +69,9 @@ def test_a_copy_without_room_for_more_properties_is_made_as_it_is() -> None:
 def test_a_topic_of_more_than_127_characters_can_be_asked_about() -> None:
     topic = "t" * 200
     one = half(REAL_TOPIC=topic, REAL_QID="1")
-    record = decode(one.as_asked_about(one.copied(1), Stored(5, 77)))
+    copy = one.copied(1)
+    copy.queue_offset, copy.physical_offset = 5, 77
+    record = decode(one.for_check(copy))
     assert (record.topic, record.queue_id, record.queue_offset, record.physical_offset) == (topic, 1, 5, 77)
 
 

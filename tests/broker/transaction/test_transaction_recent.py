@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from firearrow.broker.deferred.router import DeferredMessage
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.transaction.transaction_recent import LARGEST_KEPT, PLACES, HalfMessageCache
 from firearrow.net.connection import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -26,8 +26,8 @@ def story(tmp_path: Path) -> Iterator[TransactionStory]:
     story.close()
 
 
-def placed(queue_offset: int, body: bytes = b"x", properties: bytes = b"") -> DeferredMessage:
-    return DeferredMessage(queue_offset, 99, TOPIC, QUEUE, body, properties, 0, 0, 0, T0, b"12345678", 0)
+def placed(queue_offset: int, body: bytes = b"x", properties: bytes = b"") -> BrokerMessage:
+    return BrokerMessage(TOPIC, QUEUE, body, properties, 0, 0, T0, b"12345678", queue_offset=queue_offset, physical_offset=99)
 
 
 def remembered(story: TransactionStory, sent: Sent) -> bool:

@@ -81,13 +81,13 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, KVTable(runtime_info(broker, now_ms)))
 
     def get_timer_check_point(conn: Connection, request: Command, now_ms: int) -> bytes:
-        body = None if broker.timers is None else broker.timers.checkpoint()
+        body = broker.timers.checkpoint()
         if body is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null: timerWheelEnable is false")
         return encode_response(request, ResponseCode.SUCCESS, body=body)
 
     def get_timer_metrics(conn: Connection, request: Command, now_ms: int) -> bytes:
-        if broker.timers is None or not broker.settings.timer_wheel_enable:
+        if not broker.settings.timer_wheel_enable:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false")
         return json_answer(request, broker.timers.metrics.to_json())
 
@@ -183,10 +183,9 @@ def _disk_info(broker: BrokerContext) -> dict[str, object]:
 def _waiting_info(broker: BrokerContext, now_ms: int) -> dict[str, object]:
     info: dict[str, object] = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
     info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
-    if broker.timers is not None and broker.settings.timer_wheel_enable:
+    if broker.settings.timer_wheel_enable:
         info |= broker.timers.figures(now_ms)
-    if broker.delay is not None:
-        info |= broker.delay.figures()
+    info |= broker.delay.figures()
     return info
 
 

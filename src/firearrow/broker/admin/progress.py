@@ -13,7 +13,6 @@ from firearrow.wire.bodies import (
     ConsumeQueueData,
     ConsumeStats,
     ConsumeStatsList,
-    DelayOffsetSerializeWrapper,
     MessageQueue,
     OffsetWrapper,
     QueryConsumeQueueResponseBody,
@@ -119,7 +118,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, offsets.wrapper())
 
     def get_all_delay_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
-        return json_answer(request, broker.delay.table() if broker.delay is not None else DelayOffsetSerializeWrapper())
+        return json_answer(request, broker.delay.table())
 
     def query_consume_queue(conn: Connection, request: Command, now_ms: int) -> bytes:
         return _query_consume_queue(broker, request, QueryConsumeQueueRequestHeader.decode(request.ext))

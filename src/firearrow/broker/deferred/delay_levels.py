@@ -23,16 +23,10 @@ from typing import Any
 from zlib import crc32
 
 from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_neighbours
-from firearrow.broker.deferred.router import (
-    PREPARED,
-    TRANSACTION_BITS,
-    DeferredTarget,
-    IncomingMessage,
-    bound_for,
-    quick_placement,
-)
+from firearrow.broker.deferred.router import target_properties
+from firearrow.broker.message import HOST_BITS, PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import HOST_BITS, InternalWriter
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
@@ -81,35 +75,35 @@ class DelayService:
 
     # Coming in.
 
-    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
-        """Where a message with a delay level waits; None if it has none, or is half of a transaction."""
-        level = self._level(arrival)
+    def defer(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Redirect a message with a delay level to the queue of its level; False if it has none or is a half message."""
+        level = self._level(message)
         if level == 0:
-            return None
-        raw = arrival.properties
+            return False
+        raw = message.properties
         if raw.find(b"REAL_") >= 0 or raw.find(_SAYS % level) < 0 or raw.count(b"DELAY\x01") > 1:
             # It was delayed before, or asks for a level that there is not: what it says is put right.
             kept = properties.parse(raw)
             for name in ("REAL_TOPIC", "REAL_QID"):
                 kept.pop(name, None)
             raw = properties.encode(kept | {"DELAY": str(level)})
-        raw += bound_for(arrival.topic, arrival.queue_id)
-        due_ms = now_ms + self._levels_ms[level - 1]
-        return quick_placement((SCHEDULE_TOPIC, level - 1, raw, due_ms, arrival.sys_flag, None, None))
+        raw += target_properties(message.topic, message.queue_id)
+        message.hold_in(SCHEDULE_TOPIC, level - 1, raw, now_ms + self._levels_ms[level - 1])
+        return True
 
-    def check(self, arrival: IncomingMessage, now_ms: int) -> bool:
-        """Whether the message has a delay level; Refused when it asks for one that is none."""
-        return self._level(arrival) > 0
+    def check(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Return whether the message has a delay level. Raises Refused if the level is not a number."""
+        return self._level(message) > 0
 
-    def _level(self, arrival: IncomingMessage) -> int:
-        if arrival.sys_flag & TRANSACTION_BITS == PREPARED:
+    def _level(self, message: BrokerMessage) -> int:
+        if message.sys_flag & TRANSACTION_BITS == PREPARED:
             return 0
-        text = properties.find(arrival.properties, b"DELAY")
+        text = properties.find(message.properties, b"DELAY")
         if not text:
             return 0
         number = parse_long(text)
         if number is None or not -_INT32 <= number < _INT32:
-            if arrival.inner:
+            if message.internal:
                 return 0
             value = text.decode("utf-8", "replace")[:64]
             raise Refused(
@@ -166,9 +160,13 @@ class DelayService:
         return offset < queue.max_offset
 
     def _deliver_all(self, neighbours: LogWindow, now_ms: int) -> None:
-        """Records of the usual shape go from the log to the log with nothing made of them in between."""
+        """Copy records of the usual layout directly from the log to the log; `_deliver` handles all others.
+
+        One message object is reused for all of them: creating one per record would cost 0.3 us more.
+        """
         start, data, wanted = neighbours
-        head_at, release, end_of_data = HEAD.unpack_from, self._inner.release, len(data)
+        head_at, append, end_of_data = HEAD.unpack_from, self._inner.append, len(data)
+        message = BrokerMessage("", 0, b"", b"", 0, 0, 0, b"")
         for offset, size in wanted:
             at = offset - start
             end = at + size
@@ -190,17 +188,19 @@ class DelayService:
                 ):
                     body, raw = data[body_at : body_at + length], data[names_at:end]
                     bound = raw.rfind(b"\x02REAL_TOPIC\x01")
-                    there = _parse_bound(raw[bound + 1 :]) if bound > 0 and end - names_at - bound < _LONGEST_BOUND else None
+                    there = _parse_target(raw[bound + 1 :]) if bound > 0 and end - names_at - bound < _LONGEST_BOUND else None
                     if there is not None and crc32(body) & 0x7FFFFFFF == crc:
-                        topic, queue_id = there
-                        code = tags_code_of(raw)
-                        release(topic, queue_id, body, raw, code, flag, sys_flag, born_ms, born_host, times, 0, now_ms)
+                        message.topic, message.queue_id = there
+                        message.body, message.properties, message.tags_code = body, raw, tags_code_of(raw)
+                        message.flag, message.sys_flag, message.reconsume_times = flag, sys_flag, times
+                        message.born_ms, message.born_host = born_ms, born_host
+                        append(message, now_ms)
                         continue
             self._deliver(neighbours.record(offset, size), now_ms)
 
     def _deliver(self, record: DeferredRecord | None, now_ms: int) -> None:
         """The same for records of any shape."""
-        topic, queue_id = ("", 0) if record is None else record.bound_for()
+        topic, queue_id = ("", 0) if record is None else record.real_target()
         if record is None or not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:
             return
         message = record.message(topic, queue_id)
@@ -268,8 +268,8 @@ def _used(offsets: list[int]) -> dict[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _parse_bound(raw: bytes) -> tuple[str, int] | None:
-    """Where a message goes that says it in its last properties, as `bound_for` writes them; None if it says it in another way."""
+def _parse_target(raw: bytes) -> tuple[str, int] | None:
+    """Return the destination named by the last properties, as written by `target_properties`; None for any other text."""
     match = _BOUND.fullmatch(raw)
     if match is None or match[1] == TRANS_HALF_TOPIC.encode():
         return None

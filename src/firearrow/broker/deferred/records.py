@@ -20,7 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from firearrow.broker.send.internal import HOST_BITS, InnerMessage
+from firearrow.broker.message import HOST_BITS, BrokerMessage
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
 from firearrow.wire.properties import ended, find
@@ -55,7 +55,7 @@ class DeferredRecord:
         offset: int = _STORED.unpack_from(self.raw, 28)[0]
         return offset
 
-    def message(self, topic: str, queue_id: int) -> InnerMessage | None:
+    def message(self, topic: str, queue_id: int) -> BrokerMessage | None:
         """What the record holds, bound for another queue; None when its body is damaged."""
         raw, body_at = self.raw, self._body_at
         _, _, crc, _, flag, _, _, sys_flag, born_ms = _FRONT.unpack_from(raw)
@@ -65,9 +65,9 @@ class DeferredRecord:
         born_host = raw[AT_BORN_HOST : AT_BORN_HOST + (20 if sys_flag & BORN_HOST_V6 else 8)]
         reconsume_times = _BACK.unpack_from(raw, body_at - 16)[0]
         names = ended(self.properties)
-        return InnerMessage(topic, queue_id, body, names, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times)
+        return BrokerMessage(topic, queue_id, body, names, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times)
 
-    def bound_for(self) -> tuple[str, int]:
+    def real_target(self) -> tuple[str, int]:
         """REAL_TOPIC ("" if it does not say) and REAL_QID (0 if it does not say, -1 if that is no number)."""
         raw = self.properties
         # As we write them: the last two, one behind the other. Apache writes them wherever its map has them.

@@ -31,9 +31,8 @@ import random
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.deferred.router import TRANSACTION_BITS
+from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage
 from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire import properties
 from firearrow.wire.bodies import SubscriptionGroupConfig
@@ -79,7 +78,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             message = _dead_letter(broker, group, record, now_ms)
         else:
             message = _next_try(broker, group, record, header, now_ms)
-        broker.inner.put(message, now_ms)
+        broker.deferral.put(message, now_ms)
         broker.stats.sent_back(_first_topic(record), header.group)
         broker.answer_when_stored(conn, request, answer)
         return None
@@ -110,7 +109,7 @@ def _limit(group: SubscriptionGroupConfig, asked: int | None, version: int) -> i
 
 def _next_try(
     broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, header: ConsumerSendMsgBackRequestHeader, now_ms: int
-) -> InnerMessage:
+) -> BrokerMessage:
     sys_flag = UNIT_SUBSCRIPTION if header.unit_mode else 0
     topic = broker.topics.ensure(
         retry_topic(group.group_name), group.retry_queue_nums, PERM_READ_WRITE, now_ms, sys_flag=sys_flag
@@ -128,7 +127,7 @@ def _next_try(
     return _again(record, topic.topic_name, random.randrange(max(queues, 1)), kept)
 
 
-def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> InnerMessage:
+def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> BrokerMessage:
     _ensure_dlq(broker, group, now_ms)
     return _again(record, dlq_topic(group.group_name), 0, _as_dead_letter(_as_retry(record), record.topic))
 
@@ -161,7 +160,7 @@ def _first_topic(record: Record) -> str:
     return (properties.find(record.properties, b"RETRY_TOPIC") or record.topic.encode()).decode()
 
 
-def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> InnerMessage:
+def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> BrokerMessage:
     raw = properties.encode(known)
     size = len(raw) + len(topic) + _ROOM
     if size > properties.MAX_BYTES:
@@ -170,7 +169,7 @@ def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> 
             f"the message at offset {record.physical_offset} cannot be sent back: with what a retry adds, its properties "
             f"would take {size} bytes, the limit is {properties.MAX_BYTES}; send fewer or shorter ones",
         )
-    message = InnerMessage.of(record, topic, queue_id)
+    message = BrokerMessage.from_record(record, topic, queue_id)
     message.properties = raw
     message.reconsume_times = record.reconsume_times + 1
     return message

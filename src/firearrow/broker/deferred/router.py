@@ -1,113 +1,63 @@
-"""Where a message is put that is not to be delivered as it comes.
+"""Routing of delayed and timed messages to their holding topics.
 
-A delayed message waits in a topic of the broker's own until it is due, a half message until its transaction is decided. Its real
-destination travels with it in the properties REAL_TOPIC and REAL_QID. Whoever stores a message, a client's send or the broker
-itself, asks `DeferralRouter.place` first; None means that it goes straight to its topic.
+A deferred message is stored in a topic of the broker until it is due or its transaction is committed. The properties REAL_TOPIC
+and REAL_QID name its destination.
 
-    TRAN_MSG=true in a client's send                     half topic              transaction.py
-    DELAY > 0                                            SCHEDULE_TOPIC_XXXX     delay.py
-    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer     timer.py
+    TRAN_MSG=true in a client's send                     half topic              transaction/
+    DELAY > 0                                            SCHEDULE_TOPIC_XXXX     deferred/delay_levels.py
+    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer     timer/
 
-A half message is not delayed; what it becomes when it is committed is. What it asks for is judged when it is sent, while somebody
-can be told (`checks`). What the broker itself stores is never refused for it: a committed message that asks for the impossible
-goes straight to its topic.
+The send handler asks the transaction service first: a half message is not delayed, but the message committed from it is. The
+requested delay of a half message is therefore validated when it is sent (`check`), while the producer can still be told. Messages
+stored by the broker itself are never rejected for an invalid delay; they are stored in their topic directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Protocol
 
-TRANSACTION_BITS = 0xC
-PREPARED = 0x4
-COMMITTED = 0x8
+from firearrow.broker.message import BrokerMessage
+from firearrow.broker.send.internal import InternalWriter
 
 
-class DeferredTarget(NamedTuple):
-    topic: str
-    queue_id: int
-    properties: bytes
-    tags_code: int  # of the consume-queue entry there
-    sys_flag: int
-    reply: dict[str, str] | None  # what the reply to a send says besides the usual
-    keep: Callable[[DeferredMessage], None] | None = None  # wants to know what a client's send stored there, and where
+class Deferral(Protocol):
+    """A service that holds messages back."""
 
+    def defer(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Redirect `message` to the holding topic; return False if it does not belong there. Raises Refused."""
 
-class IncomingMessage(NamedTuple):
-    """A message on its way into the store."""
-
-    topic: str
-    queue_id: int
-    properties: bytes  # complete, ending with 0x02
-    sys_flag: int
-    reconsume_times: int
-    unique_key: str
-    tags_code: int = 0  # of a client's send
-    inner: bool = False  # stored by the broker itself: what a transaction has become does not become half of one again
-
-
-class DeferredMessage(NamedTuple):
-    """A message that waits in its place, and the queue that it was sent to."""
-
-    queue_offset: int
-    physical_offset: int
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: bytes  # as stored
-    tags_code: int
-    flag: int
-    sys_flag: int
-    born_ms: int
-    born_host: bytes
-    reconsume_times: int
-
-
-# The constructor of a named tuple is a Python function; these are not, and take half the time. Give them the tuple.
-quick_arrival: Callable[[tuple[str, int, bytes, int, int, str, int, bool]], IncomingMessage] = partial(
-    tuple.__new__, IncomingMessage
-)
-quick_placement: Callable[
-    [tuple[str, int, bytes, int, int, dict[str, str] | None, Callable[[DeferredMessage], None] | None]], DeferredTarget
-] = partial(tuple.__new__, DeferredTarget)
-quick_placed: Callable[[tuple[int, int, str, int, bytes, bytes, int, int, int, int, bytes, int]], DeferredMessage] = partial(
-    tuple.__new__, DeferredMessage
-)
+    def check(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Return whether `message` asks for this kind of deferral. Raises Refused if it cannot be granted."""
 
 
 @lru_cache(maxsize=4096)
-def bound_for(topic: str, queue_id: int) -> bytes:
-    """The last properties of a message that waits: where it goes then. There are few, and they are wanted with every message."""
+def target_properties(topic: str, queue_id: int) -> bytes:
+    """Return REAL_TOPIC and REAL_QID, the last properties of a deferred message. Cached: every deferred message needs them."""
     return f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
 
 
-Place = Callable[[IncomingMessage, int], DeferredTarget | None]
-Check = Callable[[IncomingMessage, int], bool]  # whether it is the one to place the message; raises Refused
-
-
-def may_be_placed(properties: bytes) -> bool:
-    """A quick look, for the hot path: False when no property can ask for a detour.
-
-    DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS have three letters in common.
-    """
-    return properties.find(b"DEL") >= 0 or properties.find(b"TRAN_MSG\x01") >= 0  # half the cost of `in`
-
-
 class DeferralRouter:
-    """`places` are asked in turn; the first that has a place for the message gets it. `checks` are for half messages."""
+    """Delay levels, then timer: the first one that matches gets the message."""
 
-    def __init__(self) -> None:
-        self.places: list[Place] = []
-        self.checks: list[Check] = []
+    def __init__(self, writer: InternalWriter, delay_levels: Deferral, timer: Deferral) -> None:
+        self._writer = writer
+        self._delay_levels = delay_levels
+        self._timer = timer
 
-    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
-        for ask in self.places:
-            placement = ask(arrival, now_ms)
-            if placement is not None:
-                return placement
-        return None
+    def defer(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Redirect `message` to a holding topic if its properties ask for a delay."""
+        return self._delay_levels.defer(message, now_ms) or self._timer.defer(message, now_ms)
 
-    def check(self, arrival: IncomingMessage, now_ms: int) -> None:
-        """Refuses a half message that could not be placed when it is committed."""
-        any(check(arrival, now_ms) for check in self.checks)
+    def check(self, message: BrokerMessage, now_ms: int) -> None:
+        """Raise Refused for a half message whose delay could not be granted when it is committed."""
+        if not self._delay_levels.check(message, now_ms):
+            self._timer.check(message, now_ms)
+
+    def put(self, message: BrokerMessage, now_ms: int) -> None:
+        """Store an internal message, in a holding topic if its properties ask for a delay."""
+        # DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS have these three letters in common.
+        if message.properties.find(b"DEL") >= 0 and self.defer(message, now_ms):
+            self._writer.append(message, now_ms)
+        else:
+            self._writer.deliver(message, now_ms)

@@ -21,7 +21,7 @@ STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
     """Messages that are not delivered as they come: timers and delay levels."""
     timers = broker.timers
-    if timers is not None and broker.settings.timer_wheel_enable:
+    if broker.settings.timer_wheel_enable:
         figures = timers.figures(now_ms)
         behind = int(figures["timerOffsetBehind"])
         yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
@@ -43,12 +43,11 @@ def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
         samples = (({**STORAGE, "topic": topic}, one["count"]) for topic, one in timing)
         yield from page.lines("rocketmq_timing_messages", "gauge", "Timer messages that wait", samples)
         yield from _ahead(page, timers, now_ms)
-    if broker.delay is not None:
-        levels: list[tuple[Labels, float]] = []
-        for key, text in broker.delay.figures().items():
-            at, _, end = text.partition(",")
-            levels.append(({"level": key.rpartition("_")[2]}, int(end) - int(at)))
-        yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
+    levels: list[tuple[Labels, float]] = []
+    for key, text in broker.delay.figures().items():
+        at, _, end = text.partition(",")
+        levels.append(({"level": key.rpartition("_")[2]}, int(end) - int(at)))
+    yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
 
 
 def _ahead(page: ExpositionWriter, timers: TimerService, now_ms: int) -> Iterator[str]:

@@ -11,11 +11,8 @@ from collections.abc import Callable
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.dedup.snapshot import DedupFile
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
 from firearrow.broker.send.handler import SendHandler
-from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.tables.persistence import ConfigFiles
-from firearrow.broker.timer.service import TimerService
 from firearrow.broker.transaction.service import Transactions
 from firearrow.wire import fastjson
 
@@ -27,12 +24,7 @@ STILL_MS = 10
 
 
 class MasterServices:
-    """`clean`: how the store was left."""
-
-    def __init__(
-        self, parts: BrokerContext, inner: InternalWriter, config: ConfigFiles, now_ms: Callable[[], int], *, clean: bool
-    ) -> None:
-        settings, placing, now = parts.settings, parts.placing, now_ms()
+    def __init__(self, parts: BrokerContext, config: ConfigFiles, now_ms: Callable[[], int]) -> None:
         self._parts = parts
         self._config = config
         self._now_ms = now_ms
@@ -43,18 +35,11 @@ class MasterServices:
         self._delay_note: tuple[int, bytes, list[int]] | None = None
         self._next_delay_ms = 0
         self._watched_until_ms = 0
-        self._delay = DelayService(parse_levels(settings.message_delay_level), parts.store, inner)
-        self._delay.load(config.load("delayOffset.json"))
-        if settings.enable_d_leger_commit_log:
+        self._delay, self._timers = parts.delay, parts.timers
+        if parts.settings.enable_d_leger_commit_log:
             self._delay.confirmed(self._delay.offsets())
-        placing.places.append(self._delay.place)
-        self._timers = TimerService(settings, parts.store, inner, clean=clean, now_ms=now)
-        placing.places.append(self._timers.place)
-        placing.checks += [self._delay.check, self._timers.check]
-        parts.delay, parts.timers = self._delay, self._timers
-        self._transactions = transactions = Transactions(parts, now)
+        self.transactions = transactions = Transactions(parts, now_ms())
         parts.open_transactions = lambda: transactions.open_count
-        placing.places.insert(0, transactions.place)  # what is half of a transaction is delayed when it is committed
 
     def remember(self, sends: SendHandler) -> None:
         """Sends that are repeated are found out, also those from before the start."""
@@ -63,7 +48,7 @@ class MasterServices:
         self._dedup_file.load(self._now_ms())
 
     def handlers(self) -> dict[int, Handler]:
-        return self._transactions.handlers()
+        return self.transactions.handlers()
 
     # Every 100 ms.
 
@@ -87,7 +72,7 @@ class MasterServices:
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When a message will be delivered, or a transaction asked about, as far as that is known."""
-        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
+        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self.transactions.next_due_ms())
         return min((moment for moment in due if moment is not None), default=None)
 
     def _deliver_due(self, *, timed: bool = False) -> None:
@@ -108,7 +93,7 @@ class MasterServices:
             self._due_timer = loop.call_later(max(due_ms - now, least_ms) / 1000, lambda: self._deliver_due(timed=True))
 
     def _work_on_transactions(self) -> None:
-        if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:
+        if self.transactions.tick(self._now_ms()) and self._transaction_timer is None:
             self._transaction_timer = asyncio.get_running_loop().call_later(0, self._more_transactions)
 
     def _more_transactions(self) -> None:
@@ -130,20 +115,15 @@ class MasterServices:
 
     # When the master changes.
 
-    def take_up(self, now: int) -> dict[int, Handler]:
-        """What waits is delivered by this broker from now on: it begins where the master before it was, as after a restart.
-        Returns the handlers that changed."""
+    def take_up(self, now: int) -> None:
+        """Start the services on election, resuming from the progress of the previous master, as after a restart."""
         self._dedup_file.follow()
         # Who had no answer from the master before sends again, and what it sends may have been stored.
         if self._sends.watch_keys(SENT_AGAIN_MS):
             self._dedup_file.learn_newest()
         self._watched_until_ms = now + SENT_AGAIN_MS
         self._timers.take_up(now)
-        before, places = self._transactions, self._parts.placing.places
-        self._transactions = transactions = Transactions(self._parts, now)
-        places[places.index(before.place)] = transactions.place
-        self._parts.open_transactions = lambda: transactions.open_count
-        return transactions.handlers()
+        self.transactions.activate(now)
 
     def lay_down(self) -> None:
         self.cancel()
@@ -164,7 +144,7 @@ class MasterServices:
     def stop(self) -> None:
         """Nothing new is begun."""
         if not self._parts.settings.is_slave:
-            self._transactions.stop(self._now_ms())
+            self.transactions.stop(self._now_ms())
 
     def close(self, now: int) -> None:
         """The log is as durable as it will be: how far everything is goes to its files."""
@@ -172,7 +152,7 @@ class MasterServices:
         if is_slave:
             self._dedup_file.follow()
         else:
-            self._transactions.close(now)
+            self.transactions.close(now)
             self._note_delay_offsets(now)
         self._save_delay_offsets()
         self._dedup_file.note()

@@ -104,9 +104,7 @@ class RoleController:
         of.pulls.master_alive = None
         of.sends.forget_all()
         self._table_log.apply()
-        changed = of.services.take_up(now)
-        self._master_handlers |= changed
-        of.handlers.update(changed)
+        of.services.take_up(now)
         of.parts.topics.begin_term(term, now)
         of.parts.groups.begin_term(term, now)
         settings.broker_role, settings.broker_id = "SYNC_MASTER", 0

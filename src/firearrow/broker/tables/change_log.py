@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.send.internal import InnerMessage
+from firearrow.broker.message import BrokerMessage
 from firearrow.net.address import parse_address
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
@@ -84,7 +84,7 @@ class MetadataChangeLog:
             return
         body: dict[str, Any] = {"name": name, "config": None if config is None else config.to_json()}
         now_ms = self._now_ms()
-        message = InnerMessage(TOPIC, queue_id, fastjson.dumps(body), b"", 0, 0, now_ms, self._host)
+        message = BrokerMessage(TOPIC, queue_id, fastjson.dumps(body), b"", 0, 0, now_ms, self._host)
         try:
             self._parts.inner.deliver(message, now_ms)
         except StoreError as error:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 
 from firearrow.broker.deferred.records import parse_long, recalled, with_names
-from firearrow.broker.deferred.router import PREPARED, TRANSACTION_BITS, DeferredTarget, IncomingMessage
+from firearrow.broker.message import PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.store.timer.wheel import TimerWheel
@@ -34,48 +34,50 @@ class TimerAdmission:
         self._wheel = wheel
         self._recall = recall
 
-    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
-        """Where a timer message waits; None if it is none, is half of a transaction, or its time has come already."""
-        raw = arrival.properties
-        if b"TIMER_DEL" not in raw or arrival.sys_flag & TRANSACTION_BITS == PREPARED:
-            return None
+    def defer(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Redirect a timer message to the timer topic; False if it is none, is a half message, or is due already."""
+        raw = message.properties
+        if b"TIMER_DEL" not in raw or message.sys_flag & TRANSACTION_BITS == PREPARED:
+            return False
         if b"TIMER_OUT_MS\x01" in raw and find(raw, b"TIMER_OUT_MS") is not None:
-            return None  # it has been delivered by a timer once and is sent on as it was consumed
+            return False  # it has been delivered by a timer once and is sent on as it was consumed
         key = find(raw, b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in raw else None
         try:
             deliver_ms = self._deliver_ms(raw, now_ms)
         except Refused:
-            if arrival.inner and key is None:
-                return None
+            if message.internal and key is None:
+                return False
             raise
         if deliver_ms is None:
-            return None
+            return False
         if deliver_ms <= now_ms:
             if key is None:
-                return None
+                return False
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message to be recalled is due at {deliver_ms}, now it is {now_ms}: too late to recall it",
             )
         out_ms = self._wheel.floor(deliver_ms - 1)
-        if not arrival.inner:
+        if not message.internal:
             self._check_congestion(out_ms)
-        stored = with_names(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": arrival.topic, "REAL_QID": str(arrival.queue_id)})
+        stored = with_names(raw, {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": message.topic, "REAL_QID": str(message.queue_id)})
         if len(stored) > properties.MAX_BYTES - _STAMPS_BYTES:
-            if arrival.inner and key is None:
-                return None
+            if message.internal and key is None:
+                return False
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message is illegal: its properties take {len(stored)} bytes, the limit for a timer message is "
                 f"{properties.MAX_BYTES - _STAMPS_BYTES}; send fewer or shorter ones",
             )
         if key is not None:
-            self._recall(recalled(arrival.topic, key.decode("utf-8", "replace")), out_ms)
-        return DeferredTarget(TIMER_TOPIC, 0, stored, tags_code_of(stored), arrival.sys_flag, self._reply(arrival, out_ms))
+            self._recall(recalled(message.topic, key.decode("utf-8", "replace")), out_ms)
+        message.reply_fields = self._reply_fields(message, out_ms)
+        message.hold_in(TIMER_TOPIC, 0, stored, tags_code_of(stored))
+        return True
 
-    def check(self, arrival: IncomingMessage, now_ms: int) -> bool:
-        """Whether the message asks for a moment; Refused when that is none, or too far ahead."""
-        raw = arrival.properties
+    def check(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Return whether the message asks for a delivery time. Raises Refused if that is not a number or too far ahead."""
+        raw = message.properties
         asks = b"TIMER_DEL" in raw and find(raw, b"TIMER_OUT_MS") is None
         return asks and self._deliver_ms(raw, now_ms) is not None
 
@@ -97,10 +99,11 @@ class TimerAdmission:
             )
         return deliver_ms
 
-    def _reply(self, arrival: IncomingMessage, out_ms: int) -> dict[str, str]:
-        if arrival.topic.startswith(RETRY_PREFIX) or not arrival.unique_key:
-            return {}
-        return {"recallHandle": recall_handle(arrival.topic, self._settings.broker_name, out_ms + 1, arrival.unique_key)}
+    def _reply_fields(self, message: BrokerMessage, out_ms: int) -> dict[str, str] | None:
+        if message.topic.startswith(RETRY_PREFIX) or not message.unique_key:
+            return None
+        unique_key = message.unique_key.decode()
+        return {"recallHandle": recall_handle(message.topic, self._settings.broker_name, out_ms + 1, unique_key)}
 
     def _check_congestion(self, out_ms: int) -> None:
         limit = self._settings.timer_congest_num_each_slot

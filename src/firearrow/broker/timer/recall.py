@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.records import parse_long
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
@@ -63,7 +63,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         if broker.topics.find(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         handle = _checked_handle(broker, header, now_ms)
-        broker.inner.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
+        broker.deferral.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
         answer = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
         broker.answer_when_stored(conn, request, answer)
         return None
@@ -99,7 +99,7 @@ def _illegal(why: str) -> Refused:
     return Refused(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {why}")
 
 
-def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, now_ms: int) -> InnerMessage:
+def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, now_ms: int) -> BrokerMessage:
     names = {
         "TAGS": RECALL_TAG,
         "UNIQ_KEY": handle.unique_key,
@@ -109,4 +109,4 @@ def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, 
     }
     if producer_group and not {"\x01", "\x02"} & {*producer_group}:
         names["PGROUP"] = producer_group
-    return InnerMessage(handle.topic, 0, b"0", properties.encode(names), 0, 0, now_ms, born_host)
+    return BrokerMessage(handle.topic, 0, b"0", properties.encode(names), 0, 0, now_ms, born_host)

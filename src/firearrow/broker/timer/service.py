@@ -78,7 +78,7 @@ class TimerService:
         self._markers_coming: dict[str, int] = {}  # recalled message: slot; those that are not entered yet
         self._saving = TimerCheckpointer(store, self._files, self.metrics, settings)
         coming = TimerAdmission(settings, self._files.wheel, self._recall_at_once)
-        self.place, self.check = coming.place, coming.check
+        self.defer, self.check = coming.defer, coming.check
         self._next_expire_ms = self._retry_at_ms = 0
         self._problem = ""
         self._opened = False
@@ -366,13 +366,13 @@ class TimerService:
         if len(stamped) <= properties.MAX_BYTES:
             message.properties = stamped
         try:
-            stored = self._inner.deliver(message, now_ms)
+            self._inner.deliver(message, now_ms)
         except ValueError as error:
             self._store.problems.append(f"timers: the message at {record.physical_offset} cannot be delivered: {error}")
             return
         if entry.magic & ROLL:
             first_ms = self._files.wheel.floor(record.number(b"TIMER_OUT_MS") or 0)
-            self._rolled = (stored.queue_offset + 1, first_ms if self._rolled is None else min(first_ms, self._rolled[1]))
+            self._rolled = (message.queue_offset + 1, first_ms if self._rolled is None else min(first_ms, self._rolled[1]))
 
     # What operators and replicas ask for.
 

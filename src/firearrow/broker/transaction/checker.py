@@ -148,22 +148,22 @@ class TransactionChecks:
     def _copy(self, half: Half, check_times: int, now_ms: int) -> None:
         """Puts it behind the others; with `check_times` a producer is asked."""
         copy = half.copied(check_times)
-        stored = self._parts.inner.deliver(copy, now_ms)
-        self._halves.moved(half.origin, half.offset, stored.queue_offset)
+        self._parts.inner.deliver(copy, now_ms)
+        self._halves.moved(half.origin, half.offset, copy.queue_offset)
         group = half.producer_group
         if not check_times or not group:
             return
         ext: dict[str, str | int] = {
             "topic": TRANS_HALF_TOPIC,
-            "tranStateTableOffset": stored.queue_offset,
-            "commitLogOffset": stored.physical_offset,
+            "tranStateTableOffset": copy.queue_offset,
+            "commitLogOffset": copy.physical_offset,
             "msgId": half.unique_key,
             "transactionId": half.unique_key,
-            "offsetMsgId": offset_msg_id(self._host, stored.physical_offset),
+            "offsetMsgId": offset_msg_id(self._host, copy.physical_offset),
             "bname": self._parts.name,
         }
-        body = half.as_asked_about(copy, stored)
-        self._questions.append(PendingCheck(stored.queue_offset, stored.physical_offset, group, ext, body))
+        body = half.for_check(copy)
+        self._questions.append(PendingCheck(copy.queue_offset, copy.physical_offset, group, ext, body))
         self._held_bytes += len(body)
 
     def _ask(self) -> None:

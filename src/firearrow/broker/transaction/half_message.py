@@ -12,19 +12,9 @@ given up   in TRANS_CHECK_MAX_TIME_TOPIC, queue 0, as it last was in the half to
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from firearrow.broker.deferred.router import (
-    COMMITTED,
-    TRANSACTION_BITS,
-    DeferredMessage,
-    DeferredTarget,
-    IncomingMessage,
-    bound_for,
-    quick_placement,
-)
+from firearrow.broker.deferred.router import target_properties
+from firearrow.broker.message import COMMITTED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.refused import Refused
-from firearrow.broker.send.internal import InnerMessage, Stored
 from firearrow.store.consume_queue import ABSENT_SIZE, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
@@ -40,11 +30,11 @@ _OURS = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_T
 _ROOM = 128  # bytes of properties that the broker may add later
 
 
-def is_half(arrival: IncomingMessage) -> bool:
-    """Whether a client's message is half of a transaction. A retry that its consumer delays is not, even if its message was."""
-    if arrival.inner:
+def is_half(message: BrokerMessage) -> bool:
+    """Return whether a client's message is a half message. A delayed retry is not, even if the original message was."""
+    if message.internal:
         return False
-    raw = arrival.properties
+    raw = message.properties
     at = raw.find(b"TRAN_MSG\x01")
     if at < 0:
         return False
@@ -52,25 +42,27 @@ def is_half(arrival: IncomingMessage) -> bool:
         wanted = properties.find(raw, b"TRAN_MSG")
         if wanted is None or wanted.lower() != b"true":
             return False
-    return arrival.reconsume_times <= 0 or _number((properties.find(raw, b"DELAY") or b"").decode()) <= 0
+    return message.reconsume_times <= 0 or _number((properties.find(raw, b"DELAY") or b"").decode()) <= 0
 
 
-def as_half(arrival: IncomingMessage, keep: Callable[[DeferredMessage], None] | None = None) -> DeferredTarget:
-    raw = arrival.properties
+def hold_as_half(message: BrokerMessage) -> None:
+    """Redirect `message` to the half topic."""
+    raw = message.properties
     # Somebody sends a message on that was part of a transaction, or delayed. (Parts of _OURS, quick to find; one is TRAN_MSG.)
     if raw.count(b"TRAN") > 1 or raw.find(b"REAL_") >= 0 or raw.find(b"__trans") >= 0:
         kept = properties.parse(raw)
         for name in _OURS:
             kept.pop(name.decode(), None)
         raw = properties.encode(kept)
-    raw += b"__transactionId__\x01%b\x02%b" % (arrival.unique_key.encode(), bound_for(arrival.topic, arrival.queue_id))
+    raw += b"__transactionId__\x01%b\x02%b" % (message.unique_key, target_properties(message.topic, message.queue_id))
     if len(raw) > properties.MAX_BYTES - _ROOM:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
             f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
         )
-    return quick_placement((TRANS_HALF_TOPIC, 0, raw, arrival.tags_code, arrival.sys_flag & ~TRANSACTION_BITS, None, keep))
+    message.sys_flag &= ~TRANSACTION_BITS
+    message.hold_in(TRANS_HALF_TOPIC, 0, raw, message.tags_code)
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:
@@ -130,16 +122,16 @@ class Half:
         value = properties.find(self.raw, name)
         return "" if value is None else value.decode("utf-8", "replace")
 
-    def committed(self) -> InnerMessage:
-        message = InnerMessage.of(self.record, self.real_topic, self.real_queue_id)
+    def committed(self) -> BrokerMessage:
+        message = BrokerMessage.from_record(self.record, self.real_topic, self.real_queue_id)
         raw = _without(_without(self.raw, b"REAL_QID\x01"), b"REAL_TOPIC\x01")
         message.properties = _without(raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") if self.origin != self.offset else raw
         message.sys_flag |= COMMITTED
         message.prepared_offset = self.record.physical_offset
         return message
 
-    def copied(self, check_times: int) -> InnerMessage:
-        message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
+    def copied(self, check_times: int) -> BrokerMessage:
+        message = BrokerMessage.from_record(self.record, TRANS_HALF_TOPIC, 0)
         raw = _without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % self.origin
         if check_times:
             raw = _without(raw, b"TRANSACTION_CHECK_TIMES\x01") + b"TRANSACTION_CHECK_TIMES\x01%d\x02" % check_times
@@ -147,18 +139,18 @@ class Half:
             message.properties = raw
         return message
 
-    def given_up(self) -> InnerMessage:
-        return InnerMessage.of(self.record, TRANS_CHECK_MAX_TIME_TOPIC, 0)
+    def given_up(self) -> BrokerMessage:
+        return BrokerMessage.from_record(self.record, TRANS_CHECK_MAX_TIME_TOPIC, 0)
 
-    def begun_anew(self) -> InnerMessage:
+    def reopened(self) -> BrokerMessage:
         """As a half message of its own, about which nobody was asked yet."""
-        message = InnerMessage.of(self.record, TRANS_HALF_TOPIC, 0)
+        message = BrokerMessage.from_record(self.record, TRANS_HALF_TOPIC, 0)
         raw = _without(_without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01"), b"TRANSACTION_CHECK_TIMES\x01")
         message.properties = raw + b"TRANSACTION_CHECK_TIMES\x010\x02"
         return message
 
-    def as_asked_about(self, copy: InnerMessage, stored: Stored) -> bytes:
-        """The record that its producer is shown: the copy, but with the topic and the queue that the producer knows."""
+    def for_check(self, copy: BrokerMessage) -> bytes:
+        """Return the record to send to the producer: the stored copy, with the topic and queue the producer sent to."""
         record = self.record
         return encode(
             Record(
@@ -167,8 +159,8 @@ class Half:
                 properties=copy.properties,
                 queue_id=self.real_queue_id,
                 flag=record.flag,
-                queue_offset=stored.queue_offset,
-                physical_offset=stored.physical_offset,
+                queue_offset=copy.queue_offset,
+                physical_offset=copy.physical_offset,
                 sys_flag=record.sys_flag,
                 born_timestamp=record.born_timestamp,
                 born_host=record.born_host,

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from firearrow.broker.send.internal import InnerMessage, InternalWriter
+from firearrow.broker.message import BrokerMessage
+from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.wire import properties
 from firearrow.wire.names import TRANS_OP_HALF_TOPIC
@@ -73,10 +74,10 @@ class OpMessages:
         if not halves:
             return
         body = "".join([f"{half}," for half in halves]).encode()
-        message = InnerMessage(TRANS_OP_HALF_TOPIC, 0, body, _PROPERTIES, 0, 0, now_ms, self._host)
-        stored = self._inner.deliver(message, now_ms)
-        self._kept.append((stored.queue_offset, max(halves)))
-        self.written_at = stored.physical_offset
+        message = BrokerMessage(TRANS_OP_HALF_TOPIC, 0, body, _PROPERTIES, 0, 0, now_ms, self._host)
+        self._inner.deliver(message, now_ms)
+        self._kept.append((message.queue_offset, max(halves)))
+        self.written_at = message.physical_offset
         self._gathered = []
         self._size = 0
 

@@ -25,11 +25,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.deferred.router import COMMITTED as COMMIT_FLAG
-from firearrow.broker.deferred.router import DeferredTarget, IncomingMessage
+from firearrow.broker.message import COMMITTED as COMMIT_FLAG
+from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.transaction.checker import TransactionChecks
-from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, as_half, half_at, is_half, read_half
+from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, half_at, hold_as_half, is_half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.recovery import Recovery, saved_offset
 from firearrow.broker.transaction.state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
@@ -70,15 +70,19 @@ class Progress(NamedTuple):
 
 
 class Transactions:
-    """Made when the store is open and the consumer offsets are loaded."""
+    """The transactions of one broker. The store must be open and the consumer offsets loaded."""
 
     def __init__(self, parts: BrokerContext, now_ms: int) -> None:
         self._parts = parts
-        self._store = store = parts.store
-        self._release = parts.inner.release
+        self._store = parts.store
+        self._half_queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        self._op_queue = self._store.queue(TRANS_OP_HALF_TOPIC, 0)
+        self.activate(now_ms)
+
+    def activate(self, now_ms: int) -> None:
+        """Load the state from the log, at the start and whenever this broker becomes the master."""
+        parts, store = self._parts, self._store
         host = host_bytes(*parse_address(parts.address))
-        self._half_queue = store.queue(TRANS_HALF_TOPIC, 0)
-        self._op_queue = store.queue(TRANS_OP_HALF_TOPIC, 0)
         self._recent = HalfMessageCache()
         self._halves = HalfStates(saved_offset(parts.offsets, self._half_queue))
         self._ops = OpMessages(parts.settings, parts.inner, host, saved_offset(parts.offsets, self._op_queue))
@@ -91,20 +95,22 @@ class Transactions:
 
     # Half messages.
 
-    def place(self, arrival: IncomingMessage, now_ms: int) -> DeferredTarget | None:
-        """Where half a transaction waits; None for a message that is none."""
-        if not is_half(arrival):
-            return None
+    def defer(self, message: BrokerMessage, now_ms: int) -> bool:
+        """Redirect a half message to the half topic; False for any other message."""
+        if not is_half(message):
+            return False
         if self._parts.settings.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._parts.name}] sending transaction message is forbidden (rejectTransactionMessage is true)",
             )
-        raw = arrival.properties
-        if raw.find(b"DEL") >= 0:  # as in may_be_placed: it may want to be delayed when it is committed
-            self._parts.placing.check(arrival, now_ms)
-            return as_half(arrival)
-        return as_half(arrival, self._recent.keep if raw.find(b"CHECK_IMMUNITY") < 0 else None)
+        raw = message.properties
+        if raw.find(b"DEL") >= 0:  # as in DeferralRouter.put: it may ask to be delayed when it is committed
+            self._parts.deferral.check(message, now_ms)
+        elif raw.find(b"CHECK_IMMUNITY") < 0:
+            message.on_stored = self._recent.keep
+        hold_as_half(message)
+        return True
 
     # Decisions.
 
@@ -139,24 +145,23 @@ class Transactions:
         half = self._recent.find(offset)
         if half is None:
             return False
-        _, physical_offset, topic, queue_id, body, raw, code, flag, sys_flag, born_ms, born_host, reconsume_times = half
         if (
-            physical_offset != header.commit_log_offset
+            half.physical_offset != header.commit_log_offset
             or not self._half_queue.min_offset <= offset < self._half_queue.max_offset
-            or not _is_of_group(raw, header.producer_group)
+            or not _is_of_group(half.properties, header.producer_group)
             or self._halves.fate(offset) != OPEN  # also if it was copied: then the newest copy is what is decided about
             or not self._store.writable
         ):
             return False
+        self._recent.forget(offset)  # before the append, which may fail: then the decision is repeated from the log
         if fate == COMMITTED:
-            kept = properties_when_committed(raw)
-            sys_flag |= COMMIT_FLAG
-            self._release(
-                topic, queue_id, body, kept, code, flag, sys_flag, born_ms, born_host, reconsume_times, physical_offset, now_ms
-            )
+            half.topic, half.queue_id = half.real_topic, half.real_queue_id
+            half.properties = properties_when_committed(half.properties)
+            half.sys_flag |= COMMIT_FLAG
+            half.prepared_offset = half.physical_offset
+            self._parts.inner.append(half, now_ms)
         self._halves.settle(offset, fate)
-        self._recent.forget(offset)
-        self._parts.stats.decided(topic, fate == COMMITTED, now_ms - born_ms)
+        self._parts.stats.decided(half.real_topic, fate == COMMITTED, now_ms - half.born_ms)
         if self._ops.add(offset, now_ms):
             self._ops.write(now_ms)
         return True
@@ -172,8 +177,7 @@ class Transactions:
             if not self._store.writable:
                 raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store takes no messages")
             committed = half.committed()
-            put = self._parts.inner.put if b"DEL" in committed.properties else self._parts.inner.deliver
-            put(committed, now_ms)  # one that is delayed, or has a timer, waits for it first
+            self._parts.deferral.put(committed, now_ms)
         self._halves.decide(half.origin, copy, fate)
         self._parts.stats.decided(half.real_topic, fate == COMMITTED, now_ms - half.record.born_timestamp)
         self._checks.given_up.pop(half.origin, None)
@@ -240,7 +244,7 @@ class Transactions:
                 f"Put message back to {TRANS_HALF_TOPIC} failed: {msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
         self._checks.given_up.pop(half.origin, None)
-        self._parts.inner.deliver(half.begun_anew(), now_ms)
+        self._parts.inner.deliver(half.reopened(), now_ms)
         answer = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
         self._parts.answer_when_stored(conn, request, answer)
         return None

@@ -12,7 +12,7 @@ it does not want to be asked about.
 
 from __future__ import annotations
 
-from firearrow.broker.deferred.router import DeferredMessage
+from firearrow.broker.message import BrokerMessage
 
 PLACES = 8192
 LARGEST_KEPT = 4096  # bytes of body and properties
@@ -22,13 +22,13 @@ _BOUND_FOR = b"\x02REAL_TOPIC\x01"  # the last properties of a half that was jus
 
 class HalfMessageCache:
     def __init__(self) -> None:
-        self._ring: list[DeferredMessage | None] = [None] * PLACES
+        self._ring: list[BrokerMessage | None] = [None] * PLACES
 
-    def keep(self, half: DeferredMessage) -> None:
+    def keep(self, half: BrokerMessage) -> None:
         if len(half.body) + len(half.properties) <= LARGEST_KEPT:
             self._ring[half.queue_offset % PLACES] = half
 
-    def find(self, queue_offset: int) -> DeferredMessage | None:
+    def find(self, queue_offset: int) -> BrokerMessage | None:
         half = self._ring[queue_offset % PLACES]
         return half if half is not None and half.queue_offset == queue_offset else None
 
