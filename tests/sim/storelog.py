@@ -13,7 +13,7 @@ from typing import Any
 
 from firearrow.ha.elected.store_log import StoreLog
 from firearrow.ha.raft.raft import Raft, Role
-from firearrow.store.commitlog.columns import scan
+from firearrow.store.commitlog.scan import scan
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.record import MAGIC_V1, MAGIC_V2, Record, decode_all

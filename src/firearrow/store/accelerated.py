@@ -9,7 +9,7 @@ from firearrow._native import load
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from firearrow.store.commitlog.append_group import IndexInput
+    from firearrow.store.commitlog.log import IndexInput
 
     class Native(Protocol):
         """What _native.c offers; its head says what for."""

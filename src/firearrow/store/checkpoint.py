@@ -18,15 +18,20 @@ A page (atomic_file.py), zeros elsewhere:
 Flushed offset and boot id tell damage from a torn tail. After a power cut, that is with another boot id, what a recovery cannot
 read above the flushed offset was perhaps never finished; what it cannot read below had been on the disk. As long as the machine
 runs, every finished write is there. The sizes tell damage from a changed setting.
+
+What a store leaves in its directory about itself: `abort` while it is open, and the checkpoint.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from firearrow.store.atomic_file import PageFormat, save_page
+from firearrow.store.atomic_file import PageFormat, save_page, write_synced
 from firearrow.store.filesystem import Disk
+from firearrow.store.threads import Housekeeper
 
 _PAGE = PageFormat(Struct(">qqqqqq"), Struct(">q16sii"), checks_apache=False)
 
@@ -77,3 +82,61 @@ def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
 
 def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
     save_page(disk, path, checkpoint.encode())
+
+
+class AbortFile:
+    """It is there while the store is open, so that the next opening knows a crash from a clean stop."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self._disk = disk
+        self._root = root
+        self._path = os.path.join(root, "abort")
+
+    @property
+    def exists(self) -> bool:
+        return self._disk.exists(self._path)
+
+    def write(self) -> None:
+        write_synced(self._disk, self._path, str(os.getpid()).encode())
+        self._disk.fsync_dir(self._root)
+
+    def remove(self) -> None:
+        if self.exists:
+            self._disk.unlink(self._path)
+
+
+class CheckpointFile:
+    """`now` is what the next one will say."""
+
+    def __init__(self, disk: Disk, root: str, housekeeper: Housekeeper) -> None:
+        self.now = Checkpoint()
+        self._disk = disk
+        self._path = os.path.join(root, "checkpoint")
+        self._housekeeper = housekeeper
+        self._saving = False
+
+    def load(self) -> Checkpoint:
+        self.now = load_checkpoint(self._disk, self._path)
+        return self.now
+
+    def save(self) -> None:
+        save_checkpoint(self._disk, self._path, self.now)
+
+    def save_later(self, refresh: Callable[[Checkpoint], None], afterwards: Callable[[], None]) -> None:
+        """Lets `refresh` bring it up to date; if that changed anything, the housekeeper writes it."""
+        before = self.now.encode()
+        refresh(self.now)
+        after = self.now.encode()
+        if after == before or self._saving:
+            return
+        snapshot = Checkpoint.decode(after)
+        self._saving = True
+
+        def save() -> None:
+            try:
+                save_checkpoint(self._disk, self._path, snapshot)
+                afterwards()
+            finally:
+                self._saving = False
+
+        self._housekeeper.submit(save)

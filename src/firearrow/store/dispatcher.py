@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection
 from itertools import takewhile
 from typing import cast
 
-from firearrow.store.commitlog.append_group import AppendGroup, IndexInput
-from firearrow.store.commitlog.columns import ScanResult
+from firearrow.store.commitlog.log import AppendGroup, IndexInput
+from firearrow.store.commitlog.scan import ScanResult
 from firearrow.store.consume_queue import ConsumeQueue, QueueFiles, QueueWrite
 from firearrow.store.filesystem import Disk
 from firearrow.store.key_index.index import KeyIndex

@@ -23,20 +23,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog.ahead import SegmentPreallocator
-from firearrow.store.commitlog.append_group import AppendGroup
-from firearrow.store.commitlog.follow import FollowError
-from firearrow.store.commitlog.log import CommitLog
+from firearrow.store.checkpoint import AbortFile, Checkpoint, CheckpointFile
+from firearrow.store.commitlog.log import AppendGroup, CommitLog
 from firearrow.store.commitlog.reader import GetResult, GetStatus, StoreReader
-from firearrow.store.commitlog.replica import ReplicaLog, StoreParts
+from firearrow.store.commitlog.replica import FollowError, ReplicaLog, StoreParts
+from firearrow.store.commitlog.segment import SegmentPreallocator
 from firearrow.store.consume_queue import ConsumeQueue, QueueFiles
 from firearrow.store.dispatcher import Dispatcher
 from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk, Lock, RealDisk
 from firearrow.store.group_mark import Mark, MarkFile
 from firearrow.store.key_index.index import KeyIndex
-from firearrow.store.life import AbortFile, CheckpointFile
 from firearrow.store.recovery import RecoveryReport, recover
 from firearrow.store.retention import MovedMin, Retention
 from firearrow.store.settings import StoreSettings

@@ -33,10 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog.columns import ScanResult, scan
 from firearrow.store.commitlog.log import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
-from firearrow.store.commitlog.logtail import cut_log, first_torn, next_record
-from firearrow.store.commitlog.scan import Stop
+from firearrow.store.commitlog.scan import ScanResult, Stop, scan
+from firearrow.store.commitlog.truncation import cut_log, first_torn, next_record
 from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue, QueueFiles
 from firearrow.store.filesystem import Disk
 from firearrow.store.group_mark import Mark

@@ -8,8 +8,7 @@ import struct
 import pytest
 
 from firearrow.ha.static.protocol import FrameDecoder, HaError, ReportDecoder, encode_frame, encode_report
-from firearrow.store.commitlog.columns import scan
-from firearrow.store.commitlog.scan import Stop
+from firearrow.store.commitlog.scan import Stop, scan
 from tests.ha.captured import said
 
 

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import firearrow.store.key_index.index
-from firearrow.store.commitlog.columns import scan
-from firearrow.store.commitlog.scan import Stop
+from firearrow.store.commitlog.scan import Stop, scan
 from firearrow.store.filesystem import Bytes, RealDisk, RealFile
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.wire.java_hash import hash_code

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from firearrow.ha.raft.interfaces import LogDamagedError
-from firearrow.store.commitlog.columns import good_end
-from firearrow.store.commitlog.scan import Stop
+from firearrow.store.commitlog.scan import Stop, good_end
 from firearrow.store.message_store import MessageStore
 
 _I32 = Struct(">i")

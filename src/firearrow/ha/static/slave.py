@@ -22,7 +22,7 @@ from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
 from firearrow.net.channel import Channel
 from firearrow.net.stream import dial
 from firearrow.net.tls import client_context
-from firearrow.store.commitlog.follow import FollowError
+from firearrow.store.commitlog.replica import FollowError
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HARuntimeInfo
 from firearrow.wire.codes import RequestCode, ResponseCode

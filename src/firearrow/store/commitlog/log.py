@@ -15,6 +15,8 @@ Invariants
 
 The append methods are the hottest code of the broker: attributes bound once, no object per message, everything that can fail
 (range checks in `pack`) evaluated before anything is changed.
+
+What one write of the commit log was about, handed on to whoever derives queues and index from it.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
 from struct import Struct
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from firearrow.store.accelerated import native
-from firearrow.store.commitlog.append_group import AppendGroup, IndexInput
 from firearrow.store.commitlog.segment import Segment, create_segment, parse_segment_name
 from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue
 from firearrow.store.errors import NotWritableError, StoreError, TooLargeError
@@ -47,6 +49,37 @@ from firearrow.wire.record import (
     TRANSACTION_ROLLBACK,
     TRANSACTION_TYPE,
 )
+
+if TYPE_CHECKING:
+    from firearrow.store.commitlog.scan import ScanResult
+
+
+# (physical offset, store time, topic, properties): what the key index wants to know of a message
+IndexInput = tuple[int, int, str, bytes]
+
+
+class AppendGroup:
+    """What one `write_out` wrote: the log up to `end_offset`; the queues touched, each with its next offset after the group.
+
+    For the key index: `index_input`, and, of a replica, `scans`, which lie behind it in the log.
+    """
+
+    __slots__ = ("end_offset", "index_input", "scans", "store_ms", "touched")
+
+    def __init__(
+        self,
+        end_offset: int,
+        store_ms: int,
+        touched: dict[ConsumeQueue, int],
+        index_input: list[IndexInput],
+        scans: Sequence[ScanResult] = (),
+    ) -> None:
+        self.end_offset = end_offset
+        self.store_ms = store_ms
+        self.touched = touched
+        self.index_input = index_input
+        self.scans = scans
+
 
 BLANK = Struct(">ii")
 BLANK_SIZE = 8

@@ -4,19 +4,34 @@
 so it may follow a wrong size for a while; `parts` then says for all records at once which of them are what they claim to be.
 `starts` finds the same in half the time where many small records lie: it begins at many places at once.
 Nothing here raises for what the bytes say or reads outside of the buffer. Layout: `wire/record.py`.
+
+Reads a run of commit-log records into columns: one array per field instead of one object per record.
+
+`scan` walks records by TOTALSIZE (`record_walk.py`), checks them, and gathers their fields with numpy. It stops at the first byte
+that is not part of a good record and says why. It never raises for what the bytes say and never reads outside the buffer.
+
+A record (layout in `wire/record.py`) is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies
+(bytes left over from before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit
+cleared. What sizes and offsets say is checked for all records at once, after the walk, so the walk may follow a wrong
+size for a while; what it found from the first bad record on is then dropped.
+
+Cost: about a microsecond for a record of 300 bytes, some 60 numpy calls whatever the number of records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.key_index.hashing import IntArray
-from firearrow.wire import record
+from firearrow.store.key_index.hashing import IntArray, PropertySpans, find_spans, hash_spans
+from firearrow.wire import properties, record
 
 _size_and_magic = Struct(">ii").unpack_from
 
@@ -142,3 +157,209 @@ def read_at(buffer: bytes, dtype: str, at: IntArray) -> IntArray:
     width = np.dtype(dtype).itemsize
     values: npt.NDArray[Any] = np.ndarray((len(buffer) - width + 1,), dtype, buffer, strides=(1,))[at]
     return values.astype(np.int64)
+
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+# messageDelayLevel's default: 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h
+DELAY_LEVELS_MS = tuple(
+    1000 * seconds for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+
+_GROUP = 2048  # records whose properties are looked at together: more do not fit into the processor's caches
+
+# The fields whose place does not depend on the hosts, then those of two IPv4 hosts.
+_HEAD = np.dtype(
+    {
+        "names": ["size", "magic", "crc", "queue_id", "queue_offset", "offset", "sys_flag", "store_ms", "body_length"],
+        "formats": [">i4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">i4"],
+        "offsets": [
+            record.AT_TOTAL_SIZE,
+            record.AT_MAGIC,
+            record.AT_BODY_CRC,
+            record.AT_QUEUE_ID,
+            record.AT_QUEUE_OFFSET,
+            record.AT_PHYSICAL_OFFSET,
+            record.AT_SYS_FLAG,
+            record.AT_STORE_TIMESTAMP_V4,
+            record.AT_BODY_LENGTH_V4,
+        ],
+        "itemsize": record.HEAD_BYTES,
+    }
+)
+
+
+@dataclass(slots=True)
+class ScanResult:
+    """Parallel arrays, one element per record. `property_start` counts from the start of the buffer."""
+
+    offset: IntArray
+    size: IntArray
+    queue_id: IntArray
+    queue_offset: IntArray
+    sys_flag: IntArray
+    store_ms: IntArray
+    tags_code: IntArray  # what the consume queue entry holds: hash of TAGS, or the due time in SCHEDULE_TOPIC_XXXX
+    topic_id: IntArray  # index into `topics`
+    property_start: IntArray
+    property_length: IntArray
+    topics: list[str]
+    spans: list[PropertySpans]  # UNIQ_KEY, KEYS and TAGS, in groups of neighbouring records that together are all of them
+    end: int  # position in the buffer of the first byte that is not part of a good record
+    stop: Stop
+    needed: int  # size of the record at `end` as far as known; with Stop.END, read that many bytes from there and go on
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> ScanResult:
+    """The good records at the start of `buffer`, whose first byte is at physical offset `base_offset` and begins a record."""
+    found = _good_records(buffer, base_offset, check_crc=check_crc)
+    good, head, size = found.count, found.head, found.size
+    record_end = (found.start + size)[:good]
+    property_start = record_end - found.property_length[:good]
+    topic_start = property_start - 2 - found.topic_length[:good]
+    topic_id, topics = _topics(buffer, topic_start, property_start - 2)
+    spans = _property_spans(buffer, property_start.tolist(), record_end.tolist())
+    result = ScanResult(
+        offset=found.offset[:good],
+        size=size[:good],
+        queue_id=_column(head, "queue_id")[:good],
+        queue_offset=_column(head, "queue_offset")[:good],
+        sys_flag=found.sys_flag[:good],
+        store_ms=found.store_ms[:good],
+        tags_code=_tags_codes(spans),
+        topic_id=topic_id,
+        property_start=property_start,
+        property_length=found.property_length[:good],
+        topics=topics,
+        spans=spans,
+        end=found.end,
+        stop=found.stop,
+        needed=found.needed,
+    )
+    if SCHEDULE_TOPIC in topics:
+        _set_due_times(buffer, result, delay_levels_ms)
+    return result
+
+
+def good_end(buffer: bytes, base_offset: int) -> tuple[int, Stop, int]:
+    """`end`, `stop` and `needed` of a scan with checksums, for whoever wants nothing else: half the cost."""
+    found = _good_records(buffer, base_offset, check_crc=True)
+    return found.end, found.stop, found.needed
+
+
+@dataclass(slots=True)
+class _Found:
+    """What looks like records; the first `count` of them are good."""
+
+    count: int
+    start: IntArray
+    head: npt.NDArray[Any]
+    size: IntArray
+    offset: IntArray
+    sys_flag: IntArray
+    store_ms: IntArray
+    topic_length: IntArray
+    property_length: IntArray
+    end: int
+    stop: Stop
+    needed: int
+
+
+def _good_records(buffer: bytes, base_offset: int, *, check_crc: bool) -> _Found:
+    positions, end, stop, needed = walk(buffer)
+    start = np.array(positions, np.int64)
+    head = heads(buffer, start, _HEAD)
+    size, offset, sys_flag = (_column(head, name) for name in ("size", "offset", "sys_flag"))
+    store_ms, body_start, body_length = _after_hosts(buffer, start, head, sys_flag)
+    body_end, topic_length, property_length, fits = parts(
+        buffer, start, size, body_start, body_length, _column(head, "magic") == record.MAGIC_V2
+    )
+    in_place = offset == start + base_offset
+    good = len(start)
+    if not (fits.all() and in_place.all()):
+        good = int(np.argmin(fits & in_place))
+        stop = Stop.WRONG_OFFSET if fits[good] else Stop.BAD_SIZE
+    if check_crc:
+        bad = _first_bad_crc(buffer, body_start[:good], body_end[:good], _column(head, "crc"))
+        if bad is not None:
+            good, stop = bad, Stop.BAD_CRC
+    if good < len(start):
+        end, needed = int(start[good]), int(size[good])
+    return _Found(good, start, head, size, offset, sys_flag, store_ms, topic_length, property_length, end, stop, needed)
+
+
+def _column(head: npt.NDArray[Any], name: str) -> IntArray:
+    return head[name].astype(np.int64)
+
+
+def _after_hosts(
+    buffer: bytes, start: IntArray, head: npt.NDArray[Any], sys_flag: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """STORETIMESTAMP, where the body begins, and BODYLEN."""
+    store_ms, body_length = _column(head, "store_ms"), _column(head, "body_length")
+    body_start = start + record.HEAD_BYTES
+    shifted = np.flatnonzero(sys_flag & (record.BORN_HOST_V6 | record.STORE_HOST_V6))
+    if len(shifted):
+        born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, 12, 0)
+        both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, 12, 0)
+        # A record too short for its hosts may end the buffer: look no further than that. It is found unfit later.
+        store_ms[shifted] = read_at(
+            buffer, ">i8", np.minimum(start[shifted] + record.AT_STORE_TIMESTAMP_V4 + born, len(buffer) - 8)
+        )
+        body_length[shifted] = read_at(
+            buffer, ">i4", np.minimum(start[shifted] + record.AT_BODY_LENGTH_V4 + both, len(buffer) - 4)
+        )
+        body_start[shifted] += both
+    return store_ms, body_start, body_length
+
+
+def _first_bad_crc(buffer: bytes, start: IntArray, end: IntArray, expected: IntArray) -> int | None:
+    if not len(start):
+        return None
+    slices = map(slice, start.tolist(), end.tolist())
+    if int((end - start).mean()) < 4096:  # a copy of a small body costs less than a view of it
+        sums = list(map(crc32, map(buffer.__getitem__, slices)))
+    else:
+        view = memoryview(buffer)
+        sums = [crc32(view[body]) for body in slices]
+    wrong = (np.array(sums, np.int64) & 0x7FFFFFFF) != expected[: len(sums)]
+    return int(np.argmax(wrong)) if wrong.any() else None
+
+
+def _topics(buffer: bytes, start: IntArray, end: IntArray) -> tuple[IntArray, list[str]]:
+    names = list(map(buffer.__getitem__, map(slice, start.tolist(), end.tolist())))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    ids = np.array(list(map(numbers.__getitem__, names)), np.int64)
+    return ids, [name.decode("utf-8", "replace") for name in numbers]
+
+
+def _property_spans(buffer: bytes, starts: list[int], ends: list[int]) -> list[PropertySpans]:
+    groups = [slice(first, first + _GROUP) for first in range(0, len(starts), _GROUP)]
+    return [find_spans(list(map(buffer.__getitem__, map(slice, starts[group], ends[group])))) for group in groups]
+
+
+def _tags_codes(spans: list[PropertySpans]) -> IntArray:
+    groups = [np.zeros(0, np.int64)]
+    for group in spans:
+        codes = np.zeros(group.count, np.int64)
+        codes[group.tags.message] = hash_spans(group.data, group.tags.start, group.tags.length)[0].view(np.int32)
+        groups.append(codes)
+    return np.concatenate(groups)
+
+
+def _set_due_times(buffer: bytes, result: ScanResult, delay_levels_ms: Sequence[int]) -> None:
+    """In the schedule topic the consume queue holds the due time instead of a hash. Few records: one at a time."""
+    for i in np.flatnonzero(result.topic_id == result.topics.index(SCHEDULE_TOPIC)).tolist():
+        start = int(result.property_start[i])
+        level = _delay_level(buffer[start : start + int(result.property_length[i])])
+        if level > 0:
+            level = min(level, len(delay_levels_ms))
+            result.tags_code[i] = int(result.store_ms[i]) + (delay_levels_ms[level - 1] if level else 1000)
+
+
+def _delay_level(block: bytes) -> int:
+    value = properties.find(block, b"DELAY") or b""
+    return int(value) if value.isdigit() and len(value) < 10 else 0

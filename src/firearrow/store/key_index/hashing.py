@@ -15,9 +15,34 @@ Keys with a byte above 0x7F go through `wire.javahash`, one by one: their charac
 
 `hash(a + b) == hash(a) * 31**len(b) + hash(b)`: the factor `31**len` comes with the hashes, so that a prefix shared by many
 keys (`topic#`) is hashed once.
+
+Where UNIQ_KEY, KEYS and TAGS are in the property blocks of many messages, found without a Python step per message.
+
+A property block is `name 0x01 value 0x02` repeated; the final 0x02 may be missing (4.x brokers strip it). The rules for
+one block: split it at 0x02; a segment counts only when its first 0x01 is neither its first nor its last byte; a later
+segment of the same name replaces an earlier one. KEYS holds tokens between single spaces; empty tokens do not count.
+
+The blocks are joined with 0x02 between them. A block that ends with 0x02 itself thereby gets an empty segment, which
+does not count, so no block needs to be looked at on its own. Names are recognised by the 8 bytes at the start of a
+segment, read as one 64-bit number.
+
+Key hashes of property blocks that all look the same: same length, same names in the same places.
+
+Most runs of messages are like that: one program sends them, and only the digits of their keys differ. Then the places of
+UNIQ_KEY, KEYS and TAGS are found in the first block and are columns of a table whose rows are the blocks: nothing is searched
+in the others, they are only checked to be of the same shape. Everything else (several keys in a message, characters that are
+not ASCII, a name twice, shapes that are rare) is for `property_spans`, which finds the same hashes at some five times the cost.
+A run may hold several shapes, such as halves of transactions, what they become, and now and then a message of the broker's own.
+
+A row is a block with 0x02 in front. The check, for every segment of the first row: each row has 0x02 in the same column, and
+behind it the same name, or the same seven bytes of a longer one, which tell it from those we look for; those are compared to
+their end. All rows together have as many 0x02 as the first times their number, so there are no others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -145,3 +170,203 @@ _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 _QUOTIENTS = bytes(_DIGITS[code // 31] for code in range(256))
 _REMAINDERS = bytes(_DIGITS[code % 31] for code in range(256))
 _FACTORS = [pow(31, n, 1 << 32) for n in range(_LONGEST_QUICK + 1)]
+
+
+_SEPARATOR = b"\x02"
+_MARGIN = _SEPARATOR * 9  # lets 9 bytes be read at the start of every segment, and hash_spans read whole words
+
+_UNIQ_KEY = np.uint64(int.from_bytes(b"UNIQ_KEY", "little"))
+_KEYS = np.uint64(int.from_bytes(b"KEYS\x01", "little"))
+_TAGS = np.uint64(int.from_bytes(b"TAGS\x01", "little"))
+_FIVE_BYTES = np.uint64(0xFFFFFFFFFF)
+
+
+@dataclass(slots=True)
+class Spans:
+    """Values found: number of the message, start and length in `PropertySpans.data`; by message, then position."""
+
+    message: IntArray
+    start: IntArray
+    length: IntArray
+    one_each: bool = False  # known that `message` counts 0, 1, 2 ... through all messages
+
+    def __len__(self) -> int:
+        return len(self.message)
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> Spans:
+        """Those of the messages marked as wanted."""
+        kept = np.flatnonzero(wanted[self.message])
+        return Spans(self.message[kept], self.start[kept], self.length[kept])
+
+
+@dataclass(slots=True)
+class PropertySpans:
+    count: int  # of messages
+    data: bytes
+    unique_keys: Spans  # at most one a message
+    keys: Spans  # one for each token
+    tags: Spans  # at most one a message
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
+        """Without the messages that are not marked as wanted; the others keep their numbers."""
+        if wanted.all():
+            return self
+        kinds = (kind.only(wanted) for kind in (self.unique_keys, self.keys, self.tags))
+        return PropertySpans(self.count, self.data, *kinds)
+
+
+def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
+    data = b"".join((_MARGIN, _SEPARATOR.join(blocks), _MARGIN))
+    block_ends = np.cumsum(np.fromiter(map(len, blocks), np.int64, len(blocks)) + 1) + (len(_MARGIN) - 1)
+    codes = np.frombuffer(data, np.uint8)
+    separators = np.flatnonzero(codes == 2)
+    starts = separators[:-1] + 1
+    ends = separators[1:]
+    # The last segments begin inside the closing margin, too near to the end to read 8 bytes there; all of them are empty.
+    starts, ends = starts[: 1 - len(_MARGIN)], ends[: 1 - len(_MARGIN)]
+    names = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[starts]
+    names_of_4 = names & _FIVE_BYTES
+    found = np.flatnonzero(names == _UNIQ_KEY)
+    found = found[codes[starts[found] + 8] == 1]
+    unique_keys = _last_values(block_ends, starts[found] + 9, ends[found])
+    found = np.flatnonzero(names_of_4 == _KEYS)
+    keys = _split_at_spaces(data, codes, _last_values(block_ends, starts[found] + 5, ends[found]))
+    found = np.flatnonzero(names_of_4 == _TAGS)
+    tags = _last_values(block_ends, starts[found] + 5, ends[found])
+    return PropertySpans(len(blocks), data, unique_keys, keys, tags)
+
+
+def _last_values(block_ends: IntArray, starts: IntArray, ends: IntArray) -> Spans:
+    """Drops empty values and all but the last value of each block."""
+    lengths = ends - starts
+    if len(lengths) and int(lengths.min()) <= 0:
+        kept = np.flatnonzero(lengths > 0)
+        starts, lengths = starts[kept], lengths[kept]
+    count = len(starts)
+    if count == len(block_ends) and (starts < block_ends).all() and (starts[1:] > block_ends[:-1]).all():
+        return Spans(np.arange(count), starts, lengths, one_each=True)  # the usual case
+    messages = np.searchsorted(block_ends, starts)
+    if count > 1:
+        last = np.flatnonzero(np.append(messages[1:] != messages[:-1], True))
+        if len(last) < count:
+            return Spans(messages[last], starts[last], lengths[last])
+    return Spans(messages, starts, lengths)
+
+
+def _split_at_spaces(data: bytes, codes: npt.NDArray[np.uint8], values: Spans) -> Spans:
+    if not len(values) or b" " not in data:
+        return values
+    spaces = np.flatnonzero(codes == 0x20)
+    value_ends = values.start + values.length
+    owner = np.searchsorted(value_ends, spaces, "right")
+    inside = np.flatnonzero(owner < len(values))
+    inside = inside[spaces[inside] >= values.start[owner[inside]]]
+    if not len(inside):
+        return values
+    spaces, owner = spaces[inside], owner[inside]
+    # A token begins at the start of a value or after a space, and ends at a space or at the end of the value: both
+    # lists sorted pair up.
+    starts = np.sort(np.concatenate((values.start, spaces + 1)))
+    lengths = np.sort(np.concatenate((value_ends, spaces))) - starts
+    messages = np.sort(np.concatenate((values.message, values.message[owner])))
+    kept = np.flatnonzero(lengths > 0)
+    return Spans(messages[kept], starts[kept], lengths[kept])
+
+
+_NAMES = (b"UNIQ_KEY", b"KEYS", b"TAGS")  # in the order of their index entries
+_WORTH_A_TABLE = 24  # fewer blocks of a length cost less with all the others
+_WORD = 8
+_ROW_MARGIN = bytes(_WORD)  # lets a word be read at any column of the last row
+
+
+class UniformRunHashes:
+    """The hashes of messages of one shape: one row a message, one column a kind of entry."""
+
+    __slots__ = ("factors", "hashes", "numbers", "tagged")
+
+    def __init__(self, numbers: IntArray, hashes: HashArray, factors: HashArray, tagged: list[bool]) -> None:
+        self.numbers = numbers  # by row: which of the blocks it is
+        self.hashes = hashes  # of the values alone, without a prefix
+        self.factors = factors  # by column: 31**length, for the prefix
+        self.tagged = tagged  # by column: whether it is TAGS
+
+
+def hash_alike(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
+    """The hashes of the values of UNIQ_KEY, KEYS and TAGS, a table for each shape; and the blocks that are in none of them.
+
+    Blocks of one shape have one length. Lengths whose blocks are not all alike, and those that are rare, are left over.
+    """
+    lengths = list(map(len, blocks))
+    if lengths.count(lengths[0]) == len(lengths):  # the usual case, and the cheapest
+        alike = _hash_same(np.arange(len(blocks)), blocks)
+        return ([], list(range(len(blocks)))) if alike is None else ([alike], [])
+    by_length: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        by_length.setdefault(length, []).append(number)
+    tables: list[UniformRunHashes] = []
+    rest: list[int] = []
+    for numbers in by_length.values():
+        alike = None
+        if len(numbers) >= _WORTH_A_TABLE:
+            alike = _hash_same(np.array(numbers), [blocks[number] for number in numbers])
+        if alike is None:
+            rest += numbers
+        else:
+            tables.append(alike)
+    rest.sort()
+    return tables, rest
+
+
+def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> UniformRunHashes | None:
+    shape = _shape(b"\x02" + blocks[0])
+    if shape is None:
+        return None
+    words, values, separators = shape
+    data = b"".join((b"\x02", b"\x02".join(blocks), _ROW_MARGIN))
+    rows, width = len(blocks), len(blocks[0]) + 1
+    codes = np.frombuffer(data, np.uint8, rows * width)
+    if not data.isascii() or np.count_nonzero(codes == 2) != rows * separators:
+        return None
+    for column, mask, word in words:
+        found = np.ndarray((rows,), "<u8", data, column, (width,)) & np.uint64(mask)
+        if (found != np.uint64(word)).any():
+            return None
+    table = codes.reshape(rows, width)
+    if b"KEYS" in values and (table[:, slice(*values[b"KEYS"])] == 0x20).any():
+        return None
+    kinds = [name for name in _NAMES if name in values]
+    powers = powers_of_31(width)
+    hashes = np.empty((rows, len(kinds)), np.uint32)
+    for number, name in enumerate(kinds):
+        start, end = values[name]
+        np.einsum("ij,j->i", table[:, start:end].astype(np.uint32), powers[end - start - 1 :: -1], out=hashes[:, number])
+    factors = powers[[[end - start for start, end in map(values.__getitem__, kinds)]]]
+    return UniformRunHashes(numbers, hashes, factors, [name == b"TAGS" for name in kinds])
+
+
+_Shape = tuple[list[tuple[int, int, int]], dict[bytes, tuple[int, int]], int]
+
+
+def _shape(row: bytes) -> _Shape | None:
+    """Words to compare (column, mask, value), columns of the values (start, end), number of 0x02; None if it is not simple."""
+    words: list[tuple[int, int, int]] = []
+    values: dict[bytes, tuple[int, int]] = {}
+    column = 1
+    for segment in row[1:].split(b"\x02"):
+        name, _, value = segment.partition(b"\x01")
+        words.append(_word(column - 1, row[column - 1 : column + min(len(name) + 1, _WORD - 1, len(segment))]))
+        if name in _NAMES:
+            if name in values or not value or b" " in value:
+                return None
+            start = column + len(name) + 1
+            values[name] = (start, start + len(value))
+            if len(name) + 2 > _WORD:
+                words.append(_word(start - _WORD, row[start - _WORD : start]))
+        elif name[: _WORD - 1] == _NAMES[0][: _WORD - 1]:
+            return None
+        column += len(segment) + 1
+    return (words, values, row.count(b"\x02")) if values else None
+
+
+def _word(column: int, compared: bytes) -> tuple[int, int, int]:
+    return column, (1 << 8 * len(compared)) - 1, int.from_bytes(compared, "little")

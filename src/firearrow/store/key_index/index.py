@@ -35,13 +35,20 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.accelerated import native
-from firearrow.store.commitlog.append_group import IndexInput
-from firearrow.store.commitlog.columns import ScanResult
+from firearrow.store.commitlog.log import IndexInput
+from firearrow.store.commitlog.scan import ScanResult
 from firearrow.store.filesystem import Disk
 from firearrow.store.key_index.file import IndexFile
-from firearrow.store.key_index.hashing import MASK_32, HashArray, IntArray, hash_key, hash_spans
-from firearrow.store.key_index.property_spans import PropertySpans, find_spans
-from firearrow.store.key_index.same_shape import hash_alike
+from firearrow.store.key_index.hashing import (
+    MASK_32,
+    HashArray,
+    IntArray,
+    PropertySpans,
+    find_spans,
+    hash_alike,
+    hash_key,
+    hash_spans,
+)
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.store.commitlog.follow import FollowError
+from firearrow.store.commitlog.replica import FollowError
 from firearrow.store.message_store import MessageStore
 from tests.store.archives import STORE_HOST, manifest, open_store, settings_of, unpack
 from tests.store.history import small_settings
