@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from firearrow.broker.requests.dispatcher import ConnectionState
+
 
 class FakeConnection:
     def __init__(self, port: int = 40000, ip: str = "10.0.0.9") -> None:
@@ -12,7 +14,7 @@ class FakeConnection:
         self.closed = False
         self.closed_because = ""
         self.written: list[bytes] = []
-        self.state: Any = None
+        self.state: Any = ConnectionState()
         self.takes_files = False
 
     @property

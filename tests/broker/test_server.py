@@ -12,6 +12,7 @@ from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.message_ids import host_bytes, offset_msg_id
 from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, run, send_header
+from tests.broker.send.test_group_commit import Replicated
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -317,9 +318,8 @@ def test_flags_that_are_not_a_clients_to_set_are_taken_out_and_the_message_is_se
 def test_who_does_not_want_to_wait_for_the_disk_says_wait_false(tmp_path: Path, names: dict[str, str], waits: bool) -> None:
     async def story() -> None:
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as c:
-            release = running._rounds.release
-            held: list[int] = []
-            running._rounds.release = lambda offset, code=None: held.append(offset)  # type: ignore[method-assign]  # a slow disk
+            policy = Replicated()  # as slow as can be
+            running.commit.set_policy(policy)
             raw = properties.encode(names)
             calls = [c.send("Orders", b"x", **names)]
             header = send_header("Orders", 0, raw.decode(), batch="true")
@@ -328,7 +328,7 @@ def test_who_does_not_want_to_wait_for_the_disk_says_wait_false(tmp_path: Path, 
             await c.pull("Orders", 0)  # answered when the sends are served
             await c.pull("Orders", 0)  # and this one when they are written
             assert [answer.done() for answer in answers] == [not waits, not waits]
-            release(running.parts.store.max_offset)
+            running.commit.release(running.parts.store.max_offset)
             assert [answer.code for answer in await asyncio.gather(*answers)] == [ResponseCode.SUCCESS] * 2
 
     run(story())

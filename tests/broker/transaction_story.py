@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
@@ -64,7 +65,8 @@ class TransactionStory:
         self.transactions = Transactions(self.parts, now_ms)
         self.kit.handlers |= self.transactions.handlers()
         self.kit.topic(TOPIC)
-        self.sends = SendHandler(self.parts, self.transactions)
+        self.replies = PendingReplies()
+        self.sends = SendHandler(self.parts, self.transactions, self.replies)
         self.producer = FakeConnection(4567)
         self.numbers = 0
 
@@ -106,9 +108,8 @@ class TransactionStory:
         except Refused as refused:
             return Command(refused.code, remark=refused.remark)
         self.end_round()
-        (answer,) = FrameDecoder().feed((self.sends.replies + self.sends.early_replies)[0].data)
-        self.sends.replies.clear()
-        self.sends.early_replies.clear()
+        on_ack, on_write = self.replies.take()
+        (answer,) = FrameDecoder().feed((on_ack + on_write)[0].data)
         return answer
 
     def commit(self, sent: Sent, **more: Any) -> Command:

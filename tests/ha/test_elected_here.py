@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.broker.roles.group_members import parse_peers
+from firearrow.broker.send.ack_policy import DISK_STALL
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError
 from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
+from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client, run
 from tests.ha.groups import free_addresses
 from tests.ha.pairs import make, name_server, until
@@ -31,7 +35,7 @@ def leader_of(brokers: list[Broker]) -> Broker | None:
 
 
 @contextlib.asynccontextmanager
-async def group(directory: Path, flush: str = "SYNC_FLUSH") -> AsyncIterator[list[Broker]]:
+async def group(directory: Path, flush: str = "SYNC_FLUSH", **settings: Any) -> AsyncIterator[list[Broker]]:
     async with name_server() as names:
         peers = ";".join(f"n{number}-{address}" for number, address in enumerate(free_addresses(3)))
         brokers = [
@@ -42,6 +46,7 @@ async def group(directory: Path, flush: str = "SYNC_FLUSH") -> AsyncIterator[lis
                 enable_d_leger_commit_log=True,
                 d_leger_peers=peers,
                 d_leger_self_id=f"n{number}",
+                **settings,
             )
             for number in range(3)
         ]
@@ -92,6 +97,29 @@ def test_a_follower_serves_what_its_leader_has_and_passes_the_rest_on(tmp_path: 
             assert leader is not None
             assert (leader.settings.broker_id, leader.settings.broker_role) == (0, "SYNC_MASTER")
             assert follower.settings.broker_id == int(member_of(follower).peers.me[1:]) + 1
+
+    run(story())
+
+
+def test_leader_with_slow_followers_says_that_it_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with group(tmp_path, os_page_cache_busy_time_out_mills=20) as brokers:
+            leader = leader_of(brokers)
+            assert leader is not None
+            async with client(leader) as one, client(leader) as other:
+                assert (await one.send("T", b"before")).code == ResponseCode.SUCCESS
+                for follower in brokers:
+                    if follower is not leader:  # it receives the log, and never reports that it is durable
+                        monkeypatch.setattr(member_of(follower).node, "synced", lambda offset, cuts, now_ms: None)
+                pending = asyncio.ensure_future(one.send("T", b"pending"))
+                await until(lambda: leader.commit.pending and leader.commit.stall() != DISK_STALL)
+                await asyncio.sleep(0.05)
+                answer = await other.send("T", b"rejected")
+                assert answer.code == ResponseCode.SYSTEM_BUSY
+                assert "messages have waited for a majority of the group" in (answer.remark or "")
+                assert "disk" not in (answer.remark or "")
+                monkeypatch.undo()
+                pending.cancel()
 
     run(story())
 

@@ -15,6 +15,7 @@ from firearrow.broker.requests.dispatcher import ConnectionState
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.internal import InternalWriter
+from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.clients import ClientTable
 from firearrow.broker.tables.consumer_offsets import OffsetTable
@@ -90,7 +91,8 @@ class Services:
         parts.topics.ensure(TOPIC, 1, 6, now)
         parts.offsets.load(config.load("consumerOffset.json"))
         self._transactions = Transactions(parts, now)
-        self._sends = SendHandler(parts, self._transactions)
+        self._replies = PendingReplies()
+        self._sends = SendHandler(parts, self._transactions, self._replies)
         self._delay_note: tuple[int, bytes, list[int]] | None = None
         self._next_delay_ms = self._next_save_ms = 0
 
@@ -107,8 +109,7 @@ class Services:
         self._settings.broker_role = "SLAVE"
         self._delay_note = None
         self._delay.take_back()
-        self._sends.replies.clear()
-        self._sends.early_replies.clear()
+        self._replies.take()
 
     # What clients ask for
 
@@ -132,9 +133,8 @@ class Services:
             self._sends.send(_connection(), request, now)
         except Refused:
             return False
-        replies = self._sends.replies + self._sends.early_replies
-        self._sends.replies.clear()
-        self._sends.early_replies.clear()
+        on_ack, on_write = self._replies.take()
+        replies = on_ack + on_write
         (answer,) = FrameDecoder().feed(replies[0].data)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         if message.kind is Kind.HALF:

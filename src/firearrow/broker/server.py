@@ -33,14 +33,16 @@ from firearrow.broker.pull.long_polling import LongPolling
 from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.broker.requests import client_calls
 from firearrow.broker.requests.dispatcher import RequestDispatcher
-from firearrow.broker.requests.flow_control import Flow
+from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.roles.master_services import TICK_S, MasterServices
 from firearrow.broker.roles.replication import MakeReplication, Replication
 from firearrow.broker.roles.role import RoleController, RoleServices
+from firearrow.broker.send.ack_policy import LocalFlush
 from firearrow.broker.send.busy_poll import BusyPoller
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.internal import InternalWriter
+from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
 from firearrow.broker.tables.clients import ClientTable
@@ -217,7 +219,7 @@ class Broker:
         parts = self.parts
         for held in self._held.expired(now):
             self._pulls.again(held)
-        self._rounds.expire(now)
+        self.commit.expire(now)
         if self._replication is not None:
             self._replication.tick(now)
         if not self.settings.is_slave:
@@ -272,7 +274,23 @@ class Broker:
     def _assemble(self, store: MessageStore, *, clean: bool) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
         stats = BrokerStats(settings.broker_cluster_name, now)
-        inner = InternalWriter(store, stats, lambda: self._dispatch.open_round())
+        self.flow = flow = FlowControl(settings)
+        replies = PendingReplies()
+        busy_poller = None
+        if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
+            busy_poller = BusyPoller(loop.call_soon, settings.stay_awake_micros)
+        self.commit = commit = GroupCommit(
+            store,
+            LocalFlush(sync_flush=store.settings.sync_flush),
+            replies,
+            self._arrived,
+            stats,
+            flow,
+            self._now_ms,
+            loop.call_soon,
+            busy_poller,
+        )
+        inner = InternalWriter(store, stats, commit.schedule_commit)
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
         delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
         delay.load(config.load("delayOffset.json"))
@@ -296,6 +314,7 @@ class Broker:
             boot_ms=now,
             notify=client_calls.notify,
             call_client=client_calls.call_client,
+            answer_when_stored=commit.answer_when_stored,
             wake_queue=self._wake_queue,
         )
         self._config = config
@@ -308,25 +327,13 @@ class Broker:
         self._services = services = MasterServices(parts, config, self._now_ms)
         self._held = LongPolling()
         self._pulls = PullHandler(parts, self._held)
-        sends = SendHandler(parts, services.transactions)
+        sends = SendHandler(parts, services.transactions, replies)
         services.remember(sends)
-        self._rounds = GroupCommit(
-            store,
-            sends,
-            self._arrived,
-            parts.stats,
-            self._now_ms,
-            sync_flush=self.store_settings.sync_flush,
-            flush_timeout_ms=self.store_settings.sync_flush_timeout,
-        )
-        if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
-            self._rounds.answered_one = BusyPoller(loop, settings.stay_awake_micros).stay
         self.handlers = _all_handlers(parts) | services.handlers()
-        self._dispatch = RequestDispatcher(parts, self.handlers, sends, self._pulls, self._rounds, Flow(settings), self._now_ms)
-        parts.answer_when_stored = self._dispatch.answer_when_stored
+        self._dispatch = RequestDispatcher(parts, self.handlers, sends, self._pulls, commit, flow, self._now_ms)
         if self._make_replication is not None:
-            dependent = RoleServices(parts, self.handlers, self._dispatch, self._pulls, sends, self._rounds, services)
-            self._roles = RoleController(dependent, config, self._now_ms, self._make_replication, own_process=self._own_process)
+            dependent = RoleServices(parts, self.handlers, self._dispatch, self._pulls, sends, commit, services)
+            self._roles = RoleController(dependent, config, self._now_ms, self._make_replication)
             self._replication = self._roles.replication
         self._registration = Registration(
             self.namesrv_addrs,
@@ -345,12 +352,9 @@ class Broker:
         parts.topics.listeners.append(self._registration.topic_changed)
         parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
         store.on_min_moved = self._min_moved
-        flushed = self._rounds.flushed
-        if settings.is_slave and self._replication is not None:
-            flushed = self._replication.durable
         store.start(
-            lambda offset: _from_thread(loop, flushed, offset),
-            lambda error: _from_thread(loop, self._rounds.flush_failed, str(error)),
+            lambda offset: _from_thread(loop, commit.flushed, offset),
+            lambda error: _from_thread(loop, commit.flush_failed, str(error)),
             threads=self._own_process,
         )
 
@@ -416,7 +420,7 @@ class Broker:
         if not self.settings.is_slave:
             self._dispatch.stop_sends()
         for _ in range(100):
-            if not self._rounds.waiting:
+            if not self.commit.pending:
                 return
             await asyncio.sleep(0.01)
 

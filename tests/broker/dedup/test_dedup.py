@@ -17,6 +17,7 @@ from firearrow.broker.dedup.snapshot import FILE, DedupFile
 from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
@@ -42,7 +43,8 @@ class Story:
         self.store = self.kit.store
         self.delay = self.kit.delay
         self.kit.topic("Orders")
-        self.sends = SendHandler(self.kit.parts, Transactions(self.kit.parts, now_ms))
+        self.replies = PendingReplies()
+        self.sends = SendHandler(self.kit.parts, Transactions(self.kit.parts, now_ms), self.replies)
         self.config = ConfigFiles(self.store.disk, str(root / "store" / "config"))
         self.file = DedupFile(self.sends.dedup, self.store, self.config)
         self.file.load(now_ms)
@@ -71,7 +73,7 @@ class Story:
     def _request(self, code: int, ext: dict[str, Any], body: bytes) -> Result:
         request = Command(code, opaque=77, version=513, flag=self.flag, ext=ext, body=body)
         self.sends.send(cast(Connection, self.peer), request, self.kit.now)
-        (answer,) = FrameDecoder().feed(self.sends.replies.pop().data)
+        (answer,) = FrameDecoder().feed(self.replies.on_ack.pop().data)
         assert answer.code == ResponseCode.SUCCESS
         return int(answer.ext["queueId"]), int(answer.ext["queueOffset"]), answer.ext["msgId"]
 
@@ -135,7 +137,7 @@ def test_the_answer_to_a_repeat_names_the_key_of_the_first(story: Story) -> None
         request = Command(RequestCode.SEND_MESSAGE_V2, opaque=77, ext=send_header("Orders", 0, raw), body=b"x")
         story.sends.send(cast(Connection, story.peer), request, T0)
         story.end_round()
-    keys = [FrameDecoder().feed(reply.data)[0].ext["transactionId"] for reply in story.sends.replies]
+    keys = [FrameDecoder().feed(reply.data)[0].ext["transactionId"] for reply in story.replies.on_ack]
     assert keys == ["FIRST", "FIRST"]
 
 

@@ -130,7 +130,7 @@ def test_the_repeat_of_one_of_a_batch_names_the_first_key(tmp_path: Path, round_
 
     story.sends.send(cast(Connection, story.peer), request, T0)
 
-    assert FrameDecoder().feed(story.sends.replies.pop().data)[0].ext["transactionId"] == "U1"
+    assert FrameDecoder().feed(story.replies.on_ack.pop().data)[0].ext["transactionId"] == "U1"
     story.kit.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from firearrow.broker.deferred import retry
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
@@ -35,7 +36,7 @@ class Story:
         self.parts = self.kit.parts
         self.delay = self.kit.delay
         self.kit.handlers |= retry.handlers(self.parts)
-        self.sends = SendHandler(self.parts, Transactions(self.parts, T0))
+        self.sends = SendHandler(self.parts, Transactions(self.parts, T0), PendingReplies())
         self.peer = FakeConnection(41000)
         self.kit.topic("Orders")
         self.group()

@@ -1,9 +1,10 @@
-"""A broker that stays awake for a moment looks again and again, and then goes to sleep."""
+"""Busy-polling after single replies to one connection."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,47 +14,41 @@ from firearrow.broker.send.busy_poll import BusyPoller
 CLIENT, OTHER = object(), object()
 
 
-def test_it_looks_until_the_moment_is_over_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polls_until_the_interval_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(busy_poll, "perf_counter", lambda: now)
-    waiting: list[object] = []
+    scheduled: list[Callable[[], None]] = []
 
-    class Loop:
-        def call_soon(self, callback: object) -> None:
-            waiting.append(callback)
-
-    awake = BusyPoller(Loop(), 100)  # type: ignore[arg-type]  # all that it asks of a loop
-    awake.stay(CLIENT)
-    awake.stay(OTHER)
-    awake.stay(CLIENT)
-    assert waiting == [], "clients that take turns"
-    awake.stay(CLIENT)
-    awake.stay(CLIENT)
-    assert len(waiting) == 1, "one look at a time"
+    poller = BusyPoller(scheduled.append, 100)
+    poller.replied(CLIENT)
+    poller.replied(OTHER)
+    poller.replied(CLIENT)
+    assert scheduled == [], "clients that alternate"
+    poller.replied(CLIENT)
+    poller.replied(CLIENT)
+    assert len(scheduled) == 1, "one poll at a time"
 
     def turn() -> int:
-        callback = waiting.pop()
-        assert callable(callback)
-        callback()
-        return len(waiting)
+        scheduled.pop()()
+        return len(scheduled)
 
     now += 0.00005
     assert turn() == 1
-    awake.stay(CLIENT)  # another answer: a moment from now
+    poller.replied(CLIENT)  # another reply restarts the interval
     now += 0.00007
     assert turn() == 1
     now += 0.00004
-    assert turn() == 0, "asleep"
-    awake.stay(CLIENT)
-    assert len(waiting) == 1, "and awake again"
+    assert turn() == 0, "idle"
+    poller.replied(CLIENT)
+    assert len(scheduled) == 1, "polling again"
 
 
-def test_others_have_their_turn_meanwhile() -> None:
+def test_other_callbacks_run_while_polling() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
-        awake = BusyPoller(loop, 1_000_000)
-        awake.stay(CLIENT)
-        awake.stay(CLIENT)
+        poller = BusyPoller(loop.call_soon, 1_000_000)
+        poller.replied(CLIENT)
+        poller.replied(CLIENT)
         began = time.perf_counter()
         await asyncio.sleep(0.01)
         return time.perf_counter() - began

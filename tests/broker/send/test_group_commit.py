@@ -1,20 +1,24 @@
-"""Who hears what, and when: the store and the connections are stand-ins that write a transcript."""
+"""Group commit against a fake store and fake connections: which replies leave when."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.requests.flow_control import FlowControl
+from firearrow.broker.send.ack_policy import DISK_STALL, AckPolicy, LocalFlush, Stall
 from firearrow.broker.send.group_commit import GroupCommit
-from firearrow.broker.send.handler import Reply
+from firearrow.broker.send.replies import PendingReplies
+from firearrow.broker.settings import BrokerSettings
 from firearrow.store.errors import NotWritableError
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command, FrameDecoder, encode_response
 
 
 class Peer:
-    """A connection that remembers the writes it got, each as the list of (opaque, code) in it."""
+    """A connection that records its writes, each as a list of (opaque, code)."""
 
     def __init__(self) -> None:
         self.writes: list[list[tuple[int, int]]] = []
@@ -25,17 +29,18 @@ class Peer:
 
 
 class Store:
-    """`pending` messages of one queue; confirms what it is told."""
+    """`pending` messages of one queue, each one byte long."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sync_flush: bool) -> None:
+        self.settings = SimpleNamespace(sync_flush=sync_flush, sync_flush_timeout=5_000)
         self.end = 0
         self.pending = 0
-        self.broken: str | None = None
-        self.queue = SimpleNamespace(waiters=["somebody"])
+        self.failure: str | None = None
+        self.queue = SimpleNamespace(waiters=["a pull"])
 
     def write_out(self) -> Any:
-        if self.broken:
-            raise NotWritableError(self.broken)
+        if self.failure:
+            raise NotWritableError(self.failure)
         if not self.pending:
             return None
         self.end, self.pending = self.end + self.pending, 0
@@ -48,219 +53,291 @@ class Store:
         return [(self.queue, 0, offset)]
 
 
+class Replicated:
+    """A policy that waits for replicas, which never confirm."""
+
+    defers = replicates = True
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.flushes: list[int] = []
+
+    def written(self) -> None:
+        self.writes += 1
+
+    def flushed(self, commit: GroupCommit, offset: int) -> None:
+        self.flushes.append(offset)
+
+    def stall(self, *, flushed: bool) -> Stall | None:
+        return Stall("waiting for replicas", "check them") if flushed else DISK_STALL
+
+
 class Story:
-    def __init__(self, *, sync_flush: bool) -> None:
-        self.store = Store()
-        self.sends = SimpleNamespace(replies=[], early_replies=[])
-        self.arrived: list[int] = []
+    def __init__(self, *, sync_flush: bool, policy: AckPolicy | None = None) -> None:
+        self.store = Store(sync_flush=sync_flush)
+        self.replies = PendingReplies()
+        self.readable: list[int] = []
         self.stats = BrokerStats("C", 0)
         self.now = 0
-        self.rounds = GroupCommit(
-            self.store,  # type: ignore[arg-type]  # a stand-in
-            self.sends,  # type: ignore[arg-type]  # a stand-in
-            lambda queue, first, end: self.arrived.append(end),
+        self.scheduled: list[Callable[[], None]] = []
+        self.commit = GroupCommit(
+            self.store,  # type: ignore[arg-type]  # a fake
+            policy or LocalFlush(sync_flush=sync_flush),
+            self.replies,
+            lambda queue, first, end: self.readable.append(end),
             self.stats,
+            FlowControl(BrokerSettings()),
             lambda: self.now,
-            sync_flush=sync_flush,
-            flush_timeout_ms=5_000,
+            self.scheduled.append,
         )
 
     def send(self, peer: Peer, opaque: int, *, wait: bool = True, binary: bool = False, stored: int = 1) -> None:
         request = Command(310, opaque=opaque, binary=binary)
-        reply = Reply(peer, request, encode_response(request, 0, ext={"msgId": "1"}))  # type: ignore[arg-type]  # a stand-in
-        (self.sends.replies if wait else self.sends.early_replies).append(reply)
-        peer.state.in_flight += 1
+        data = encode_response(request, 0, ext={"msgId": "1"})
+        self.replies.add(peer, request, data, on_write=not wait)  # type: ignore[arg-type]  # a fake
         self.store.pending += stored
 
 
-def test_async_flush_answers_when_the_round_is_written() -> None:
+def test_async_flush_acknowledges_when_written() -> None:
     story, a, b = Story(sync_flush=False), Peer(), Peer()
     story.send(a, 1)
     story.send(a, 2)
     story.send(b, 3)
     story.send(a, 4)
     assert (a.writes, b.writes) == ([], [])
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     assert a.writes == [[(1, 0), (2, 0)], [(4, 0)]]
     assert b.writes == [[(3, 0)]]
-    assert story.arrived == [4]
+    assert story.readable == [4]
     assert (a.state.in_flight, b.state.in_flight) == (0, 0)
 
 
-def test_sync_flush_answers_when_the_disk_has_it_and_not_before() -> None:
+def test_sync_flush_acknowledges_when_flushed() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     story.send(peer, 2)
-    story.rounds.end_round(1_001)
-    assert (peer.writes, story.arrived) == ([], [])
-    assert story.rounds.flushing_since_ms == 1_000
+    story.commit.commit(1_001)
+    assert (peer.writes, story.readable) == ([], [])
+    assert story.commit.pending_since_ms == 1_000
 
-    story.rounds.flushed(1)
-    assert (peer.writes, story.arrived) == ([[(1, 0)]], [1])
-    assert story.rounds.flushing_since_ms == 1_001
-    story.rounds.flushed(2)
-    assert (peer.writes, story.arrived) == ([[(1, 0)], [(2, 0)]], [1, 2])
-    assert story.rounds.flushing_since_ms is None
+    story.commit.flushed(1)
+    assert (peer.writes, story.readable) == ([[(1, 0)]], [1])
+    assert story.commit.pending_since_ms == 1_001
+    story.commit.flushed(2)
+    assert (peer.writes, story.readable) == ([[(1, 0)], [(2, 0)]], [1, 2])
+    assert story.commit.pending_since_ms is None
 
 
-def test_one_flush_may_cover_several_rounds() -> None:
+def test_one_flush_acknowledges_several_commits() -> None:
     story, peer = Story(sync_flush=True), Peer()
     for opaque in (1, 2, 3):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000 + opaque)
-    story.rounds.flushed(3)
+        story.commit.commit(1_000 + opaque)
+    story.commit.flushed(3)
     assert [opaque for write in peer.writes for opaque, _ in write] == [1, 2, 3]
 
 
-def test_rounds_during_a_flush_are_written_together_when_it_is_over() -> None:
+def test_commits_during_a_flush_are_written_together_at_its_end() -> None:
     story, peer = Story(sync_flush=True), Peer()
     for opaque in (1, 2, 3):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000 + opaque)
+        story.commit.commit(1_000 + opaque)
     assert (story.store.end, story.store.pending) == (1, 2)
-    story.rounds.flushed(1)
+    story.commit.flushed(1)
     assert (story.store.end, story.store.pending) == (3, 0)
     assert peer.writes == [[(1, 0)]]
-    assert story.rounds.waiting
-    story.rounds.flushed(3)
+    assert story.commit.pending
+    story.commit.flushed(3)
     assert peer.writes == [[(1, 0)], [(2, 0), (3, 0)]]
-    assert not story.rounds.waiting
+    assert not story.commit.pending
 
 
-def test_a_flush_that_hangs_does_not_keep_others_from_being_written() -> None:
+def test_messages_are_written_although_a_flush_hangs() -> None:
     story, peer = Story(sync_flush=True), Peer()
     for opaque in (1, 2):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000)
-    story.rounds.expire(1_099)
+        story.commit.commit(1_000)
+    story.commit.expire(1_099)
     assert (story.store.end, story.store.pending) == (1, 1)
-    story.rounds.expire(1_100)
+    story.commit.expire(1_100)
     assert (story.store.end, story.store.pending) == (2, 0)
-    story.rounds.expire(6_000)
+    story.commit.expire(6_000)
     assert peer.writes == [[(1, ResponseCode.FLUSH_DISK_TIMEOUT)], [(2, ResponseCode.FLUSH_DISK_TIMEOUT)]]
 
 
-def test_who_copies_the_log_gets_every_round_at_once() -> None:
-    story, peer = Story(sync_flush=True), Peer()
-    heard: list[int] = []
-    story.rounds.durable = heard.append
+def test_replicating_policy_gets_every_commit_at_once() -> None:
+    policy, peer = Replicated(), Peer()
+    story = Story(sync_flush=True, policy=policy)
     for opaque in (1, 2):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000)
+        story.commit.commit(1_000)
     assert (story.store.end, story.store.pending) == (2, 0)
+    assert (policy.writes, policy.flushes) == (2, [])
+    story.commit.flushed(2)
+    assert (policy.flushes, peer.writes) == ([2], [])
+    story.commit.release(2)
+    assert peer.writes == [[(1, 0), (2, 0)]]
 
 
-def test_what_is_held_when_the_broker_gives_up_is_not_written_later() -> None:
+def test_replicating_policy_hears_of_writes_without_flush() -> None:
+    policy, peer = Replicated(), Peer()
+    story = Story(sync_flush=False, policy=policy)
+    story.send(peer, 1)
+    story.commit.commit(1_000)
+    assert (policy.flushes, peer.writes) == ([1], [])
+
+
+def test_stall_names_the_disk_until_it_has_flushed_and_then_the_replicas() -> None:
+    story, peer = Story(sync_flush=True, policy=Replicated()), Peer()
+    story.send(peer, 1)
+    story.commit.commit(1_000)
+    assert story.commit.stall() == DISK_STALL
+    story.commit.flushed(1)
+    assert story.commit.stall() == Stall("waiting for replicas", "check them")
+
+
+def test_slow_replicas_are_answered_with_flush_slave_timeout() -> None:
+    story, peer = Story(sync_flush=True, policy=Replicated()), Peer()
+    story.send(peer, 1)
+    story.commit.commit(1_000)
+    story.commit.flushed(1)
+    story.commit.expire(6_000)
+    assert peer.writes == [[(1, ResponseCode.FLUSH_SLAVE_TIMEOUT)]]
+
+
+def test_new_policy_decides_on_pending_messages() -> None:
+    story, peer = Story(sync_flush=True, policy=Replicated()), Peer()
+    story.send(peer, 1)
+    story.commit.commit(1_000)
+    story.commit.set_policy(LocalFlush(sync_flush=True))
+    story.commit.flushed(1)
+    assert peer.writes == [[(1, 0)]]
+
+
+def test_scheduled_commit_runs_once() -> None:
+    story, peer = Story(sync_flush=False), Peer()
+    story.send(peer, 1)
+    story.commit.schedule_commit(1_000)
+    story.commit.schedule_commit(1_000)
+    assert (len(story.scheduled), story.commit.scheduled_ms) == (1, 1_000)
+    story.commit.commit_scheduled()
+    assert peer.writes == [[(1, 0)]]
+    story.send(peer, 2)
+    story.scheduled.pop()()
+    assert peer.writes == [[(1, 0)]]
+
+
+def test_failed_pending_messages_are_not_written_later() -> None:
     story, peer = Story(sync_flush=True), Peer()
     for opaque in (1, 2):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000)
-    story.rounds.give_up("no longer the leader")
+        story.commit.commit(1_000)
+    story.commit.fail_pending("no longer the leader")
     assert [code for write in peer.writes for _, code in write] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 2
-    story.rounds.flushed(1)
+    story.commit.flushed(1)
     assert story.store.end == 1
-    assert not story.rounds.waiting
+    assert not story.commit.pending
 
 
-def test_who_does_not_wait_for_the_disk_is_answered_when_it_is_written() -> None:
+def test_wait_false_is_acknowledged_when_written() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
     story.send(peer, 2, wait=False)
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     assert peer.writes == [[(2, 0)]]
     story.send(peer, 3)
-    story.rounds.end_round(1_001)
+    story.commit.commit(1_001)
     story.send(peer, 4, wait=False)
-    story.rounds.end_round(1_002)  # also while a flush is under way
+    story.commit.commit(1_002)  # also while a flush is under way
     assert peer.writes == [[(2, 0)], [(4, 0)]]
     assert story.store.pending == 0
 
 
-def test_a_failed_write_tells_everybody_of_the_round() -> None:
+def test_failed_write_rejects_all_its_messages() -> None:
     story, peer = Story(sync_flush=False), Peer()
     story.send(peer, 1)
     story.send(peer, 2, wait=False)
-    story.store.broken = "no space left"
-    story.rounds.end_round(1_000)
+    story.store.failure = "no space left"
+    story.commit.commit(1_000)
     assert peer.writes == [[(1, ResponseCode.SERVICE_NOT_AVAILABLE), (2, ResponseCode.SERVICE_NOT_AVAILABLE)]]
     assert peer.state.in_flight == 0
 
 
-def test_a_failed_flush_tells_everybody_who_waits_and_nobody_hears_success_later() -> None:
+def test_failed_flush_rejects_all_pending_messages_for_good() -> None:
     story, peer = Story(sync_flush=True), Peer()
     for opaque in (1, 2):
         story.send(peer, opaque)
-        story.rounds.end_round(1_000)
-    story.store.broken = "fdatasync: I/O error"
-    story.rounds.flush_failed("fdatasync: I/O error")
+        story.commit.commit(1_000)
+    story.store.failure = "fdatasync: I/O error"
+    story.commit.flush_failed("fdatasync: I/O error")
     assert peer.writes == [[(1, ResponseCode.SERVICE_NOT_AVAILABLE)], [(2, ResponseCode.SERVICE_NOT_AVAILABLE)]]
-    story.rounds.flushed(2)
+    story.commit.flushed(2)
     assert len(peer.writes) == 2
-    assert story.arrived == []
+    assert story.readable == []
 
 
-def test_a_flush_that_takes_too_long_is_answered_with_code_10_and_only_once() -> None:
+def test_slow_flush_is_answered_once_with_flush_disk_timeout() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
     story.send(peer, 2, binary=True)
-    story.rounds.end_round(1_000)
-    story.rounds.expire(5_999)
+    story.commit.commit(1_000)
+    story.commit.expire(5_999)
     assert peer.writes == []
-    story.rounds.expire(6_000)
+    story.commit.expire(6_000)
     assert peer.writes == [[(1, ResponseCode.FLUSH_DISK_TIMEOUT), (2, ResponseCode.FLUSH_DISK_TIMEOUT)]]
-    story.rounds.flushed(2)  # the messages become visible all the same
+    story.commit.flushed(2)  # the messages become visible all the same
     assert len(peer.writes) == 1
-    assert story.arrived == [2]
+    assert story.readable == [2]
 
 
-def test_a_repeated_send_that_stores_nothing_waits_for_what_was_written_before() -> None:
+def test_repeated_send_waits_for_the_messages_written_before() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     story.send(peer, 2, stored=0)
     story.send(peer, 3, stored=0, wait=False)
-    story.rounds.end_round(1_001)
+    story.commit.commit(1_001)
     assert peer.writes == [[(3, 0)]]
-    story.rounds.flushed(1)
+    story.commit.flushed(1)
     assert peer.writes == [[(3, 0)], [(1, 0), (2, 0)]]
     story.send(peer, 4, stored=0)
-    story.rounds.end_round(1_002)
+    story.commit.commit(1_002)
     assert peer.writes[-1] == [(4, 0)]
     assert peer.state.in_flight == 0
 
 
-def test_a_round_without_sends_writes_nothing() -> None:
+def test_commit_without_messages_writes_nothing() -> None:
     story = Story(sync_flush=True)
-    story.rounds.end_round(1_000)
-    assert story.rounds.flushing_since_ms is None
+    story.commit.commit(1_000)
+    assert story.commit.pending_since_ms is None
 
 
-def test_put_times_are_from_the_write_to_the_answer() -> None:
+def test_put_time_is_measured_from_write_to_reply() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
     story.send(peer, 2)
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     assert sum(story.stats.put_time_counts) == 0
     story.now = 1_030
-    story.rounds.flushed(2)
+    story.commit.flushed(2)
     assert (story.stats.put_time_counts[2], story.stats.put_time_max_ms) == (2, 30)  # 10 to 50 ms
 
     story = Story(sync_flush=False)
     story.send(peer, 1)
     story.send(peer, 2, wait=False)
     story.now = 1_005
-    story.rounds.end_round(1_000)
+    story.commit.commit(1_000)
     assert (story.stats.put_time_counts[1], story.stats.put_time_max_ms) == (2, 5)
 
 
-def test_what_the_disk_refused_is_counted() -> None:
+def test_failed_messages_are_counted() -> None:
     story, peer = Story(sync_flush=True), Peer()
     story.send(peer, 1)
-    story.rounds.end_round(1_000)
-    story.rounds.flush_failed("the disk is gone")
-    story.store.broken = "the disk is gone"
+    story.commit.commit(1_000)
+    story.commit.flush_failed("the disk is gone")
+    story.store.failure = "the disk is gone"
     story.send(peer, 2)
     story.send(peer, 3)
-    story.rounds.end_round(1_001)
+    story.commit.commit(1_001)
     assert (story.stats.put_failed, sum(story.stats.put_time_counts)) == (3, 0)

@@ -57,7 +57,7 @@ def test_a_half_message_is_answered_when_it_can_be_decided_about(
     end_round = story.end_round
 
     def count_and_end() -> None:
-        waiting.append((len(story.sends.replies), len(story.sends.early_replies)))
+        waiting.append((len(story.replies.on_ack), len(story.replies.on_write)))
         end_round()
 
     monkeypatch.setattr(story, "end_round", count_and_end)

@@ -10,17 +10,16 @@ connection stays up, and so do the requests behind the bad one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
-from firearrow.broker.requests.flow_control import Flow
+from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.roles.replication import PassOn
 from firearrow.broker.send.group_commit import GroupCommit
-from firearrow.broker.send.handler import PERM_WRITE, SendHandler, quick_reply
+from firearrow.broker.send.handler import PERM_WRITE, SendHandler
 from firearrow.broker.tables import clients
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError, TooLargeError
@@ -61,8 +60,8 @@ class RequestDispatcher:
         handlers: dict[int, Handler],
         sends: SendHandler,
         pulls: PullHandler,
-        rounds: GroupCommit,
-        flow: Flow,
+        commit: GroupCommit,
+        flow: FlowControl,
         now_ms: Callable[[], int],
     ) -> None:
         enable_native_headers()
@@ -72,12 +71,10 @@ class RequestDispatcher:
         self._handlers = handlers
         self._sends = sends
         self._pulls = pulls
-        self._rounds = rounds
+        self._commit = commit
         self._flow = flow
-        self._round_started_ms = 0  # 0: no round is open
         self._closed: str | None = None  # why no send is taken
         self._pass_on: PassOn | None = None  # who takes them then
-        self._call_soon = asyncio.get_running_loop().call_soon
 
     def connected(self, conn: Connection) -> None:
         conn.state = ConnectionState()
@@ -97,18 +94,16 @@ class RequestDispatcher:
                         judged = True
                         refused = self._refuse_sends(conn, now)
                         if refused is not None and refused.code == ResponseCode.SYSTEM_BUSY:
-                            self.open_round()  # one in which nothing is taken is one, too: what comes next is judged by it
+                            # The commit that ends this iteration measures it, though nothing is written.
+                            self._commit.schedule_commit(now)
                     if refused is not None:
                         if self._pass_on is not None:
                             self._pass_on(conn, request)
                             continue
                         raise refused
                     self._sends.send(conn, request, now)
-                    if not request.flag & 2:
-                        conn.state.in_flight += 1
-                    if not self._round_started_ms:
-                        self._round_started_ms = now
-                        self._call_soon(self._end_round)
+                    if not self._commit.scheduled_ms:
+                        self._commit.schedule_commit(now)
                     continue
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
@@ -127,26 +122,11 @@ class RequestDispatcher:
             if response and not request.flag & 2:
                 conn.write(response)
 
-    def open_round(self) -> None:
-        """What the broker itself appends is written with what clients sent in this round."""
-        if not self._round_started_ms:
-            self._round_started_ms = self._now_ms()
-            self._call_soon(self._end_round)
-
-    def answer_when_stored(self, conn: Connection, request: Command, response: bytes) -> None:
-        """Keeps the answer to a request that made the broker append something; it leaves like the reply to a send."""
-        if not request.flag & 2:
-            conn.state.in_flight += 1
-            self._sends.replies.append(quick_reply((conn, request, response)))
-            if not self._round_started_ms:
-                self.open_round()
-
     def stop_sends(self, why: str = "the broker is stopping; send to another one", pass_on: PassOn | None = None) -> None:
         """No send is taken from now on; what was taken is written. `pass_on` gets those that come."""
         self._closed = why
         self._pass_on = pass_on
-        if self._round_started_ms:
-            self._end_round()
+        self._commit.commit_scheduled()
 
     def take_sends(self) -> None:
         """After `stop_sends`: sends are taken again."""
@@ -163,16 +143,8 @@ class RequestDispatcher:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)
         if not store.writable:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, store.refusal or "the store takes no messages")
-        busy = self._flow.refusal(now, conn.state.in_flight, self._rounds.flushing_since_ms)
+        busy = self._flow.refusal(now, conn.state.in_flight, self._commit.pending_since_ms, self._commit.stall)
         return None if busy is None else Refused(ResponseCode.SYSTEM_BUSY, busy)
-
-    def _end_round(self) -> None:
-        started, self._round_started_ms = self._round_started_ms, 0
-        if not started:
-            return  # ended early by `stop_sends`
-        now = self._now_ms()
-        self._rounds.end_round(now)
-        self._flow.round_took(started, self._now_ms())
 
 
 def _failed(code: int, error: Exception) -> tuple[int, int]:

@@ -19,10 +19,9 @@ class ReplicationHost:
     """The broker, as far as replication has to do with it."""
 
     parts: BrokerContext
-    rounds: GroupCommit
+    commit: GroupCommit
     config: ConfigFiles
     now_ms: Callable[[], int]
-    threads: bool  # the store has its threads: a flush is asked for, and reported to `durable`
     # Of elected groups: this broker is the master from now on, of this term; it is no more, and why.
     lead: Callable[[int], None] = field(default=lambda term: None)
     follow: Callable[[str], None] = field(default=lambda reason: None)
@@ -47,9 +46,6 @@ class Replication(Protocol):
         """The broker is about to stop: another may take its place first."""
 
     async def stop(self, *, abruptly: bool = False) -> None: ...
-
-    def durable(self, offset: int) -> None:
-        """The log is as durable here as `flushDiskType` promises, up to `offset`."""
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         """What a name server says about the master."""

@@ -36,7 +36,7 @@ class RoleServices:
     dispatch: RequestDispatcher
     pulls: PullHandler
     sends: SendHandler
-    rounds: GroupCommit
+    commit: GroupCommit
     services: MasterServices
 
 
@@ -47,8 +47,6 @@ class RoleController:
         config: ConfigFiles,
         now_ms: Callable[[], int],
         make: MakeReplication,
-        *,
-        own_process: bool,
     ) -> None:
         self._of = dependent
         self._settings = settings = dependent.parts.settings
@@ -59,10 +57,9 @@ class RoleController:
         self.replication = replication = make(
             ReplicationHost(
                 dependent.parts,
-                dependent.rounds,
+                dependent.commit,
                 config,
                 now_ms,
-                own_process,
                 lead=self._lead,
                 follow=self._follow,
                 serve=lambda conn, request: dependent.dispatch.received(conn, [request]),
@@ -123,7 +120,7 @@ class RoleController:
         settings = self._settings
         assert self._registration is not None
         settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
-        self._of.rounds.give_up(why)
+        self._of.commit.fail_pending(why)
         self._be_slave(why)
         self._registration.become(settings.broker_id)
         self._of.services.lay_down()

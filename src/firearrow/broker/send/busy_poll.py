@@ -1,40 +1,39 @@
-"""A moment awake after an answer, for the client that sends its next message as soon as it has the answer to the last.
+"""Brief busy-polling after a reply, which saves a request/response client the wake-up latency.
 
-A loop that has nothing to do sleeps in the system, and waking up takes longer than a whole send: the processor has to come back
-from its rest. Such a client asks again within some tens of microseconds, so looking for its request again and again for a moment
-makes it half as fast again, and costs no more processor time than going to sleep and waking up. Nobody else is held up: every
-look is a turn of the loop, which serves whoever has come.
+An idle event loop sleeps in the kernel, and waking up takes longer than a whole send. A client that sends one message at a time
+sends the next within some tens of microseconds. Polling for it that long makes such a client half as fast again and costs no more
+CPU time than going to sleep and waking up. Others are not held up: every poll is an iteration of the loop.
 
-Only after a single answer to the same client as the last time, when the flush is asynchronous: with more of them there is more to
-do anyway, clients that take turns do not wait for each other's answers, and a synchronous flush takes longer than the moment.
+The loop polls only after a single reply to the same client as the last time, under asynchronous flush. With more replies there is
+enough to do, clients that take turns do not wait for each other, and a synchronous flush takes longer than the polling.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from time import perf_counter
 
 
 class BusyPoller:
-    def __init__(self, loop: asyncio.AbstractEventLoop, micros: int) -> None:
-        self._call_soon = loop.call_soon
-        self._moment_s = micros / 1e6
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], micros: int) -> None:
+        self._call_soon = call_soon
+        self._duration_s = micros / 1e6
         self._until = 0.0
-        self._awake = False
+        self._polling = False
         self._last = 0
 
-    def stay(self, conn: object) -> None:
-        """This one was answered: stay awake for a moment from now on, if it was so the last time, too."""
+    def replied(self, conn: object) -> None:
+        """Poll for a moment if the previous single reply went to the same connection."""
         last, self._last = self._last, id(conn)
         if last != self._last:
             return
-        self._until = perf_counter() + self._moment_s
-        if not self._awake:
-            self._awake = True
-            self._call_soon(self._look)
+        self._until = perf_counter() + self._duration_s
+        if not self._polling:
+            self._polling = True
+            self._call_soon(self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if perf_counter() < self._until:
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
         else:
-            self._awake = False
+            self._polling = False

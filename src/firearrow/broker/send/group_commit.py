@@ -1,44 +1,47 @@
-"""From "appended" to "acknowledged": the sends of one event-loop round go to the log together and are answered together.
+"""Group commit: the messages of one event-loop iteration are written, flushed and acknowledged together.
 
-    sends of a round --end_round()--> one write --+-- ASYNC_FLUSH: confirmed at once ------------------+--> replies leave,
-                                                  +-- SYNC_FLUSH: group waits for the flusher's word --+    held pulls wake
-                                                  +-- SYNC_MASTER: and for the word of enough replicas +
+    sends, internal writes --append--> store      schedule_commit()
+    end of the iteration --commit()--> one write --+-- the policy does not defer ---------------+--> replies leave,
+                                                   +-- it defers: PendingAck, until release() --+    parked pulls resume
 
-A round ends when every connection that had data ready has been served. Under load a round therefore gathers the sends of many
-connections, and one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits. What
-comes while a flush is under way is written when it is over, just before the next.
+`commit` runs when every connection that had data ready has been served. Under load it gathers the sends of many connections, and
+one write (and one flush) pays for all of them; with a single client it is one message, and nothing waits. Sends that arrive
+during a flush are written when it ends, just before the next.
 
 Invariants
-- A success reply leaves only after the log is as durable as `flushDiskType` promises, and only if nothing failed on the way.
-- With replicas, `durable` hears how far the log is durable here, and says with `release` how far it is safe. What it gives up
-  waiting for is released with a code that says so.
+- A success reply leaves only after the acknowledgement policy (ack_policy.py) has released its messages, and only if no write or
+  flush failed. A policy that stops waiting releases them with a code that says so.
 - Groups are confirmed and answered in the order they were written.
-- After a failed write or flush no reply of the failed groups says success; the store refuses further writes.
+- After a failed write or flush no reply of the failed groups says success; the store rejects further writes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.send.handler import Reply, SendHandler
+from firearrow.broker.requests.flow_control import FlowControl
+from firearrow.broker.send.ack_policy import AckPolicy, Stall
+from firearrow.broker.send.busy_poll import BusyPoller
+from firearrow.broker.send.replies import PendingReplies, Reply, send_replies
+from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.frame import encode_response
+from firearrow.wire.frame import Command, encode_response
 
 log = logging.getLogger("firearrow.broker")
 
-_HOLD_MS = 100  # what waits for the end of a flush is written by then all the same
+_HOLD_MS = 100  # messages held back for the end of a flush are written after this time at the latest
 
 
 @dataclass(slots=True)
 class PendingAck:
-    """Written, not flushed yet."""
+    """A group of messages that is written and not acknowledged."""
 
     end_offset: int
     written_ms: int
@@ -46,205 +49,207 @@ class PendingAck:
 
 
 class GroupCommit:
-    """`arrived(queue, first, end)` is called when messages have become readable in a queue where somebody waits."""
+    """`on_readable(queue, first, end)` is called when messages have become readable in a queue; `call_soon` is the loop's."""
 
     def __init__(
         self,
         store: MessageStore,
-        sends: SendHandler,
-        arrived: Callable[[ConsumeQueue, int, int], None],
+        policy: AckPolicy,
+        replies: PendingReplies,
+        on_readable: Callable[[ConsumeQueue, int, int], None],
         stats: BrokerStats,
+        flow: FlowControl,
         now_ms: Callable[[], int],
-        *,
-        sync_flush: bool,
-        flush_timeout_ms: int,
+        call_soon: Callable[[Callable[[], None]], object],
+        busy_poller: BusyPoller | None = None,
     ) -> None:
+        self.scheduled_ms = 0  # when a commit was scheduled for the end of this iteration; 0: none is
         self._store = store
-        self._sends = sends
-        self._arrived = arrived
+        self._policy = policy
+        self._replies = replies
+        self._on_readable = on_readable
         self._stats = stats
+        self._flow = flow
         self._now_ms = now_ms
-        self._sync_flush = sync_flush
-        self._flush_timeout_ms = flush_timeout_ms
-        self._waiting: deque[PendingAck] = deque()
-        self.durable: Callable[[int], None] | None = None  # whoever copies the log to others
-        self._durable_offset = 0  # kept when somebody does
-        self.written: Callable[[], None] | None = None  # whoever sends the log to others before it is durable here
-        self._waits = sync_flush
-        self._held_since_ms = 0  # rounds that were over while a flush was under way are not written yet; 0: there are none
-        self.answered_one: Callable[[object], None] | None = None  # after a round with one answer, when nothing is waited for
+        self._call_soon = call_soon
+        self._busy_poller = busy_poller
+        self._sync_flush = store.settings.sync_flush
+        self._flush_timeout_ms = store.settings.sync_flush_timeout
+        self._pending: deque[PendingAck] = deque()
+        self._flushed_offset = 0
+        self._held_since_ms = 0  # since when messages are held back for the end of a flush; 0: none are
 
-    def wait_for_replicas(self) -> None:
-        """From now on no group is answered before it is released."""
-        self._waits = True
+    def set_policy(self, policy: AckPolicy) -> None:
+        """Acknowledge by another policy from now on. Pending groups wait for the new one."""
+        self._policy = policy
 
     @property
-    def flushing_since_ms(self) -> int | None:
-        """Since when the oldest group waits for the disk; None: nothing waits for it."""
-        if not self._waiting or self._waiting[0].end_offset <= self._durable_offset:
-            return None
-        return self._waiting[0].written_ms
+    def pending(self) -> bool:
+        """Whether any producer waits for a write, a flush or for replicas."""
+        return bool(self._pending or self._held_since_ms)
 
     @property
-    def waiting(self) -> bool:
-        """Somebody waits for an answer: for the disk, or for replicas."""
-        return bool(self._waiting or self._held_since_ms)
+    def pending_since_ms(self) -> int | None:
+        """When the oldest pending group was written."""
+        return self._pending[0].written_ms if self._pending else None
 
-    def waiting_since(self, ms: int) -> int:
-        """Where the last group ends that was written at this time or before, and waits; 0: none."""
+    def pending_end(self, written_by_ms: int) -> int:
+        """Return the end offset of the last pending group that was written by this time; 0 if there is none."""
         end = 0
-        for group in self._waiting:
-            if group.written_ms > ms:
+        for group in self._pending:
+            if group.written_ms > written_by_ms:
                 break
             end = group.end_offset
         return end
 
-    def end_round(self, now_ms: int) -> None:
-        """Writes what the round appended, or leaves it to the end of the flush that is under way.
+    def stall(self) -> Stall | None:
+        """Return what the oldest pending group waits for; None if it may wait."""
+        return self._policy.stall(flushed=bool(self._pending) and self._pending[0].end_offset <= self._flushed_offset)
 
-        The next flush cannot begin earlier, and one write for all the rounds until then costs a fraction of a write for each.
-        Whoever wants no more than the write (WAIT=false), or copies the log before it is durable, is not kept waiting.
+    def schedule_commit(self, now_ms: int = 0) -> None:
+        """Commit at the end of this event-loop iteration."""
+        if not self.scheduled_ms:
+            self.scheduled_ms = now_ms or self._now_ms()
+            self._call_soon(self.commit_scheduled)
+
+    def commit_scheduled(self) -> None:
+        """Run the scheduled commit now, if there is one."""
+        started_ms, self.scheduled_ms = self.scheduled_ms, 0
+        if started_ms:
+            self.commit(self._now_ms())
+            self._flow.iteration_took(started_ms, self._now_ms())
+
+    def answer_when_stored(self, conn: Connection, request: Command, response: bytes) -> None:
+        """Send a response when everything appended so far is acknowledged."""
+        if not request.flag & 2:
+            self._replies.add(conn, request, response)
+            self.schedule_commit()
+
+    def commit(self, now_ms: int) -> None:
+        """Write what was appended, or leave it to the end of the flush in progress.
+
+        The next flush cannot start earlier, and one write for all the iterations until then costs a fraction of a write for each.
+        Producers that only wait for the write (WAIT=false) and policies that replicate are not held up.
         """
-        if self._waiting and self._sync_flush and self.durable is None and not self._sends.early_replies:
+        if self._pending and self._sync_flush and not self._policy.replicates and not self._replies.on_write:
             self._held_since_ms = self._held_since_ms or now_ms
             return
         self._write(self._held_since_ms or now_ms)
 
     def _write(self, now_ms: int) -> None:
         self._held_since_ms = 0
-        sends = self._sends
-        replies, sends.replies = sends.replies, []
-        early, sends.early_replies = sends.early_replies, []
+        replies, early = self._replies.take()
         try:
             group = self._store.write_out()
         except StoreError as error:
             self._fail(replies + early, str(error))
             return
         if group is None:
-            self._answer_for_earlier(replies, early)
+            self._answer_repeated(replies, early)
             return
-        if self.written is not None:
-            self.written()
-        if self._waits:
-            self._waiting.append(PendingAck(group.end_offset, now_ms, replies))
+        policy = self._policy
+        if policy.replicates:
+            policy.written()
+        if policy.defers:
+            self._pending.append(PendingAck(group.end_offset, now_ms, replies))
             if not self._sync_flush:
                 self.flushed(group.end_offset)
         else:
-            # First who waits for it. Nobody else is served before the messages are visible, too.
-            answer(replies)
+            # Replies first: no other request is served before the messages become readable.
+            send_replies(replies)
             self._confirm(group.end_offset)
             if replies or early:
                 first = (replies or early)[0].request.code
                 self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early), first)
-            if len(replies) == 1 and self.answered_one is not None:
-                self.answered_one(replies[0].conn)
-            if self.durable is not None:
+            if len(replies) == 1 and self._busy_poller is not None:
+                self._busy_poller.replied(replies[0].conn)
+            if policy.replicates:
                 self.flushed(group.end_offset)
         if early:
-            answer(early)
+            send_replies(early)
 
     def flushed(self, offset: int) -> None:
-        """The log is on the disk up to `offset`, or as near to it as it has to be."""
+        """Handle that the log is as durable as `flushDiskType` asks for, up to `offset`."""
+        self._flushed_offset = offset
         if self._held_since_ms:
-            self._write(self._held_since_ms)  # first: the disk goes on while these are answered
-        if self.durable is None:
-            self.release(offset)
-        else:
-            self._durable_offset = offset
-            self.durable(offset)
+            self._write(self._held_since_ms)  # first: the disk works while the replies are sent
+        self._policy.flushed(self, offset)
 
     def release(self, offset: int, code: ResponseCode | None = None) -> None:
-        """Groups up to `offset` are as safe as they will be: they become readable and are answered, with `code` if they should
-        have become safer."""
-        waiting, released = self._waiting, []
-        while waiting and waiting[0].end_offset <= offset:
-            released.append(waiting.popleft())
+        """Acknowledge the groups up to `offset` and make them readable. `code` replaces success if they are less safe than
+        promised."""
+        pending, released = self._pending, []
+        while pending and pending[0].end_offset <= offset:
+            released.append(pending.popleft())
         if not released:
             return
         replies = released[0].replies if len(released) == 1 else _by_connection([r for group in released for r in group.replies])
-        # The answers leave first: clients go on while the rest is done here, and nobody is served in between.
-        answer(replies if code is None else [reply.with_code(code) for reply in replies])
+        # Replies first: clients work while the rest is done here, and no other request is served in between.
+        send_replies(replies if code is None else [reply.with_code(code) for reply in replies])
         self._confirm(offset)
         now_ms = self._now_ms()
         for group in released:
             if group.replies:
                 self._stats.put_took(now_ms - group.written_ms, len(group.replies), group.replies[0].request.code)
 
-    def follow(self, offset: int) -> None:
-        """What a replica has copied up to `offset` becomes readable."""
+    def advance_readable(self, offset: int) -> None:
+        """Make what a replica has copied up to `offset` readable."""
         self._confirm(offset)
 
-    def give_up(self, reason: str) -> None:
-        """This broker is no longer the one to store messages: what is not released by now is answered with that, whatever
-        becomes of it. What was not written yet is not stored."""
+    def fail_pending(self, reason: str) -> None:
+        """Reject all messages that are not released, because this broker is no longer the one to store them.
+
+        Those that are written may survive all the same. The others are dropped.
+        """
         self._store.forget_pending()
-        sends = self._sends
-        unwritten, sends.replies, sends.early_replies = sends.replies + sends.early_replies, [], []
-        self._held_since_ms = 0
-        while self._waiting:
-            self._fail(self._waiting.popleft().replies, reason)
-        self._fail(unwritten, reason)
+        replies, early = self._replies.take()
+        self._held_since_ms = self._flushed_offset = 0
+        self._fail_written(reason)
+        self._fail(replies + early, reason)
 
     def flush_failed(self, reason: str) -> None:
-        """The disk refused: nobody who still waits may hear success, now or later."""
-        while self._waiting:
-            self._fail(self._waiting.popleft().replies, reason)
+        """Reject all pending messages after a failed flush: none of them may be acknowledged, now or later."""
+        self._fail_written(reason)
         if self._held_since_ms:
-            self._write(self._held_since_ms)  # is refused, and they are told
+            self._write(self._held_since_ms)  # the store rejects it, and the producers get its reason
 
     def expire(self, now_ms: int) -> None:
-        """A flush that takes too long is answered with code 10: the message is stored, but not known to be on the disk."""
+        """Answer groups that wait too long: their messages are stored, but not confirmed by the disk (10) or by replicas (12)."""
         if self._held_since_ms and now_ms - self._held_since_ms >= _HOLD_MS:
             self._write(self._held_since_ms)
-        for group in self._waiting:
+        for group in self._pending:
             if now_ms - group.written_ms < self._flush_timeout_ms:
                 break
-            answer([reply.with_code(ResponseCode.FLUSH_DISK_TIMEOUT) for reply in group.replies])
+            flushed = group.end_offset <= self._flushed_offset
+            code = ResponseCode.FLUSH_SLAVE_TIMEOUT if flushed else ResponseCode.FLUSH_DISK_TIMEOUT
+            send_replies([reply.with_code(code) for reply in group.replies])
             group.replies = []
 
-    def _answer_for_earlier(self, replies: list[Reply], early: list[Reply]) -> None:
-        """Nothing was appended: what these speak of is older (a send repeated), and written, but perhaps not flushed."""
-        if self._waiting:
-            self._waiting[-1].replies += replies
+    def _answer_repeated(self, replies: list[Reply], early: list[Reply]) -> None:
+        """Answer sends that were recognised as repeated. Their messages are written, but may not be acknowledged yet."""
+        if self._pending:
+            self._pending[-1].replies += replies
         else:
-            answer(replies)
-        answer(early)
+            send_replies(replies)
+        send_replies(early)
 
     def _confirm(self, offset: int) -> None:
         for queue, first, end in self._store.confirm(offset):
             if queue.waiters is not None:
-                self._arrived(queue, first, end)
+                self._on_readable(queue, first, end)
+
+    def _fail_written(self, reason: str) -> None:
+        while self._pending:
+            self._fail(self._pending.popleft().replies, reason)
 
     def _fail(self, replies: list[Reply], reason: str) -> None:
         code = ResponseCode.SERVICE_NOT_AVAILABLE
         self._stats.put_failed += len(replies)
-        answer([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])
+        send_replies([Reply(conn, request, encode_response(request, code, reason)) for conn, request, _ in replies])
 
 
 def _by_connection(replies: list[Reply]) -> list[Reply]:
-    """Those of one connection after each other, in their order, so that they are written together."""
+    """Group replies by connection, in their order, so that those of one connection share a write."""
     if len({conn for conn, _, _ in replies}) < len(replies):
         replies.sort(key=lambda reply: id(reply[0]))
     return replies
-
-
-def answer(replies: Sequence[Reply]) -> None:
-    """Writes replies, those of one connection that follow each other joined into one write."""
-    if len(replies) == 1:
-        conn, _, data = replies[0]
-        conn.state.in_flight -= 1
-        conn.write(data)
-        return
-    parts: list[bytes] = []
-    last = None
-    for conn, _, data in replies:
-        if conn is not last:
-            if last is not None:
-                last.state.in_flight -= len(parts)
-                last.write(b"".join(parts))
-                parts.clear()
-            last = conn
-        parts.append(data)
-    if last is not None:
-        last.state.in_flight -= len(parts)
-        last.write(b"".join(parts))

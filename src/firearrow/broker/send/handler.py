@@ -6,7 +6,7 @@ writes the records of a whole event-loop round with one system call, and lets th
 the settings ask for. Nobody ever hears of a message that is not stored.
 
     request --check--> record in the store's pending group --+--> written --(sync flush)--> on disk --> reply leaves
-                       reply in `SendHandler.replies` -------------+
+                       reply in `PendingReplies` ---------------+
 
 This is the hottest code of the broker. What makes it quick: a topic is looked up and judged once, and then remembered as a
 `SendTarget` until it changes; properties are searched, not parsed; the reply is one `%` on bytes.
@@ -20,9 +20,8 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -32,6 +31,7 @@ from firearrow.broker.deferred.retry import redirect
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.observability.stats import SMALL
 from firearrow.broker.requests.refused import Refused
+from firearrow.broker.send.replies import PendingReplies, quick_reply
 from firearrow.broker.send.validation import PLAIN_FLAGS, SUSPICIOUS, check, check_batch, stored_flags
 from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
@@ -70,24 +70,6 @@ def _too_long(raw: bytes) -> Refused:
     )
 
 
-class Reply(NamedTuple):
-    conn: Connection
-    request: Command
-    data: bytes
-
-    def with_code(self, code: int) -> Reply:
-        """The same answer under another code: 10, 11 and 12 carry what success carries."""
-        data = self.data
-        if self.request.binary:
-            return Reply(self.conn, self.request, data[:8] + struct.pack(">h", code) + data[10:])
-        header = data[8:].replace(b'{"code":0,', b'{"code":%d,' % code, 1)
-        return Reply(self.conn, self.request, _LENGTHS.pack(len(header) + 4, len(header)) + header)
-
-
-# The constructor of a named tuple is a Python function; this is not, and takes half the time.
-quick_reply: Callable[[tuple[Connection, Command, bytes]], Reply] = partial(tuple.__new__, Reply)
-
-
 class SendTarget:
     """A topic as the send path needs it: judged once, good until the topic changes."""
 
@@ -103,9 +85,8 @@ class SendTarget:
 
 
 class SendHandler:
-    def __init__(self, parts: BrokerContext, transactions: Transactions) -> None:
-        self.replies: list[Reply] = []  # of this round: leave when what they speak of is durable
-        self.early_replies: list[Reply] = []  # of messages sent with WAIT=false: leave when it is written
+    def __init__(self, parts: BrokerContext, transactions: Transactions, replies: PendingReplies) -> None:
+        self._replies = replies
         self.dedup = Dedup(parts.settings, parts.store)
         self._watch_keys = self.dedup.keys is not None
         self._parts = parts
@@ -243,10 +224,11 @@ class SendHandler:
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
+        conn.state.in_flight += 1  # from here on as PendingReplies.add, without the call
         if raw.find(b"WAIT\x01false\x02") >= 0 and not _waits(raw):
-            self.early_replies.append(quick_reply((conn, request, data)))
+            self._replies.on_write.append(quick_reply((conn, request, data)))
         else:
-            self.replies.append(quick_reply((conn, request, data)))
+            self._replies.on_ack.append(quick_reply((conn, request, data)))
 
     def _send_deferred(
         self,
@@ -324,8 +306,8 @@ class SendHandler:
             return
         unique_key = properties.find(raw, b"UNIQ_KEY") or b""
         msg_ids = self._msg_ids(len(offsets)) % tuple(offsets)
-        reply = Reply(conn, request, self._success(request, queue_id, queue_offset, msg_ids, unique_key))
-        (self.replies if _waits(raw) else self.early_replies).append(reply)
+        data = self._success(request, queue_id, queue_offset, msg_ids, unique_key)
+        self._replies.add(conn, request, data, on_write=not _waits(raw))
 
     def _append_once(
         self,
@@ -378,7 +360,7 @@ class SendHandler:
             return
         msg_id = self._msg_id % first.physical_offset
         data = self._success(request, first.queue_id, first.queue_offset, msg_id, first.unique_key, first.more)
-        (self.replies if _waits(raw) else self.early_replies).append(Reply(conn, request, data))
+        self._replies.add(conn, request, data, on_write=not _waits(raw))
 
     def _success(
         self,

@@ -19,6 +19,8 @@ import os
 import random
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.send.ack_policy import DISK_STALL, Stall
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.clock import monotonic_ms
 from firearrow.ha.elected.forwarding import LeaderForwarder
 from firearrow.ha.elected.links import InboundPeer, OutboundPeer
@@ -46,6 +48,24 @@ _TOLD = 20
 log = logging.getLogger("firearrow.ha.group")
 
 
+class Quorum:
+    """The acknowledgement policy of a member of an elected group: raft's commit offset releases messages."""
+
+    defers = replicates = True
+
+    def __init__(self, replica: QuorumReplica) -> None:
+        self._replica = replica
+
+    def written(self) -> None:
+        self._replica.written()
+
+    def flushed(self, commit: GroupCommit, offset: int) -> None:
+        self._replica.durable(offset)
+
+    def stall(self, *, flushed: bool) -> Stall | None:
+        return self._replica.replica_stall() if flushed else DISK_STALL
+
+
 class QuorumReplica:
     """Listens from the start, at its own address in `dLegerPeers`."""
 
@@ -53,7 +73,7 @@ class QuorumReplica:
         settings = broker.parts.settings
         self.peers = settings.peers()
         self._broker = broker
-        self._rounds = broker.rounds
+        self._commit_group = broker.commit
         self._store = broker.parts.store
         self._serving = 0  # the term in which this broker is master; 0: it is not
         self._commit = self._store.confirm_offset
@@ -97,9 +117,7 @@ class QuorumReplica:
         self.pass_on: PassOn | None = self._passing.pass_on
         self._paused = False
         self._stood_in_ms: int | None = None  # when it last was to
-        broker.rounds.wait_for_replicas()
-        broker.rounds.written = self._written
-        broker.rounds.durable = self.durable
+        broker.commit.set_policy(Quorum(self))
 
     @property
     def master_alive(self) -> bool:
@@ -146,7 +164,6 @@ class QuorumReplica:
             await link.stop(abruptly=abruptly)
         for accepted in list(self._accepted):
             accepted.end()
-        self._rounds.written = self._rounds.durable = None
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         pass
@@ -188,7 +205,8 @@ class QuorumReplica:
 
     # What happens
 
-    def _written(self) -> None:
+    def written(self) -> None:
+        """Send a leader's new log to the others."""
         if self.raft.role is Role.LEADER:
             self.node.appended(monotonic_ms())
             self._after()
@@ -254,7 +272,7 @@ class QuorumReplica:
                 self._take_office()
             if self._serving and raft.commit > self._commit:
                 self._commit = raft.commit
-                self._rounds.release(raft.commit)
+                self._commit_group.release(raft.commit)
             if self._pump_timer is None and raft.lagging:
                 self._pump_timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pump)
         elif raft.commit > self._commit and self._look_timer is None:
@@ -266,12 +284,10 @@ class QuorumReplica:
         self._after()
 
     def _sync(self) -> None:
-        """With threads the flusher was asked already, when the bytes were written."""
+        """Under SYNC_FLUSH the flusher was asked when the bytes were written, and reports to `durable`."""
         self.node.sync_wanted = False
         if not self._store.settings.sync_flush:
             self.node.synced(self._store.max_offset, self.raft.cuts, monotonic_ms())
-        elif not self._broker.threads:
-            self.node.sync(monotonic_ms())
 
     def _look(self) -> None:
         """A follower's records become readable, as far as the group has confirmed them."""
@@ -286,7 +302,7 @@ class QuorumReplica:
             self._after()
             return
         self._commit = max(self._commit, self.raft.commit)
-        self._rounds.follow(self._commit)
+        self._commit_group.advance_readable(self._commit)
 
     def _take_office(self) -> None:
         self._look()
@@ -301,9 +317,14 @@ class QuorumReplica:
         self._serving = 0
         self._broker.follow(f"{self.peers.me} is no longer the leader of {self.peers.group}; send to the new one")
 
+    def replica_stall(self) -> Stall:
+        """Name the members that a leader waits for."""
+        behind = [peer for peer, progress in self.raft.progress.items() if progress.match < self._store.max_offset]
+        return Stall("messages have waited for a majority of the group", f"check {', '.join(behind) or 'its members'}")
+
     def _drop_pending(self) -> None:
         """The log is about to change, and messages wait to be written to it that this broker may not store any more."""
-        self._rounds.give_up(f"{self.peers.me} is no longer the leader of {self.peers.group}; send to the new one")
+        self._commit_group.fail_pending(f"{self.peers.me} is no longer the leader of {self.peers.group}; send to the new one")
 
     def status(self) -> HARuntimeInfo:
         raft, end = self.raft, self._store.max_offset

@@ -17,6 +17,8 @@ import time
 from typing import cast
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.send.ack_policy import DISK_STALL, LocalFlush, Stall
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.static.feed import Feed
 from firearrow.ha.static.protocol import HaError
 from firearrow.net.address import format_address
@@ -47,6 +49,42 @@ class DurableLog:
     def begin(self) -> int:
         return self._store.min_offset
 
+    def advance(self, offset: int) -> None:
+        """Allow the log to be sent up to `offset`."""
+        self.end = max(self.end, offset)
+
+
+class StreamToSlaves(LocalFlush):
+    """The acknowledgement policy of an ASYNC_MASTER with slaves: as without, and the log is sent to them."""
+
+    replicates = True
+
+    def __init__(self, master: HaMaster, *, sync_flush: bool) -> None:
+        super().__init__(sync_flush=sync_flush)
+        self._master = master
+
+    def flushed(self, commit: GroupCommit, offset: int) -> None:
+        commit.release(offset)
+        self._master.flushed(offset)
+
+
+class InSyncReplicas:
+    """The acknowledgement policy of a SYNC_MASTER: `HaMaster.judge` releases what enough slaves have confirmed."""
+
+    defers = replicates = True
+
+    def __init__(self, master: HaMaster) -> None:
+        self._master = master
+
+    def written(self) -> None:
+        pass
+
+    def flushed(self, commit: GroupCommit, offset: int) -> None:
+        self._master.flushed(offset)
+
+    def stall(self, *, flushed: bool) -> Stall | None:
+        return None if flushed else DISK_STALL  # `slaveTimeout` limits the time that slaves are waited for
+
 
 class HaMaster:
     """Listens from the start: `haListenPort`, or the port after the broker's own (any free one if that is taken)."""
@@ -56,7 +94,7 @@ class HaMaster:
     def __init__(self, broker: ReplicationHost) -> None:
         settings = broker.parts.settings
         self._settings = settings
-        self._rounds = broker.rounds
+        self._commit = broker.commit
         self._now_ms = broker.now_ms
         self._store = broker.parts.store
         self.source = DurableLog(self._store)
@@ -68,9 +106,10 @@ class HaMaster:
         self.links: set[SlaveLink] = set()
         self._told_alone = False
         self._enough = not self._waits  # slaves to wait for, when that was last judged
+        self._alone = LocalFlush(sync_flush=self._store.settings.sync_flush)
+        self._streaming = StreamToSlaves(self, sync_flush=self._store.settings.sync_flush)
         if self._waits:
-            broker.rounds.wait_for_replicas()
-            broker.rounds.durable = self.durable
+            self._commit.set_policy(InSyncReplicas(self))
 
     @property
     def master_alive(self) -> bool:
@@ -86,28 +125,26 @@ class HaMaster:
         self._listener.close()
         for link in list(self.links):
             link.end("the master stops" if not abruptly else None)
-        self._rounds.durable = None
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         pass
 
     def joined(self, link: SlaveLink) -> None:
-        """Without slaves, an ASYNC_MASTER's rounds know nothing of replication, and pay nothing for it."""
+        """Add a slave. Without slaves, replication costs an ASYNC_MASTER nothing."""
         if not self._waits and not self.links:
-            self.source.end = self._store.confirm_offset
-            self._rounds.durable = self.durable
+            self.source.advance(self._store.confirm_offset)
+            self._commit.set_policy(self._streaming)
         self.links.add(link)
 
     def left(self, link: SlaveLink) -> None:
         self.links.discard(link)
         if not self._waits and not self.links:
-            self._rounds.durable = None
+            self._commit.set_policy(self._alone)
         self.judge()
 
-    def durable(self, offset: int) -> None:
-        self.source.end = max(self.source.end, offset)
-        if not self._waits:
-            self._rounds.release(offset)
+    def flushed(self, offset: int) -> None:
+        """Send the slaves what is durable here now."""
+        self.source.advance(offset)
         for link in list(self.links):
             link.pump()
         if not self._enough:
@@ -121,28 +158,28 @@ class HaMaster:
         confirmed = sorted((link.feed.confirmed for link in self._in_sync()), reverse=True)
         self._enough = len(confirmed) >= wanted > 0
         if wanted <= 0:
-            self._rounds.release(self.source.end)
+            self._commit.release(self.source.end)
         elif self._enough:
             self._told_alone = False
-            self._rounds.release(min(self.source.end, confirmed[wanted - 1]))
+            self._commit.release(min(self.source.end, confirmed[wanted - 1]))
         else:
-            if not self._told_alone and self._rounds.waiting:
+            if not self._told_alone and self._commit.pending:
                 self._told_alone = True
                 log.warning(
                     "%d of %d slaves are in sync: messages are stored and answered with SLAVE_NOT_AVAILABLE",
                     len(confirmed),
                     wanted,
                 )
-            self._rounds.release(self.source.end, ResponseCode.SLAVE_NOT_AVAILABLE)
+            self._commit.release(self.source.end, ResponseCode.SLAVE_NOT_AVAILABLE)
 
     def tick(self, now_ms: int) -> None:
         for link in list(self.links):
             link.tick(now_ms)
         if self._waits:
             self.judge()
-            late = min(self._rounds.waiting_since(now_ms - self._settings.slave_timeout), self.source.end)
+            late = min(self._commit.pending_end(now_ms - self._settings.slave_timeout), self.source.end)
             if late:
-                self._rounds.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+                self._commit.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def clock_moved(self, now_ms: int) -> None:
         """For whoever moves the clock by hand: who is connected has been heard of meanwhile."""

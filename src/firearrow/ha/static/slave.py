@@ -17,6 +17,8 @@ import logging
 from typing import cast
 
 from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.send.ack_policy import DISK_STALL, Stall
+from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
 from firearrow.net.channel import Channel
@@ -41,6 +43,24 @@ LOOK_BYTES = 512 * 1024
 log = logging.getLogger("firearrow.ha.slave")
 
 
+class MasterLog:
+    """The acknowledgement policy of a slave: it stores its master's log and reports how far it is durable here."""
+
+    defers = replicates = True
+
+    def __init__(self, slave: HaSlave) -> None:
+        self._slave = slave
+
+    def written(self) -> None:
+        pass
+
+    def flushed(self, commit: GroupCommit, offset: int) -> None:
+        self._slave.durable(offset)
+
+    def stall(self, *, flushed: bool) -> Stall | None:
+        return DISK_STALL
+
+
 class HaSlave:
     ha_address: str | None = None
     pass_on: PassOn | None = None
@@ -49,7 +69,7 @@ class HaSlave:
         self._broker = broker
         self.settings = broker.parts.settings
         self._store = broker.parts.store
-        self._rounds = broker.rounds
+        self._commit = broker.commit
         self.now_ms = broker.now_ms
         self.broken: str | None = None  # why nothing is followed any more
         self._ha_master = self.settings.ha_master_address
@@ -64,6 +84,7 @@ class HaSlave:
         self._look_timer: asyncio.TimerHandle | None = None
         self.copied = asyncio.Event()  # tables have been copied since the start
         self._known = 0  # queues in the store when it was last looked for new topics
+        self._commit.set_policy(MasterLog(self))
         self._copy_wanted = asyncio.Event()  # before its time: there are topics in the log that nobody has told of
 
     @property
@@ -98,7 +119,7 @@ class HaSlave:
         self._durable_offset = offset
         if self._link is not None:
             self._link.report(offset)
-        self._rounds.follow(offset)
+        self._commit.advance_readable(offset)
 
     def tick(self, now_ms: int) -> None:
         if self._link is not None:
@@ -160,7 +181,7 @@ class HaSlave:
 
     async def _connect(self, address: str) -> MasterLink:
         store = self._store
-        while store.settings.sync_flush and self._broker.threads and store.flushed_offset < store.max_offset and store.writable:
+        while store.settings.sync_flush and store.flushed_offset < store.max_offset and store.writable:
             await asyncio.sleep(_FLUSH_WAIT_S)  # what we say first counts as confirmed
         _, link = await dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S)
         end = store.max_offset if store.max_offset > store.min_offset else 0
@@ -216,8 +237,6 @@ class HaSlave:
                 unseen = store.write_raw(data, offset)
                 if not store.settings.sync_flush:
                     self.durable(store.max_offset)
-                elif not self._broker.threads:
-                    self.durable(store.flush())
             except (FollowError, StoreError) as error:
                 self._refuse(str(error))
                 link.end("refused")
@@ -238,7 +257,7 @@ class HaSlave:
             self._refuse(str(error))
             if self._link is not None:
                 self._link.end("refused")
-        self._rounds.follow(self._durable_offset)
+        self._commit.advance_readable(self._durable_offset)
         self._look_for_topics()
 
     def _look_for_topics(self) -> None:
