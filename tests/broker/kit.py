@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from firearrow.broker import admin, query
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.refused import Refused
@@ -27,6 +27,7 @@ from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable
 from firearrow.broker.timer.service import TimerService
+from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.connection import Connection
 from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
@@ -64,7 +65,7 @@ class Kit:
         self.store.open()
         stats = BrokerStats("DefaultCluster", T0)
         writer = InternalWriter(self.store, stats, self._count_round)
-        self.delay = DelayService(parse_levels(self.settings.message_delay_level), self.store, writer)
+        self.delay = DelayService(parse_delay_levels(self.settings.message_delay_level), self.store, writer)
         self.timers = TimerService(self.settings, self.store, writer, clean=True, now_ms=T0)
         self.rounds = 0
         self.parts = BrokerContext(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.dispatcher import ConnectionState
@@ -26,6 +26,7 @@ from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable
 from firearrow.broker.timer.service import TimerService
 from firearrow.broker.transaction.service import Transactions
+from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.connection import Connection
 from firearrow.store.message_store import MessageStore
 from firearrow.store.timer.checkpoint import TimerCheckpoint
@@ -64,7 +65,7 @@ class Services:
         self._config = config = ConfigFiles(store.disk, f"{directory}/config")
         stats = BrokerStats("DefaultCluster", now)
         writer = InternalWriter(store, stats, lambda: None)
-        self._delay = DelayService(parse_levels(settings.message_delay_level), store, writer)
+        self._delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
         self._delay.load(config.load("delayOffset.json"))
         self._delay.confirmed(self._delay.offsets())
         self._timers = TimerService(settings, store, writer, clean=False, now_ms=now)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import firearrow as fa
-from firearrow.broker.settings import DEFAULT_DELAY_LEVELS
+from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
 from tests.testing.kit import bodies, run
 

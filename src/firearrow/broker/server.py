@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from firearrow.broker import admin, query, request_reply
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred import retry
-from firearrow.broker.deferred.delay_levels import DelayService, parse_levels
+from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.pull.handler import PullHandler
@@ -55,6 +55,7 @@ from firearrow.broker.tables.topics import TopicTable
 from firearrow.broker.timer import recall
 from firearrow.broker.timer.service import TimerService
 from firearrow.clock import wall_ms
+from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import server_tls
@@ -292,7 +293,7 @@ class Broker:
         )
         inner = InternalWriter(store, stats, commit.schedule_commit)
         config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
-        delay = DelayService(parse_levels(settings.message_delay_level), store, inner)
+        delay = DelayService(parse_delay_levels(settings.message_delay_level), store, inner)
         delay.load(config.load("delayOffset.json"))
         timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
         self.parts = parts = BrokerContext(

@@ -14,14 +14,12 @@ import re
 from dataclasses import dataclass
 
 from firearrow.broker.roles.group_members import Peers, parse_peers
+from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.config.fields import SettingError, setting
 from firearrow.net.address import host_name
 from firearrow.net.tls import TlsSettings
 
-DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-
 _DAY_MS = 86_400_000
-_DELAY_LEVEL = re.compile(r"[0-9]{1,9}[smhd]")
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 
 
@@ -227,9 +225,7 @@ class BrokerSettings(TlsSettings):
             raise SettingError("brokerId", self.broker_id, f"0 with brokerRole {self.broker_role}; slaves have brokerRole SLAVE")
         if self.listen_port in (1, 2):
             raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for a free one")
-        levels = self.message_delay_level.split()
-        if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
-            raise SettingError("messageDelayLevel", self.message_delay_level, "numbers with s, m, h or d, for example '1s 5s 1m'")
+        parse_delay_levels(self.message_delay_level)
 
     def peers(self) -> Peers:
         """The members of this broker's group."""

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog.log import BLANK, BLANK_SIZE, NOT_DISPATCHED, CommitLog
 from firearrow.store.commitlog.scan import ScanResult, Stop, scan
@@ -42,7 +43,7 @@ from firearrow.store.group_mark import Mark
 from firearrow.store.key_index.hashing import IntArray
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.queue_table import QueueTable, load_queue_table
-from firearrow.store.settings import StoreSettings, delay_levels_ms
+from firearrow.store.settings import StoreSettings
 from firearrow.wire.record import MAGIC_BLANK
 
 _CHUNK = 16 * 1024 * 1024
@@ -117,7 +118,7 @@ class _Recovery:
         self.now_ms = now_ms
         self.root = settings.store_path_root_dir
         self.check_crc = settings.check_crc_on_recover
-        self.delay_levels_ms = delay_levels_ms(settings.message_delay_level)
+        self.delay_levels_ms = parse_delay_levels(settings.message_delay_level)
         self.report = RecoveryReport(clean)
         self.queues: dict[ConsumeQueue, int] = {}  # every queue, and from which log offset on it takes entries
         self.last_end: dict[ConsumeQueue, int] = {}  # where the record of its last stored entry ends

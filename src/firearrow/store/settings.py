@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.config.fields import SettingError, setting
 
 CONSUME_QUEUE_UNIT = 20
@@ -88,7 +89,7 @@ class StoreSettings:
     )
     max_filter_message_size: int = setting(16_000, "bytes of queue entries one pull looks through at most", low=20, runtime=True)
     max_msgs_num_batch: int = setting(64, "messages one query by key finds at most", low=1, high=1_000_000, runtime=True)
-    message_delay_level: str = setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "the delay levels")
+    message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels")
 
     @property
     def sync_flush(self) -> bool:
@@ -107,7 +108,7 @@ class StoreSettings:
         if "," in (self.store_path_commit_log or ""):
             raise SettingError("storePathCommitLog", self.store_path_commit_log, "one directory (several are not supported)")
         delete_hours(self.delete_when)
-        delay_levels_ms(self.message_delay_level)
+        parse_delay_levels(self.message_delay_level)
 
 
 def delete_hours(text: str) -> frozenset[int]:
@@ -116,14 +117,3 @@ def delete_hours(text: str) -> frozenset[int]:
     if not all(part.isdecimal() and int(part) < 24 for part in hours):
         raise SettingError("deleteWhen", text, "hours from 00 to 23, separated by ';'")
     return frozenset(int(part) for part in hours)
-
-
-def delay_levels_ms(text: str) -> list[int]:
-    """The delay of level 1, 2, ... in milliseconds."""
-    units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    levels = []
-    for word in text.split():
-        if word[-1] not in units or not word[:-1].isdecimal():
-            raise SettingError("messageDelayLevel", text, "delays such as 1s 5m 2h 1d, separated by spaces")
-        levels.append(int(word[:-1]) * units[word[-1]])
-    return levels

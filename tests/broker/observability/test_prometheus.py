@@ -248,7 +248,7 @@ def test_labels_are_escaped_and_checked() -> None:
 def test_the_loops_lag_is_a_histogram() -> None:
     lag = LoopLag()
     for late_s in (0.0005, 0.02, 3.0):
-        lag.note(late_s)
+        lag.record(late_s)
     assert (lag.counts[0], lag.counts[4], lag.counts[-1]) == (1, 1, 1)
     assert lag.total_s == pytest.approx(3.0205)
 

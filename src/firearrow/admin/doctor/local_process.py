@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from firearrow import procfs
 from firearrow.net.address import is_local
 
-PROC: Final = Path("/proc")
 _LISTEN: Final = "0A"
 
 
@@ -31,16 +30,16 @@ def listening(host: str, port: int) -> ServerProcess | None:
     inode = _inode(port)
     if inode is None:
         return None
-    for entry in PROC.iterdir():
+    for entry in procfs.PROC.iterdir():
         if entry.name.isdigit() and _has_open(entry, f"socket:[{inode}]"):
-            return _described(entry)
+            return _described(int(entry.name))
     return None
 
 
 def _inode(port: int) -> str | None:
     for name in ("tcp", "tcp6"):
         try:
-            lines = (PROC / "net" / name).read_text().splitlines()[1:]
+            lines = (procfs.PROC / "net" / name).read_text().splitlines()[1:]
         except OSError:
             continue
         for line in lines:
@@ -57,24 +56,9 @@ def _has_open(entry: Path, target: str) -> bool:
         return False
 
 
-def _described(entry: Path) -> ServerProcess | None:
-    try:
-        limits, status = (entry / "limits").read_text(), (entry / "status").read_text()
-        memory = (PROC / "meminfo").read_text()
-        open_files = sum(1 for _ in (entry / "fd").iterdir())
-    except OSError:
+def _described(pid: int) -> ServerProcess | None:
+    usage = procfs.read_usage(pid)
+    if usage is None:
         return None
-    limit = re.search(r"^Max open files\s+(\d+)", limits, re.MULTILINE)
-    return ServerProcess(
-        int(entry.name),
-        open_files,
-        int(limit[1]) if limit is not None else None,
-        _kib(status, "VmRSS") or 0,
-        _kib(memory, "MemTotal") or 0,
-        _kib(memory, "MemAvailable"),
-    )
-
-
-def _kib(text: str, name: str) -> int | None:
-    found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found is not None else None
+    total, available = procfs.read_memory("MemTotal") or 0, procfs.read_memory("MemAvailable")
+    return ServerProcess(pid, usage.open_files, usage.files_limit, usage.resident_bytes, total, available)

@@ -38,28 +38,13 @@ from firearrow.wire.record import HEAD, HEAD_BYTES, MAGIC_V1
 
 MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
 _RUN = 256  # queue entries looked at together
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INT32 = 1 << 31
-_LEVEL = re.compile(r"([0-9]+)([smhd])")
 _SAYS = b"\x02DELAY\x01%d\x02"
 _BOUND = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
 _LONGEST_BOUND = 512  # bytes of the last two properties: longer ones are not worth remembering
 _TOPIC = bytes((len(SCHEDULE_TOPIC),)) + SCHEDULE_TOPIC.encode()
 _TOPIC_BYTES = len(_TOPIC) + 2  # with the length of the properties
 _LEAST_BYTES = HEAD_BYTES + _TOPIC_BYTES
-
-
-def parse_levels(text: str) -> list[int]:
-    """Delays in ms; level n is at n - 1."""
-    levels = []
-    for part in text.split():
-        match = _LEVEL.fullmatch(part)
-        if match is None:
-            raise ValueError(f"messageDelayLevel has {part!r}; expected a number with s, m, h or d, like 30s")
-        levels.append(int(match[1]) * _UNITS_MS[match[2]])
-    if not levels:
-        raise ValueError("messageDelayLevel is empty; expected delays like '1s 5s 10s'")
-    return levels
 
 
 class DelayService:

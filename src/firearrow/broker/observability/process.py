@@ -1,61 +1,59 @@
-"""How the process is: how late its event loop runs, and what it takes of the machine.
+"""Event-loop lag and resource usage of this process.
 
-The loop's lag is measured by a timer that should go off every 100 ms: it is as late as everything else in the loop.
+The lag is measured with a 100 ms timer: it fires as late as every other callback of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import time
 from bisect import bisect_left
 from collections.abc import Iterator
 
-EVERY_S = 0.1
+from firearrow import procfs
+
+INTERVAL_S = 0.1
 
 
 class LoopLag:
-    edges_s = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+    """Histogram of the event loop's lag."""
+
+    bounds_s = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(self.edges_s) + 1)
+        self.counts = [0] * (len(self.bounds_s) + 1)
         self.total_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(loop.time() + EVERY_S, self._went_off, loop, loop.time() + EVERY_S)
+        self._timer = loop.call_at(loop.time() + INTERVAL_S, self._fired, loop, loop.time() + INTERVAL_S)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def note(self, late_s: float) -> None:
-        self.counts[bisect_left(self.edges_s, late_s)] += 1
+    def record(self, late_s: float) -> None:
+        self.counts[bisect_left(self.bounds_s, late_s)] += 1
         self.total_s += late_s
 
-    def _went_off(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
+    def _fired(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = loop.time()
-        self.note(max(now_s - due_s, 0.0))
-        self._timer = loop.call_at(now_s + EVERY_S, self._went_off, loop, now_s + EVERY_S)
+        self.record(max(now_s - due_s, 0.0))
+        self._timer = loop.call_at(now_s + INTERVAL_S, self._fired, loop, now_s + INTERVAL_S)
 
 
 def process_figures() -> Iterator[tuple[str, str, str, float]]:
-    """(name, kind, text, value), under the names that Prometheus's own clients use. What the system does not tell is left out."""
+    """Yield (name, kind, help, value) under the names of the official Prometheus clients. Unavailable values are left out."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield "process_cpu_seconds_total", "counter", "Processor time", used.ru_utime + used.ru_stime
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            virtual, resident = (int(pages) * resource.getpagesize() for pages in file.read().split()[:2])
-        yield "process_resident_memory_bytes", "gauge", "Memory in use", resident
-        yield "process_virtual_memory_bytes", "gauge", "Address space in use", virtual
-        yield "process_open_fds", "gauge", "Open descriptors", len(os.listdir("/proc/self/fd"))
-        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        running_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-        yield "process_start_time_seconds", "gauge", "When the process was started, seconds since 1970", time.time() - running_s
-    except (OSError, ValueError, IndexError):  # no such files here
-        yield "process_max_resident_memory_bytes", "gauge", "The most memory that was in use", used.ru_maxrss * 1024
-    yield "process_max_fds", "gauge", "Descriptors that may be open", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    usage = procfs.read_usage()
+    if usage is None:
+        yield "process_max_resident_memory_bytes", "gauge", "Peak memory use", used.ru_maxrss * 1024
+    else:
+        yield "process_resident_memory_bytes", "gauge", "Memory in use", usage.resident_bytes
+        yield "process_virtual_memory_bytes", "gauge", "Address space in use", usage.virtual_bytes
+        yield "process_open_fds", "gauge", "Open file descriptors", usage.open_files
+        yield "process_start_time_seconds", "gauge", "Start of the process, seconds since 1970", usage.start_time_s
+    yield "process_max_fds", "gauge", "Limit of open file descriptors", resource.getrlimit(resource.RLIMIT_NOFILE)[0]

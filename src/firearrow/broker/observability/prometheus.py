@@ -287,7 +287,7 @@ def _loop(page: ExpositionWriter, lag: LoopLag) -> Iterator[str]:
     name = "firearrow_loop_lag_seconds"
     below = 0
     text = page.family(name, "histogram", "How late the event loop was with a timer")
-    for edge, count in zip((*lag.edges_s, None), lag.counts, strict=True):
+    for edge, count in zip((*lag.bounds_s, None), lag.counts, strict=True):
         below += count
         text += page.line(f"{name}_bucket", {"le": "+Inf" if edge is None else str(edge)}, below)
     yield text + page.line(f"{name}_sum", {}, lag.total_s) + page.line(f"{name}_count", {}, below)

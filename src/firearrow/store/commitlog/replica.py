@@ -34,6 +34,7 @@ from zlib import crc32
 
 import numpy as np
 
+from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.store.checkpoint import CheckpointFile
 from firearrow.store.commitlog.log import BLANK_SIZE, NOT_DISPATCHED, AppendGroup, CommitLog, IndexInput
 from firearrow.store.commitlog.reader import StoreReader
@@ -47,7 +48,7 @@ from firearrow.store.filesystem import Disk
 from firearrow.store.group_mark import Mark, MarkFile
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.queue_table import QueueTable, save_queue_table
-from firearrow.store.settings import StoreSettings, delay_levels_ms
+from firearrow.store.settings import StoreSettings
 from firearrow.store.threads import Flusher, Housekeeper
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.record import (
@@ -86,7 +87,7 @@ class ReplicaIndexer:
         self.broken = False  # what came was no record
         self._segment_size = settings.mapped_file_size_commit_log
         self._check_crc = settings.check_crc_on_recover
-        self._delay_levels_ms = delay_levels_ms(settings.message_delay_level)
+        self._delay_levels_ms = parse_delay_levels(settings.message_delay_level)
         self._directory = settings.store_path_root_dir
         self._queue_of = queue_of
         self._drop_topic = drop_topic
