@@ -40,9 +40,9 @@ async def send(name_server: str, topic: str, size: int) -> None:
     body = b"x" * size
     async with aio.Producer(name_server, group="bench_producer", max_in_flight=IN_FLIGHT) as producer:
         while not failures:
-            await producer.room()
+            await producer.wait_for_capacity()
             for _ in range(PORTION):
-                producer.send_soon(fa.Message(topic, body)).add_done_callback(done)
+                producer.send_nowait(fa.Message(topic, body)).add_done_callback(done)
             await asyncio.sleep(0)
     raise failures[0]
 

@@ -56,9 +56,9 @@ async def pipelined(name_server: str, topic: str, count: int, size: int) -> tupl
         began, cpu_s = time.perf_counter(), time.process_time()
         for number, message in enumerate(messages(topic, count, size)):
             if not number % PORTION:
-                await producer.room()
+                await producer.wait_for_capacity()
                 await asyncio.sleep(0)
-            sent.append(producer.send_soon(message))
+            sent.append(producer.send_nowait(message))
         await asyncio.gather(*sent)
         return time.perf_counter() - began, time.process_time() - cpu_s
 

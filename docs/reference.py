@@ -16,9 +16,8 @@ from typing import Any
 import firearrow as fa
 import firearrow.aio as aio
 from firearrow.client import options
-from firearrow.client.consumer import fetcher, listener, subscription
+from firearrow.client.consumer import listener, queue_offsets, subscription
 from firearrow.client.consumer.pull_consumer import PullConsumer
-from firearrow.client.options import ClientOptions
 from firearrow.client.producer import delay, queue_choice, transaction
 from firearrow.client.sync.derive import BlockingMethod, SyncClient
 
@@ -31,8 +30,8 @@ ALLOCATION = (
 HOOKS = ("SendHook", "ConsumeHook", "EndTransactionHook", "SendContext", "ConsumeContext", "EndTransactionContext", "MessageKind")
 
 ALIASES = {
-    "NameServers": options, "Selector": queue_choice, "Delay": delay, "When": delay, "Expression": subscription,
-    "StartFrom": fetcher, "Place": fetcher, "Listener": listener, "Execute": transaction, "Check": transaction,
+    "NameServers": options, "Selector": queue_choice, "Duration": options, "When": delay, "Expression": subscription,
+    "StartFrom": queue_offsets, "Position": queue_offsets, "Listener": listener, "Execute": transaction, "Check": transaction,
 }  # fmt: skip
 
 
@@ -50,8 +49,8 @@ without `async` and `await`; a method that returns an `asyncio.Future` returns a
 """,
         "## Clients\n",
         *(_client(name) for name in CLIENTS),
-        "### Options of every client\n\nKeywords of every client, beside its own.\n",
-        _fields(ClientOptions, without="name_servers"),
+        "### Options of every client\n\nKeywords of every client in addition to its own.\n",
+        _code(options.KEYWORD_HELP),
         "### Types of arguments\n",
         _aliases(),
         "## Messages and results\n",
@@ -79,10 +78,10 @@ def _client(name: str) -> str:
 
 
 def _public_methods(cls: type, sync: type[SyncClient[Any]]) -> Iterator[str]:
-    """The class's own that the sync class has, too, in the order of the source; and `room`, which a sync sender does not need."""
+    """Yield the methods that the sync class has too, in source order, and `wait_for_capacity`, which only asyncio needs."""
     derived = {name for name, value in inspect.getmembers(sync) if isinstance(value, BlockingMethod) and not name.startswith("_")}
     for name, value in vars(cls).items():
-        if callable(value) and (name in derived or name in ("start", "close", "room")):
+        if callable(value) and (name in derived or name in ("start", "close", "wait_for_capacity")):
             yield name
 
 
@@ -121,13 +120,12 @@ def _class(name: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _fields(cls: Any, without: str = "") -> str:
+def _fields(cls: Any) -> str:
     """A table of a dataclass's fields, with the comments of their lines."""
     comments = dict(re.findall(r"^    (\w+): [^\n#]*?# ([^\n]+)$", inspect.getsource(cls), flags=re.MULTILINE))
     rows = [
         (f"`{one.name}`", f"`{one.type}`", "" if _required(one) else f"`{_default_of(one)!r}`", comments.get(one.name, ""))
         for one in dataclasses.fields(cls)
-        if one.name != without
     ]
     return _table(("", "type", "default", ""), rows)
 
@@ -203,8 +201,9 @@ def _doc(thing: Any) -> str:
 
 
 def _preformatted(function: Any) -> str:
-    text = inspect.getdoc(function) or ""
-    return _code(text) if re.search(r"\S   ", text) else _doc(function)
+    """The docstring of a constructor: sentences and a table of keywords, without the keywords that all clients share."""
+    text = (inspect.getdoc(function) or "").removesuffix(options.KEYWORD_HELP).strip()
+    return "\n".join(_code(part) if re.search(r"\S   ", part) else " ".join(part.split()) + "\n" for part in text.split("\n\n"))
 
 
 def _code(text: str) -> str:

@@ -34,7 +34,7 @@ async def consuming(cluster: AsyncCluster, group: str, topic: str, count: int, t
         if len(taken) >= count:
             enough.set()
 
-    consumer = cluster.push_consumer(group=group, subscribe={topic: tags}, listener=take, start_from="first")
+    consumer = cluster.push_consumer(group=group, subscribe={topic: tags}, listener=take, start_from="earliest")
     async with consumer:
         if count:
             await asyncio.wait_for(enough.wait(), 20)

@@ -21,7 +21,7 @@ async def fail_everything(cluster: AsyncCluster, group: str, count: int) -> None
         failed.append(message.msg_id)
         raise RetryLater(-1)
 
-    async with cluster.push_consumer(group=group, subscribe={"T": "*"}, listener=refuse, start_from="first"):
+    async with cluster.push_consumer(group=group, subscribe={"T": "*"}, listener=refuse, start_from="earliest"):
         async with asyncio.timeout(20):
             while len(failed) < count:
                 await asyncio.sleep(0.01)

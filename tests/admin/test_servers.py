@@ -122,7 +122,7 @@ def test_the_life_of_a_message() -> None:
             async def take(message: ReceivedMessage) -> None:
                 taken.set()
 
-            async with cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=take, trace=True, start_from="first"):
+            async with cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=take, trace=True, start_from="earliest"):
                 async with cluster.producer(group="p", trace=True) as producer:
                     msg_id = (await producer.send(Message("T", b"x", tags="t", keys="k"))).msg_id
                 await asyncio.wait_for(taken.wait(), 20)

@@ -33,7 +33,7 @@ from tests.crash.rawclient import Link, pull_all
 LANES = 8
 QUEUES = 4
 # Long runs judge how soon a client gets on with the default; a single round need not wait for it.
-ROUTE_INTERVAL_MS = 30_000 if int(os.environ.get("FIREARROW_CHAOS_ROUNDS", "1")) > 1 else 2_000
+ROUTE_INTERVAL_S = 30 if int(os.environ.get("FIREARROW_CHAOS_ROUNDS", "1")) > 1 else 2
 PACE_S = 0.005  # of each lane: the machine has other things to do than to be busy
 
 Where = tuple[str, int]  # broker name, queue
@@ -65,9 +65,9 @@ class Workload:
             fleet.namesrv.address,
             group="chaos",
             retries=0,
-            send_timeout_ms=3_000,
+            send_timeout=3,
             compress_over=MAX_MESSAGE_SIZE,
-            route_interval_ms=ROUTE_INTERVAL_MS,
+            route_interval=ROUTE_INTERVAL_S,
         )
         self._lanes: list[asyncio.Task[None]] = []
         self._over = False

@@ -52,7 +52,9 @@ class Scene:
             admin.create_topic("T", queues=1)
             admin.kv_put("n", "k", "v")
             admin.set_order_config("T", {"broker-a": 1})
-            self.consumer = cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=fail, start_from="first", trace=True)
+            self.consumer = cluster.push_consumer(
+                group="g", subscribe={"T": "*"}, listener=fail, start_from="earliest", trace=True
+            )
             self.consumer.start()
             with cluster.producer(group="p", trace=True) as producer:
                 sent = producer.send(Message("T", b'{"a": 1}', tags="A", keys="k"))

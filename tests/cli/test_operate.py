@@ -276,7 +276,7 @@ def test_dead_letters(firearrow: Firearrow, shared: Cluster, tmp_path: Path) -> 
         failed.append(message.msg_id)
         raise RetryLater(-1)
 
-    with shared.push_consumer(group="workers", subscribe={"Jobs": "*"}, listener=fail, start_from="first"):
+    with shared.push_consumer(group="workers", subscribe={"Jobs": "*"}, listener=fail, start_from="earliest"):
         wait_for(lambda: "%DLQ%workers" in firearrow("topic", "list", "--all")[1] and dead(firearrow) == 3)
     assert [row["body"] for row in rows(firearrow("dlq", "list", "workers", "-o", "json")[1])] == ["one", "two", "three"]
     assert "two" in firearrow("dlq", "show", "workers", ids[1])[1]

@@ -60,7 +60,7 @@ def test_a_day_of_an_operator(start: Start, tmp_path: Path) -> None:
 
 
 async def make_topics(name_server: str) -> None:
-    async with Admin(name_server, request_timeout_ms=20_000) as admin:
+    async with Admin(name_server, request_timeout=20) as admin:
         (broker,) = await admin.list_brokers()
         body = CreateTopicListRequestBody([TopicConfig(f"Many{number:05d}", 4, 4) for number in range(MANY)])
         await admin.client.check(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, fastjson.dumps(body.to_json()))

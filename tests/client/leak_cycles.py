@@ -44,14 +44,14 @@ def sync_cycle(name_server: str) -> None:
     with fa.Producer(name_server, group="cycles") as producer:
         for _ in range(MESSAGES):
             producer.send(fa.Message(TOPIC, b"sync"))
-        producer.send_soon(fa.Message(TOPIC, b"soon")).result(PATIENCE_S)
-    with fa.PushConsumer(name_server, group="cycles-push", subscribe={TOPIC: "*"}, listener=listen, start_from="first"):
+        producer.send_nowait(fa.Message(TOPIC, b"soon")).result(PATIENCE_S)
+    with fa.PushConsumer(name_server, group="cycles-push", subscribe={TOPIC: "*"}, listener=listen, start_from="earliest"):
         for _ in range(MESSAGES + 1):
             assert came.acquire(timeout=PATIENCE_S), "a message did not come"
-    with fa.PullConsumer(name_server, group="cycles-pull", topics=[TOPIC], start_from="first") as consumer:
+    with fa.PullConsumer(name_server, group="cycles-pull", topics=[TOPIC], start_from="earliest") as consumer:
         left = MESSAGES + 1
         while left > 0:
-            left -= len(consumer.poll(timeout_ms=1000 * PATIENCE_S))
+            left -= len(consumer.poll(timeout=PATIENCE_S))
         consumer.commit()
 
 
@@ -65,11 +65,11 @@ async def async_cycle(name_server: str) -> None:
         async with aio.Producer(name_server, group="cycles") as producer:
             await asyncio.gather(*(producer.send(fa.Message(TOPIC, b"async")) for _ in range(MESSAGES)))
         async with aio.PushConsumer(
-            name_server, group="cycles-push", subscribe={TOPIC: "*"}, listener=listen, start_from="first"
+            name_server, group="cycles-push", subscribe={TOPIC: "*"}, listener=listen, start_from="earliest"
         ):
             for _ in range(MESSAGES):
                 await came.acquire()
-        async with aio.PullConsumer(name_server, group="cycles-pull", topics=[TOPIC], start_from="first") as consumer:
+        async with aio.PullConsumer(name_server, group="cycles-pull", topics=[TOPIC], start_from="earliest") as consumer:
             left = MESSAGES
             async for _ in consumer:
                 left -= 1
@@ -82,7 +82,7 @@ def failing_cycle() -> None:
     """Nobody is at that address."""
     with fa.Producer("127.0.0.1:1", group="cycles") as producer:
         try:
-            producer.send(fa.Message(TOPIC, b"nowhere"), timeout_ms=1000)
+            producer.send(fa.Message(TOPIC, b"nowhere"), timeout=1)
         except fa.FirearrowError:
             return
     raise AssertionError("a message was sent to nobody")

@@ -186,7 +186,7 @@ def test_a_connection_is_cut_inside_a_frame(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 def test_a_broker_stands_still_for_longer_than_a_send_may_take(tmp_path: Path) -> None:
-    asyncio.run(_story(tmp_path, [partial(stands_still, seconds=0.4), partial(stands_still, seconds=2.2)], send_timeout_ms=1_500))
+    asyncio.run(_story(tmp_path, [partial(stands_still, seconds=0.4), partial(stands_still, seconds=2.2)], send_timeout=1.5))
 
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
@@ -195,38 +195,36 @@ def test_a_name_server_is_gone(tmp_path: Path) -> None:
 
 
 async def _story(
-    directory: Path, faults: Sequence[Fault], *, orderly: bool = False, through_proxy: bool = False, send_timeout_ms: int = 5_000
+    directory: Path, faults: Sequence[Fault], *, orderly: bool = False, through_proxy: bool = False, send_timeout: float = 5
 ) -> None:
     processes = Servers(directory, {"brokerIP1": frame_proxy.HOST} if through_proxy else {})
     try:
         if through_proxy:
             async with FrameProxy(processes.port) as proxy:
-                await _act(processes, proxy, faults, orderly, send_timeout_ms)
+                await _act(processes, proxy, faults, orderly, send_timeout)
         else:
-            await _act(processes, None, faults, orderly, send_timeout_ms)
+            await _act(processes, None, faults, orderly, send_timeout)
     finally:
         processes.end()
 
 
-async def _act(
-    processes: Servers, proxy: FrameProxy | None, faults: Sequence[Fault], orderly: bool, send_timeout_ms: int
-) -> None:
+async def _act(processes: Servers, proxy: FrameProxy | None, faults: Sequence[Fault], orderly: bool, send_timeout: float) -> None:
     calls: list[tuple[Place, bytes, float]] = []
 
     def listen(message: ReceivedMessage) -> None:
         calls.append(((message.queue, message.queue_offset), message.body, time.monotonic()))
 
     at = processes.name_server_address
-    async with aio.Producer(at, group="faults", send_timeout_ms=send_timeout_ms, route_interval_ms=500) as producer:
+    async with aio.Producer(at, group="faults", send_timeout=send_timeout, route_interval=0.5) as producer:
         await producer.send(Message(TOPIC, b"first"))  # so that the topic is there
         consumer = aio.PushConsumer(
             at,
             group="faults",
             subscribe={TOPIC: "*"},
             listener=listen,
-            start_from="first",
+            start_from="earliest",
             orderly=orderly,
-            route_interval_ms=500,
+            route_interval=0.5,
         )
         async with consumer:
             load = Load(producer)
@@ -248,10 +246,10 @@ async def _stored(name_server: str) -> dict[Place, bytes]:
     found: dict[Place, bytes] = {}
     async with (
         asyncio.timeout(PATIENCE_S),
-        aio.PullConsumer(name_server, group="faults-look", topics=[TOPIC], start_from="first") as consumer,
+        aio.PullConsumer(name_server, group="faults-look", topics=[TOPIC], start_from="earliest") as consumer,
     ):
         while not consumer.assignment() or any((await consumer.lag()).values()):
-            for message in await consumer.poll(timeout_ms=200):
+            for message in await consumer.poll(timeout=0.2):
                 found[message.queue, message.queue_offset] = message.body
     return found
 

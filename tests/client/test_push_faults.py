@@ -42,7 +42,7 @@ class Load:
             body = b"%d" % number
             number += 1
             try:
-                await self._producer.send(Message("T", body), timeout_ms=500)
+                await self._producer.send(Message("T", body), timeout=0.5)
             except FirearrowError:
                 await asyncio.sleep(0.01)
             else:
@@ -60,15 +60,15 @@ def test_nothing_acknowledged_is_missed_through_cuts_and_restarts(orderly: bool)
             seen[message.body] += 1
             order.setdefault((message.queue.broker_name, message.queue_id), []).append(message.queue_offset)
             if seen[message.body] == 1 and message.body.endswith(b"7"):
-                raise RetryLater(1, suspend_ms=10)
+                raise RetryLater(1, suspend_time=0.01)
 
         async with AsyncCluster(brokers=2) as cluster:
             await cluster.create_topic("T", queues=2)
             async with (
-                cluster.producer(route_interval_ms=200) as producer,
+                cluster.producer(route_interval=0.2) as producer,
                 cluster.push_consumer(
-                    group="g", subscribe={"T": "*"}, listener=consume, start_from="first", orderly=orderly,
-                    persist_offset_interval_ms=50, route_interval_ms=200,
+                    group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest", orderly=orderly,
+                    persist_offset_interval=0.05, route_interval=0.2,
                 ),
             ):  # fmt: skip
                 load = Load(producer)
@@ -109,9 +109,9 @@ def test_a_name_server_that_is_gone_does_not_stop_consumption() -> None:
         async with AsyncCluster() as cluster:
             await cluster.create_topic("T", queues=2)
             async with (
-                cluster.producer(route_interval_ms=50) as producer,
+                cluster.producer(route_interval=0.05) as producer,
                 cluster.push_consumer(
-                    group="g", subscribe={"T": "*"}, listener=consume, start_from="first", route_interval_ms=50
+                    group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest", route_interval=0.05
                 ),
             ):
                 await producer.send(Message("T", b"before"))
@@ -139,7 +139,7 @@ def test_a_give_back_that_is_cut_off_is_sent_another_way() -> None:
             await cluster.create_topic("T", queues=1)
             async with (
                 cluster.producer() as producer,
-                cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=consume, start_from="first"),
+                cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest"),
             ):
                 cluster.faults.half_frame(towards="server", codes=[Code.CONSUMER_SEND_MSG_BACK])
                 await producer.send(Message("T", b"x"))
@@ -164,7 +164,7 @@ def test_a_message_nobody_takes_back_is_tried_again_here(monkeypatch: pytest.Mon
 
         async with AsyncCluster() as cluster:
             await cluster.create_topic("T", queues=1)
-            consumer = cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=consume, start_from="first")
+            consumer = cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest")
 
             async def refuses(*_: Any) -> bool:
                 return False

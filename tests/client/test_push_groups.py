@@ -50,7 +50,7 @@ def test_broadcasting_gives_everybody_everything_and_remembers_in_a_file(tmp_pat
             await cluster.create("T", 2)
             keywords: Any = {
                 "group": "g", "subscribe": {"T": "*"}, "broadcasting": True, "local_offset_dir": tmp_path / "offsets",
-                "start_from": "first", "client_ip": "10.1.2.3",
+                "start_from": "earliest", "client_ip": "10.1.2.3",
             }  # fmt: skip
             seen = [RecordingListener(), RecordingListener()]
             async with (
@@ -83,7 +83,7 @@ def test_a_broadcasting_listener_that_fails_is_not_asked_again(tmp_path: Path) -
                 raise ValueError("no")
 
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail, broadcasting=True, start_from="first",
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail, broadcasting=True, start_from="earliest",
                 local_offset_dir=tmp_path,
             ):  # fmt: skip
                 await cluster.put("T", b"a", b"b")

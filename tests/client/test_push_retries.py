@@ -25,15 +25,15 @@ def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) 
 
             await cluster.put("T", b"a", TAGS="t")
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail, start_from="first", max_attempts=2,
-                persist_offset_interval_ms=50,
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail, start_from="earliest", max_attempts=2,
+                persist_offset_interval=0.05,
             ):  # fmt: skip
                 await committed(cluster, "g", "T", 1)
                 await until(lambda: len(calls) == 2)
             assert calls == [(b"a", 0, "T"), (b"a", 1, "T")]
             dead = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
+                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="earliest"
             ):
                 await dead.wait(1)
             assert dead.messages[0].body == b"a"
@@ -56,14 +56,14 @@ def test_a_dead_letter_at_once_and_the_good_part_of_a_batch(tmp_path: Path) -> N
 
             await cluster.put("T", b"1", b"2", b"bad")
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=consume, start_from="first", batch_size=8
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest", batch_size=8
             ):
                 await until(lambda: bool(batches))
             assert batches == [[b"1", b"2", b"bad"]]
             assert await cluster.committed("g", "T") == 3
             dead = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
+                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="earliest"
             ):
                 assert await dead.wait(1) == [b"bad"]
 
@@ -82,7 +82,9 @@ def test_a_message_its_broker_does_not_take_back_is_sent_to_the_retry_topic(tmp_
                     raise RetryLater(1)
 
             await cluster.put("T", b"a", own="x")
-            consumer = PushConsumer(cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail_once, start_from="first")
+            consumer = PushConsumer(
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=fail_once, start_from="earliest"
+            )
             monkeypatch.setattr(ReceivedMessage, "commit_log_offset", property(lambda self: 10**12))
             async with consumer:
                 await until(lambda: len(calls) == 2)
@@ -107,7 +109,7 @@ def test_orderly_consumption_keeps_the_order_of_each_queue_through_failures(tmp_
                 try:
                     seen[queue].append((message.body, message.reconsume_times))
                     if message.body in (b"0-3", b"1-70") and message.reconsume_times < 2:
-                        raise RetryLater(suspend_ms=10)
+                        raise RetryLater(suspend_time=0.01)
                 finally:
                     busy.discard(queue)
 
@@ -115,7 +117,7 @@ def test_orderly_consumption_keeps_the_order_of_each_queue_through_failures(tmp_
                 consume(message)
 
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, start_from="first", orderly=True,
+                cluster.name_server, group="g", subscribe={"T": "*"}, start_from="earliest", orderly=True,
                 listener=take if coroutine else consume,
             ):  # fmt: skip
                 await until(lambda: len(seen[0]) == 102 and len(seen[1]) == 102)
@@ -143,15 +145,15 @@ def test_an_orderly_message_that_fails_for_good_becomes_a_dead_letter_and_the_qu
                     raise RuntimeError("never")
 
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=consume, start_from="first", orderly=True,
-                max_attempts=3, suspend_ms=10,
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=consume, start_from="earliest", orderly=True,
+                max_attempts=3, suspend_time=0.01,
             ):  # fmt: skip
                 await until(lambda: len(calls) == 4)
             assert calls == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
             assert await cluster.committed("g", "T") == 2
             dead = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="first"
+                cluster.name_server, group="dead", subscribe={"%DLQ%g": "*"}, listener=dead.take, start_from="earliest"
             ):
                 assert await dead.wait(1) == [b"bad"]
 

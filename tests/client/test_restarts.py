@@ -46,13 +46,13 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
             else:
                 refused[body] = error
 
-        async with Producer(name_server.address, idempotent=idempotent, send_timeout_ms=10_000, max_in_flight=64) as producer:
+        async with Producer(name_server.address, idempotent=idempotent, send_timeout=10, max_in_flight=64) as producer:
 
             async def send_all() -> None:
                 for n in range(MESSAGES):
                     body = b"%d" % n
-                    await producer.room()
-                    producer.send_soon(Message("Orders", body)).add_done_callback(lambda done, body=body: settle(body, done))
+                    await producer.wait_for_capacity()
+                    producer.send_nowait(Message("Orders", body)).add_done_callback(lambda done, body=body: settle(body, done))
                     if n % 10 == 0:
                         await asyncio.sleep(0.001)
 
@@ -63,7 +63,7 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
                 await broker.stop()
                 broker = new_broker(tmp_path, name_server, broker.listen_port)
                 await broker.start()
-                await producer.send(Message("Orders", b"restarted"), timeout_ms=10_000)
+                await producer.send(Message("Orders", b"restarted"), timeout=10)
             await sending
         found = [message.body for message in await all_stored(broker, "Orders")]
         assert len(acknowledged) + len(refused) == MESSAGES

@@ -25,7 +25,7 @@ def handle(message: fa.ReceivedMessage) -> None:                          # an e
     print(message.body, message.tags, message.reconsume_times)
 
 with fa.PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
-    consumer.run(seconds=5)
+    consumer.run(timeout=5)
 """
 
 ASYNC = """

@@ -46,7 +46,7 @@ def test_nothing_plain_is_needed(tmp_path: Path) -> None:
             assert received == {b"%d" % n for n in range(8)}
             with pytest.raises(fa.ClientError):
                 async with aio.Producer(name_server.address) as plain:
-                    await plain.send(fa.Message("Encrypted", b"x"), timeout_ms=2000)
+                    await plain.send(fa.Message("Encrypted", b"x"), timeout=2)
         finally:
             await broker.stop()
             await name_server.stop()

@@ -39,8 +39,8 @@ with fa.Producer("127.0.0.1:9876", group="orders") as producer:
     producer.send(fa.Message("Orders", b"in order"), sharding_key="order-7")
     assert_type(producer.send_batch([fa.Message("Orders", b"a"), fa.Message("Orders", b"b")]), list[fa.SendResult])
     producer.send_oneway(fa.Message("Orders", b"gone"))
-    assert_type(producer.send_soon(fa.Message("Orders", b"soon")), concurrent.futures.Future[fa.SendResult])
-    assert_type(producer.request(fa.Message("Orders", b"how much?"), timeout_ms=100), fa.ReceivedMessage)
+    assert_type(producer.send_nowait(fa.Message("Orders", b"soon")), concurrent.futures.Future[fa.SendResult])
+    assert_type(producer.request(fa.Message("Orders", b"how much?"), timeout=0.1), fa.ReceivedMessage)
     producer.recall(result)
     assert_type(producer.queues("Orders"), list[fa.MessageQueue])
 
@@ -59,13 +59,13 @@ def handle_many(messages: list[fa.ReceivedMessage]) -> None:
 
 
 with fa.PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
-    consumer.run(seconds=5)
+    consumer.run(timeout=5)
     consumer.pause()
     consumer.resume()
 
 fa.PushConsumer(
     group="billing", subscribe={"Orders": fa.Sql("amount > 100")}, listener=handle_many, batch_size=10, orderly=True,
-    allocation=fa.ConsistentHash(), credentials=fa.Credentials("key", "secret"), start_from="first",
+    allocation=fa.ConsistentHash(), credentials=fa.Credentials("key", "secret"), start_from="earliest",
 )
 fa.PushConsumer(group="billing", subscribe={"Orders": "*"}, listener=handle_async, start_from=datetime(2024, 1, 1))
 
@@ -73,9 +73,9 @@ with fa.PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as pull
     for message in pull:
         assert_type(message, fa.ReceivedMessage)
         break
-    assert_type(pull.poll(100, max_messages=5), list[fa.ReceivedMessage])
+    assert_type(pull.poll(0.1, max_messages=5), list[fa.ReceivedMessage])
     for queue in pull.assignment():
-        pull.seek(queue, "begin")
+        pull.seek(queue, "earliest")
         pull.seek(queue, datetime.now())
         pull.seek(queue, 7)
     assert_type(pull.lag(), dict[fa.MessageQueue, int])

@@ -168,19 +168,24 @@ class World:
         return topic_on(self.cluster, queues, queues, perm)
 
     def producer(self, **options: Any) -> Client:
-        return self._client("Producer", {"group": fresh("pg"), "send_timeout_ms": 10_000} | options)
+        return self._client("Producer", {"group": fresh("pg"), "send_timeout": 10} | options)
 
     def transaction_producer(self, **options: Any) -> Client:
-        return self._client("TransactionProducer", {"group": fresh("pg"), "send_timeout_ms": 10_000} | options)
+        return self._client("TransactionProducer", {"group": fresh("pg"), "send_timeout": 10} | options)
 
     def push(self, topic: str, seen: RecordingListener, expression: Any = "*", **options: Any) -> Client:
         """A push consumer that begins with the first message, of a group of its own unless `group` says otherwise."""
         listener = seen.take if self.face == "sync" else seen.take_on_loop
-        options = {"group": fresh("g"), "start_from": "first", "subscribe": {topic: expression}, "listener": listener} | options
+        options = {
+            "group": fresh("g"),
+            "start_from": "earliest",
+            "subscribe": {topic: expression},
+            "listener": listener,
+        } | options
         return self._client("PushConsumer", options)
 
     def pull(self, **options: Any) -> Client:
-        return self._client("PullConsumer", {"group": fresh("g"), "start_from": "first"} | options)
+        return self._client("PullConsumer", {"group": fresh("g"), "start_from": "earliest"} | options)
 
     async def stored(self, topic: str, count: int, timeout_s: float = PATIENCE_S) -> list[fa.ReceivedMessage]:
         """Everything a topic has, by queue and offset, as soon as that is `count` messages."""
@@ -188,10 +193,10 @@ class World:
         deadline = time.monotonic() + timeout_s
         async with self.pull() as consumer:
             await consumer.assign(await consumer.queues(topic))
-            await consumer.seek_all("begin")
+            await consumer.seek_all("earliest")
             while len(messages) < count and time.monotonic() < deadline:
-                messages += await consumer.poll(1_000)
-            messages += await consumer.poll(200)
+                messages += await consumer.poll(1)
+            messages += await consumer.poll(0.2)
         assert len(messages) == count, f"{len(messages)} messages instead of {count}: {messages[:10]}"
         return sorted(messages, key=lambda message: (message.queue_id, message.queue_offset))
 
@@ -203,5 +208,5 @@ class World:
         return record.decode_all(body) if answer["code"] == 0 else []
 
     def _client(self, name: str, options: dict[str, Any]) -> Client:
-        options = {"route_interval_ms": 1_000, "request_timeout_ms": 10_000} | options
+        options = {"route_interval": 1, "request_timeout": 10} | options
         return Client(getattr(fa if self.face == "sync" else aio, name)(self.cluster.namesrv, **options), self.face == "sync")

@@ -53,7 +53,7 @@ def consumed(cluster: Cluster, group: str, topic: str, count: int) -> None:
     def take(message: ReceivedMessage) -> None:
         taken.append(message.body)
 
-    with PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=take, start_from="first"):
+    with PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=take, start_from="earliest"):
         wait_until(lambda: len(taken) >= count, "the messages")
 
 
@@ -121,7 +121,7 @@ def test_a_member_is_asked_and_reset(cluster: Cluster, admin: Admin, topic: str)
         taken.append(message.body)
 
     with PushConsumer(
-        cluster.namesrv, group=group, subscribe={topic: "*"}, listener=take, start_from="first", persist_offset_interval_ms=500
+        cluster.namesrv, group=group, subscribe={topic: "*"}, listener=take, start_from="earliest", persist_offset_interval=0.5
     ):
         wait_until(lambda: len(taken) == 1, "the message")
         wait_until(lambda: admin.committed_offset(group, MessageQueue(topic, cluster.broker_name, 0)) == 1, "the offset")
@@ -147,7 +147,7 @@ def test_dead_letters(cluster: Cluster, admin: Admin, topic: str) -> None:
         failed.append(message.msg_id)
         raise RetryLater(-1)
 
-    with PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=fail, start_from="first"):
+    with PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=fail, start_from="earliest"):
         wait_until(lambda: group in [one.group for one in admin.dead_letter_counts()], "the dead letter")
     (letter,) = admin.dead_letters_of(group)
     assert (letter.body, letter.topic) == (b"bad", topic)

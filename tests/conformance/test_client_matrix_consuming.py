@@ -46,7 +46,7 @@ async def test_a_listener_gets_every_message_once(world: World) -> None:
     bodies = [f"{number}".encode() for number in range(100)]
     async with world.push(topic, seen, group=group):
         async with world.producer() as producer:
-            await asyncio.gather(*(producer.send_soon(fa.Message(topic, body, tags="t")) for body in bodies))
+            await asyncio.gather(*(producer.send_nowait(fa.Message(topic, body, tags="t")) for body in bodies))
         assert sorted(await seen.wait(100)) == sorted(bodies)
     await send(world, topic, b"more")
     async with world.push(topic, later, group=group):  # where the one before it was
@@ -186,7 +186,7 @@ async def test_orderly(world: World) -> None:
         for number in range(10):
             for order in range(6):
                 await producer.send(fa.Message(topic, f"order-{order} {number}".encode()), sharding_key=f"order-{order}")
-    async with world.push(topic, seen, orderly=True, suspend_ms=200):
+    async with world.push(topic, seen, orderly=True, suspend_time=0.2):
         await seen.wait(62)
     by_order: dict[str, list[int]] = {}
     for body in seen.bodies():
@@ -202,7 +202,7 @@ async def test_orderly(world: World) -> None:
 async def test_an_orderly_consumer_gives_up_at_its_limit(world: World) -> None:
     topic, group = world.topic(queues=1), fresh("g")
     seen = RecordingListener(refuse={b"stuck": 1_000}, refusal=lambda: ValueError("never"))
-    async with world.push(topic, seen, group=group, orderly=True, suspend_ms=100, max_attempts=3):
+    async with world.push(topic, seen, group=group, orderly=True, suspend_time=0.1, max_attempts=3):
         await send(world, topic, b"stuck", b"next")
         await seen.wait(4)
     assert seen.bodies() == [b"stuck", b"stuck", b"stuck", b"next"]
@@ -267,7 +267,7 @@ async def test_a_pull_consumer_polls_and_commits(world: World) -> None:
         assert len(await polled(consumer, 7)) == 7
     async with world.pull(group=group, topics=[topic]) as consumer:
         assert [await consumer.committed(queue) for queue in queues] == [5, 5]
-        assert await consumer.poll(300) == []
+        assert await consumer.poll(0.3) == []
 
 
 @pytest.mark.everywhere
@@ -284,8 +284,8 @@ async def test_a_pull_consumer_goes_anywhere(world: World) -> None:
         for place, wanted in ((2, [b"2", b"3", b"4"]), ("begin", [b"0", b"1", b"2", b"3", b"4"]), (moment, [b"3", b"4"])):
             await consumer.seek(queue, place)
             assert [message.body for message in await polled(consumer, len(wanted))] == wanted
-        await consumer.seek_all("end")
-        assert await consumer.poll(300) == []
+        await consumer.seek_all("latest")
+        assert await consumer.poll(0.3) == []
         await send(world, topic, b"5")
         assert [message.body for message in await polled(consumer, 1)] == [b"5"]
         assert [await consumer.offset_at(queue, place) for place in ("begin", moment, "end")] == [0, 3, 6]
@@ -303,12 +303,12 @@ async def test_assigned_queues_and_pauses(world: World) -> None:
     async with world.pull() as consumer:
         await consumer.assign(queues[1:3])
         assert await consumer.assignment() == queues[1:3]
-        await consumer.seek_all("begin")
+        await consumer.seek_all("earliest")
         assert sorted(message.body for message in await polled(consumer, 2)) == [b"1", b"2"]
         await consumer.pause([queues[1]])
-        await consumer.seek_all("begin")
+        await consumer.seek_all("earliest")
         assert [message.body for message in await polled(consumer, 1)] == [b"2"]
-        assert await consumer.poll(300) == []
+        assert await consumer.poll(0.3) == []
         await consumer.resume([queues[1]])
         assert [message.body for message in await polled(consumer, 1)] == [b"1"]
 

@@ -57,7 +57,7 @@ async def test_many_messages_are_under_way_at_once(world: World) -> None:
     topic = world.topic()
     bodies = [f"{number}".encode() for number in range(500)]
     async with world.producer() as producer:
-        results = await asyncio.gather(*(producer.send_soon(fa.Message(topic, body)) for body in bodies))
+        results = await asyncio.gather(*(producer.send_nowait(fa.Message(topic, body)) for body in bodies))
     assert {result.status for result in results} == {fa.SendStatus.OK}
     assert len({result.msg_id for result in results}) == 500
     stored = await world.stored(topic, 500)
@@ -257,11 +257,11 @@ async def test_request_and_reply(world: World) -> None:
 
         async with world.push(topic, seen):
             answers = asyncio.create_task(answer())
-            reply = await asking.request(fa.Message(topic, b"how much?", tags="q"), timeout_ms=60_000)
+            reply = await asking.request(fa.Message(topic, b"how much?", tags="q"), timeout=60)
             await answers
             assert reply.body == b"re: how much?"
         with pytest.raises(fa.RequestTimeout):
-            await asking.request(fa.Message(topic, b"nobody listens"), timeout_ms=500)
+            await asking.request(fa.Message(topic, b"nobody listens"), timeout=0.5)
 
 
 async def until_one(seen: RecordingListener) -> list[fa.ReceivedMessage]:

@@ -44,7 +44,7 @@ def topic(asking: Cluster) -> str:
 
 @pytest.fixture
 def producer(asking: Cluster) -> Iterator[fa.Producer]:
-    with fa.Producer(asking.namesrv, group=fresh("pg"), send_timeout_ms=10_000) as ours:
+    with fa.Producer(asking.namesrv, group=fresh("pg"), send_timeout=10) as ours:
         yield ours
 
 
@@ -81,9 +81,9 @@ def read_by_us(cluster: Cluster, topic: str, count: int) -> dict[str, fa.Receive
     deadline = time.monotonic() + PATIENCE_S
     with fa.PullConsumer(cluster.namesrv, group=fresh("g")) as consumer:
         consumer.assign(consumer.queues(topic))
-        consumer.seek_all("begin")
+        consumer.seek_all("earliest")
         while len(messages) < count and time.monotonic() < deadline:
-            messages += consumer.poll(500)
+            messages += consumer.poll(0.5)
     assert len(messages) == count, messages
     return {message.msg_id: message for message in messages}
 
@@ -122,7 +122,7 @@ def test_what_we_send_java_reads(java: Agent, asking: Cluster, topic: str, produ
 
     full = {"tags": "täg", "keys": ["k1", "k2"], "properties": OWN, "flag": 9, "wait_store": False}
     sent = producer.send(message("sync", **full))
-    producer.send_soon(message("async", **full)).result(10)
+    producer.send_nowait(message("async", **full)).result(10)
     producer.send_oneway(message("oneway", **full))
     producer.send(message("bare"))
     producer.send(message("sharded", **full), sharding_key="order-7")
@@ -132,7 +132,7 @@ def test_what_we_send_java_reads(java: Agent, asking: Cluster, topic: str, produ
     producer.send(message("moment", **full), deliver_at=datetime.now(UTC) + timedelta(seconds=1.3))
     producer.send(message(LARGE, **full))
     with pytest.raises(fa.RequestTimeout):
-        producer.request(message("request", **full), timeout_ms=300)
+        producer.request(message("request", **full), timeout=0.3)
     execute = {"committed": fa.LocalTransactionState.COMMIT, "dropped": fa.LocalTransactionState.ROLLBACK}
     with fa.TransactionProducer(
         asking.namesrv, group=fresh("pg"), execute=lambda half, state: execute[half.body.decode()], check=lambda half: NEVER
@@ -241,7 +241,7 @@ def test_bodies_that_java_compresses(java: Agent, asking: Cluster, topic: str, c
 def test_we_ask_and_java_answers(java: Agent, asking: Cluster, topic: str, producer: fa.Producer) -> None:
     name = fresh("replier")
     java.call("replier.start", name=name, group=name, topic=topic, namesrv=asking.namesrv)
-    reply = producer.request(fa.Message(topic, b"how much?"), timeout_ms=60_000)
+    reply = producer.request(fa.Message(topic, b"how much?"), timeout=60)
     assert reply.body == b"re:how much?"
     (result,) = java.call("replier.results", name=name, count=1)
     assert result["sent"]["status"] == "SEND_OK"
@@ -255,7 +255,7 @@ def test_java_asks_and_we_answer(java: Agent, asking: Cluster, topic: str, produ
     def answer(message: fa.ReceivedMessage) -> None:
         producer.reply(message, b"re:" + message.body)
 
-    with fa.PushConsumer(asking.namesrv, group=fresh("g"), subscribe={topic: "*"}, listener=answer, start_from="first"):
+    with fa.PushConsumer(asking.namesrv, group=fresh("g"), subscribe={topic: "*"}, listener=answer, start_from="earliest"):
         asked = [{"body": "how much?"}, {"body": LARGE}]
         answers = java.call("requester.ask", name=asker, topic=topic, timeoutMs=60_000, messages=asked)
     assert [one.get("body") for one in answers] == ["re:how much?", "re:" + LARGE], answers
@@ -314,7 +314,7 @@ def test_what_java_gives_back_we_consume_again(java: Agent, asking: Cluster, top
     sent = producer.send(fa.Message(topic, b"again", tags="t", keys=["k"], properties=OWN, flag=9))
     wait_until(lambda: max_offset(asking, f"%RETRY%{group}") == 1, "it was given back", PATIENCE_S)
     java.call("push.stop", name=name)
-    with fa.PushConsumer(asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, route_interval_ms=1_000):
+    with fa.PushConsumer(asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, route_interval=1):
         wait_until(lambda: bool(seen.messages), "we have it", PATIENCE_S)
     (message,) = seen.messages
     assert (message.body, message.topic, message.msg_id, message.flag) == (b"again", topic, sent.msg_id, 9)
@@ -326,7 +326,7 @@ def test_our_dead_letters_are_javas(java: Agent, asking: Cluster, topic: str, pr
     group, seen = fresh("g"), RecordingListener(refuse={b"never": 1_000})
     sent = producer.send(fa.Message(topic, b"never", tags="t", keys=["k"], properties=OWN))
     with fa.PushConsumer(
-        asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, start_from="first", max_attempts=1
+        asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, start_from="earliest", max_attempts=1
     ):
         wait_until(lambda: f"%DLQ%{group}" in topics_of(asking), "the dead letter's topic", PATIENCE_S)
         (dead,) = assert_alike(java, asking, f"%DLQ%{group}", 1).values()
@@ -360,7 +360,7 @@ def test_a_broadcasting_consumer_goes_on_where_java_was(
     producer.send(fa.Message(topic, b"meanwhile"))
     ip, _, instance_name = client_id.partition("@")
     with fa.PushConsumer(
-        asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, broadcasting=True, start_from="first",
+        asking.namesrv, group=group, subscribe={topic: "*"}, listener=seen.take, broadcasting=True, start_from="earliest",
         client_ip=ip, instance_name=instance_name, local_offset_dir=java.log.parent / "offsets",
     ):  # fmt: skip
         wait_until(lambda: bool(seen.messages), "we have it", PATIENCE_S)

@@ -97,7 +97,7 @@ def test_members_come_and_go(agents: dict[str, Agent], cluster: Cluster, make_to
             group=group,
             subscribe={topic: "*"},
             listener=seen,
-            start_from="first",
+            start_from="earliest",
             allocation=STRATEGIES[strategy](),
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_what_java_sends_is_what_we_consume(java: Agent, cluster: Cluster, make_
         {"body": "full", "tags": "täg", "keys": "k1 k2", "properties": {"own": "größe", "n": "1"}},
         {"body": large, "tags": "large"},
     ]
-    with fa.PushConsumer(cluster.namesrv, group=fresh("g"), subscribe={topic: "*"}, listener=seen, start_from="first"):
+    with fa.PushConsumer(cluster.namesrv, group=fresh("g"), subscribe={topic: "*"}, listener=seen, start_from="earliest"):
         results = java.call("producer.send", name=producer, topic=topic, messages=sent)
         wait_until(lambda: len(seen.messages) >= 3, "all is consumed", PATIENCE_S)
     java.call("producer.stop", name=producer)
@@ -184,7 +184,7 @@ def test_what_we_give_back_java_consumes_again(java: Agent, cluster: Cluster, ma
         raise fa.RetryLater(delay_level=1)
 
     with fa.Producer(cluster.namesrv) as producer:
-        consumer = fa.PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=fail, start_from="first")
+        consumer = fa.PushConsumer(cluster.namesrv, group=group, subscribe={topic: "*"}, listener=fail, start_from="earliest")
         with consumer:
             producer.send(fa.Message(topic, b"again", tags="t", properties={"own": "x"}))
             wait_until(lambda: len(seen.messages) == 1, "it failed", PATIENCE_S)

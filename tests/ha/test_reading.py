@@ -103,7 +103,7 @@ def test_a_consumer_goes_on_at_the_slave_and_back_at_the_master(tmp_path: Path) 
 
         async with name_server() as names:
             consumer = PushConsumer(
-                names.address, group="G", subscribe={"T": "*"}, listener=take, start_from="first", route_interval_ms=200
+                names.address, group="G", subscribe={"T": "*"}, listener=take, start_from="earliest", route_interval=0.2
             )
             async with master(tmp_path / "m", names) as one:
                 ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}

@@ -76,8 +76,8 @@ class Server:
         create_topic(self.broker, self.name_server, topic, queues)
 
     def send(self, topic: str, bodies: list[bytes]) -> None:
-        with Producer(self.name_server, group="fill", send_timeout_ms=60_000) as producer:
-            for sent in [producer.send_soon(Message(topic, body)) for body in bodies]:
+        with Producer(self.name_server, group="fill", send_timeout=60) as producer:
+            for sent in [producer.send_nowait(Message(topic, body)) for body in bodies]:
                 sent.result()
 
 

@@ -35,7 +35,7 @@ def test_the_rows_of_a_broker_and_of_its_files_are_the_same(tmp_path: Path) -> N
         wait_until(lambda: len(scan(store, subscribe="Kinds")) == len(live), "the checkpoint to cover what was sent")
         files = rows(scan(store, subscribe="Kinds", brokerName=broker_name, maxSplitBytes="100k"))
         halves = scan(store, includeSystemTopics="true")
-        with PullConsumer(name_server, group="g", topics=["Kinds"], start_from="first") as consumer:
+        with PullConsumer(name_server, group="g", topics=["Kinds"], start_from="earliest") as consumer:
             pulled = {}
             while len(pulled) < len(live):
                 for message in consumer.poll():

@@ -30,7 +30,7 @@ def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
             numbers = [n for n in range(first, first + count) if n % 7 == key]
             made = [Message(topic, f"{n}".encode(), tags="ab"[n % 2], keys=[f"k{key}"], flag=n) for n in numbers]
             if made:
-                producer.send_batch(made, sharding_key=f"k{key}", timeout_ms=60_000)
+                producer.send_batch(made, sharding_key=f"k{key}", timeout=60)
 
 
 def options(brokers: Any, topic: str, **more: str) -> dict[str, str]:

@@ -112,7 +112,7 @@ def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark:
 
     brokers.create_topic("Origin", 1)
     fill(brokers, "Origin", 20)
-    with brokers.push_consumer(group="clumsy", subscribe={"Origin": "*"}, listener=refuse, start_from="first"):
+    with brokers.push_consumer(group="clumsy", subscribe={"Origin": "*"}, listener=refuse, start_from="earliest"):
         within(60, lambda: len(brokers.dead_letters("clumsy")) == 20)
     given = {"nameServer": brokers.name_server}
     source = replay_source(brokers.name_server, dead_letters_of="clumsy", options=given)

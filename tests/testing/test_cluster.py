@@ -52,10 +52,10 @@ def test_consumers_get_what_is_sent() -> None:
                     producer.send(fa.Message("Orders", b"%d" % number))
             assert cluster.settle()
             assert sorted(seen.get_nowait() for _ in range(20)) == sorted(b"%d" % number for number in range(20))
-        with cluster.pull_consumer(group="audit", topics=["Orders"], start_from="first") as consumer:
+        with cluster.pull_consumer(group="audit", topics=["Orders"], start_from="earliest") as consumer:
             found: list[bytes] = []
             for _ in range(100):
-                found += bodies(consumer.poll(timeout_ms=1_000))
+                found += bodies(consumer.poll(timeout=1))
                 if len(found) == 20:
                     break
             assert sorted(found) == sorted(b"%d" % number for number in range(20))
@@ -111,7 +111,7 @@ def test_a_sync_cluster_and_coroutines_of_another_loop(firearrow_broker: Cluster
 
 
 def test_a_broker_that_was_stopped_has_everything_when_it_is_started_again() -> None:
-    with Cluster() as cluster, cluster.producer(send_timeout_ms=500) as producer:
+    with Cluster() as cluster, cluster.producer(send_timeout=0.5) as producer:
         broker = cluster.brokers[0]
         producer.send(fa.Message("Orders", b"before"))
         broker.stop()
@@ -120,13 +120,13 @@ def test_a_broker_that_was_stopped_has_everything_when_it_is_started_again() -> 
             producer.send(fa.Message("Orders", b"meanwhile"))
         assert cluster.messages("Orders") == []
         broker.start()
-        producer.send(fa.Message("Orders", b"after"), timeout_ms=3_000)
+        producer.send(fa.Message("Orders", b"after"), timeout=3)
         assert bodies(cluster.messages("Orders")) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_what_was_acknowledged_survives_a_kill(power_cut: bool) -> None:
-    with Cluster() as cluster, cluster.producer(retries=10, send_timeout_ms=10_000) as producer:
+    with Cluster() as cluster, cluster.producer(retries=10, send_timeout=10) as producer:
         for number in range(5):
             producer.send(fa.Message("Orders", b"%d" % number), delay_level=1)
         cluster.brokers[0].kill(power_cut=power_cut)
@@ -167,7 +167,7 @@ def test_clients_go_on_without_name_servers() -> None:
         producer.send(fa.Message("Others", b"asks the second"))
         cluster.stop_name_server(1)
         producer.send(fa.Message("Orders", b"2"))
-        with pytest.raises(fa.FirearrowError), cluster.producer(send_timeout_ms=500) as another:
+        with pytest.raises(fa.FirearrowError), cluster.producer(send_timeout=0.5) as another:
             another.send(fa.Message("Orders", b"3"))
         cluster.start_name_server(0)
         assert bodies(cluster.messages("Orders")) == [b"1", b"2"]

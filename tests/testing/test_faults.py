@@ -51,12 +51,12 @@ def test_requests_that_arrive_twice(firearrow_broker: Cluster) -> None:
 
 
 def test_what_is_lost_is_not_answered(firearrow_broker: Cluster) -> None:
-    with firearrow_broker.producer(retries=0, send_timeout_ms=100) as producer:
+    with firearrow_broker.producer(retries=0, send_timeout=0.1) as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.lose(codes=SENDS)
         with pytest.raises(fa.RequestTimeout):
             producer.send(fa.Message("Orders", b"2"))
-        producer.send(fa.Message("Orders", b"3"), timeout_ms=3_000)
+        producer.send(fa.Message("Orders", b"3"), timeout=3)
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"3"]
 
 
@@ -68,7 +68,7 @@ def test_a_slow_broker(firearrow_broker: Cluster) -> None:
         producer.send(fa.Message("Orders", b"2"))
         assert time.perf_counter() - begun >= 0.075
         with pytest.raises(fa.RequestTimeout):
-            producer.send(fa.Message("Orders", b"3"), timeout_ms=20)
+            producer.send(fa.Message("Orders", b"3"), timeout=0.02)
         firearrow_broker.faults.clear()
         producer.send(fa.Message("Orders", b"4"))
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"2", b"3", b"4"]
@@ -76,7 +76,7 @@ def test_a_slow_broker(firearrow_broker: Cluster) -> None:
 
 def test_refused_connections(firearrow_broker: Cluster) -> None:
     firearrow_broker.faults.refuse("broker-a")
-    with firearrow_broker.producer(send_timeout_ms=300) as producer:
+    with firearrow_broker.producer(send_timeout=0.3) as producer:
         with pytest.raises(fa.FirearrowError):
             producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.clear()
@@ -95,7 +95,7 @@ def test_faults_outlive_the_broker(firearrow_broker: Cluster) -> None:
 
 
 def test_a_full_disk_is_noticed_within_ten_seconds(firearrow_broker: Cluster) -> None:
-    with firearrow_broker.producer(send_timeout_ms=500) as producer:
+    with firearrow_broker.producer(send_timeout=0.5) as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.brokers[0].disk.used_percent = 95
         firearrow_broker.clock.advance(seconds=10)

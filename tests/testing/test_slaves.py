@@ -21,7 +21,7 @@ def test_a_slave_is_read_when_its_master_is_gone() -> None:
         assert bodies(cluster.messages("Orders")) == [b"A1", b"A2"]
         seen: list[bytes] = []
         with cluster.push_consumer(
-            group="billing", subscribe={"Orders": "*"}, listener=lambda message: seen.append(message.body), start_from="first"
+            group="billing", subscribe={"Orders": "*"}, listener=lambda message: seen.append(message.body), start_from="earliest"
         ):
             assert cluster.settle()
         assert sorted(seen) == [b"A1", b"A2"]
@@ -70,7 +70,7 @@ def test_offsets_are_at_the_slave_when_the_cluster_has_settled() -> None:
             producer.send(fa.Message("Orders", b"A1"))
             seen: list[bytes] = []
             consumer = {"group": "billing", "subscribe": {"Orders": "*"}, "listener": lambda message: seen.append(message.body)}
-            with cluster.push_consumer(start_from="first", **consumer):
+            with cluster.push_consumer(start_from="earliest", **consumer):
                 assert cluster.settle()
             producer.send(fa.Message("Orders", b"A2"))
             assert cluster.settle()

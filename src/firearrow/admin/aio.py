@@ -32,7 +32,7 @@ from firearrow.client.options import ClientKeywords, NameServers, client_options
 P = ParamSpec("P")
 R = TypeVar("R")
 
-REQUEST_TIMEOUT_MS: Final = 5_000  # as Apache's tools
+REQUEST_TIMEOUT_S: Final = 5.0  # as Apache's tools
 
 
 class AdminMethod(Generic[P, R]):
@@ -59,7 +59,7 @@ class Admin:
     """`name_server`: `host:port;host:port`, or what NAMESRV_ADDR says. Keywords as those of every client."""
 
     def __init__(self, name_server: NameServers = None, **client: Unpack[ClientKeywords]) -> None:
-        keywords: dict[str, Any] = {"request_timeout_ms": REQUEST_TIMEOUT_MS, **client}
+        keywords: dict[str, Any] = {"request_timeout": REQUEST_TIMEOUT_S, **client}
         self.options = client_options(name_server, **keywords)
         self._instance: ClientInstance | None = None
 

@@ -23,13 +23,13 @@ from firearrow.admin import (
     trace,
     transactions,
 )
-from firearrow.client.sync.derive import SyncClient, blocking, made_like
+from firearrow.client.sync.derive import SyncClient, blocking, same_constructor
 
 
 class Admin(SyncClient[aio.Admin]):
     """`name_server`: `host:port;host:port`, or what NAMESRV_ADDR says. Keywords as those of every client."""
 
-    @made_like(aio.Admin)
+    @same_constructor(aio.Admin)
     def __init__(self, make: Callable[[], aio.Admin]) -> None:
         super().__init__(make)
 

@@ -1,16 +1,22 @@
-"""What every kind of client can be told, checked once.
+"""Options shared by all clients, and their validation.
 
-Producers and consumers take these as keywords (`ClientKeywords`); `client_options` turns them into a `ClientOptions`. Clients on
-one event loop whose options are equal share connections, routes and heartbeats.
+Producers, consumers and `Admin` accept them as keywords (`ClientKeywords`); `client_options` validates them and returns
+`ClientOptions`. Clients on one event loop with equal options share connections, routes and heartbeats.
+
+Durations in the public API are seconds or a `timedelta` and carry no unit in their names. Inside the client they are converted
+once, to a value whose name ends in `_ms` or `_s`.
 """
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from firearrow.net.address import parse_address_list
 from firearrow.wire.codes import LANGUAGE_CODES
@@ -21,12 +27,17 @@ if TYPE_CHECKING:
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 NameServers = str | Iterable[str] | None
+
+Duration = float | timedelta
+"""Seconds, or a timedelta."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The keys that requests are signed with; `security_token` for those that are valid for a session only."""
+    """The keys that sign requests; `security_token` accompanies temporary keys."""
 
     access_key: str
     secret_key: str
@@ -34,14 +45,14 @@ class Credentials:
 
     def __post_init__(self) -> None:
         if not self.access_key or not self.secret_key:
-            raise ValueError("credentials need an access key and a secret key that are not empty")
+            raise ValueError("credentials need a non-empty access key and a non-empty secret key")
 
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r}, secret_key=...)"
 
 
 class ClientKeywords(TypedDict, total=False):
-    """What every client takes as keywords; see `ClientOptions`."""
+    """Keywords that every client accepts; see `KEYWORD_HELP`."""
 
     instance_name: str | None
     client_ip: str | None
@@ -49,64 +60,112 @@ class ClientKeywords(TypedDict, total=False):
     namespace: str
     credentials: Credentials | None
     tls: bool | SSLContext
-    heartbeat_interval_ms: int
-    route_interval_ms: int
-    persist_offset_interval_ms: int
-    connect_timeout_ms: int
-    request_timeout_ms: int
+    heartbeat_interval: Duration
+    route_interval: Duration
+    persist_offset_interval: Duration
+    connect_timeout: Duration
+    request_timeout: Duration
     language: str
     trace: bool
     trace_topic: str
     broker_addresses: tuple[tuple[str, str], ...]
 
 
+KEYWORD_HELP: Final = """\
+name_server               "host:port;host:port" or a list of addresses; default: the environment variable NAMESRV_ADDR
+instance_name             part of the client id; default: unique in this process
+client_ip                 part of the client id and of message ids; default: the address of this machine
+unit_name                 suffix of the client id
+namespace                 prefix of topics and groups on the brokers: `namespace%name`
+credentials               `Credentials` to sign requests with
+tls                       True: encrypt without checking the server's certificate (Apache's default); or an SSLContext
+heartbeat_interval        between heartbeats to the brokers (30 s)
+route_interval            between refreshes of topic routes (30 s)
+persist_offset_interval   between commits of consumed offsets (5 s)
+connect_timeout           for opening a connection (3 s)
+request_timeout           for requests other than sends and pulls (3 s)
+language                  the language reported to brokers (PYTHON)
+trace, trace_topic        record a message trace, and the topic it goes to
+broker_addresses          pairs (address in a route, address to connect to instead)
+
+Durations are seconds or a `timedelta`."""
+
+_DURATIONS: Final = frozenset(name for name in ClientKeywords.__annotations__ if name.endswith(("_interval", "_timeout")))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
+    """Validated options. For their meaning see `KEYWORD_HELP`."""
+
     name_servers: tuple[str, ...]
-    instance_name: str | None = None  # part of the client id; None: process id and a number of its own
-    client_ip: str | None = None  # part of the client id and of message ids; None: this machine's
+    instance_name: str | None = None
+    client_ip: str | None = None
     unit_name: str | None = None
-    namespace: str = ""  # topics and groups are `namespace%name` on the brokers
+    namespace: str = ""
     credentials: Credentials | None = None
-    tls: bool | SSLContext = False  # True: encrypted, the server's certificate not checked, as Apache's clients do
+    tls: bool | SSLContext = False
     heartbeat_interval_ms: int = 30_000
     route_interval_ms: int = 30_000
     persist_offset_interval_ms: int = 5_000
     connect_timeout_ms: int = 3_000
     request_timeout_ms: int = 3_000
     language: str = "PYTHON"
-    trace: bool = False  # message trace, to `trace_topic`
+    trace: bool = False
     trace_topic: str = TRACE_TOPIC
-    broker_addresses: tuple[tuple[str, str], ...] = ()  # (what a name server says, where it is reached from here)
+    broker_addresses: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name_servers:
-            raise ValueError(f"no name server: give its address (host:port;host:port) or set {NAME_SERVERS_VARIABLE}")
-        for declared in fields(self):
-            value = getattr(self, declared.name)
-            if declared.name.endswith("_ms") and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
-                raise ValueError(f"{declared.name} is {value!r}, expected a number of milliseconds above 0")
+            raise ValueError(f"no name server: pass its address (host:port;host:port) or set {NAME_SERVERS_VARIABLE}")
         if self.language not in LANGUAGE_CODES:
             raise ValueError(f"language is {self.language!r}, expected one of {', '.join(LANGUAGE_CODES)}")
         if self.client_ip is not None:
-            ip_address(self.client_ip)  # its ValueError says it
+            ip_address(self.client_ip)  # raises a ValueError that names the value
         for name in ("instance_name", "unit_name"):
             value = getattr(self, name)
             if value is not None and (not value or "@" in value):
-                raise ValueError(f"{name} is {value!r}, expected a text that is not empty and without @")
+                raise ValueError(f"{name} is {value!r}, expected a non-empty string without @")
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords from which `client_options` makes these options again."""
+        names = ClientKeywords.__annotations__
+        return {name: getattr(self, f"{name}_ms") / 1000 if name in _DURATIONS else getattr(self, name) for name in names}
+
+
+def document_keywords(constructor: F) -> F:
+    """Append the shared keywords to the docstring of a constructor, for `help()`."""
+    constructor.__doc__ = f"{inspect.cleandoc(constructor.__doc__ or '')}\n\n{KEYWORD_HELP}"
+    return constructor
 
 
 def client_options(name_server: NameServers = None, **keywords: Any) -> ClientOptions:
-    """The options of a client that was given these keywords. ValueError and TypeError name what is wrong."""
+    """Validate the keywords of a client. ValueError and TypeError name the problem."""
     unknown = keywords.keys() - ClientKeywords.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}, expected one of {', '.join(ClientKeywords.__annotations__)}")
-    return ClientOptions(name_servers=name_server_addresses(name_server), **keywords)
+    values: dict[str, Any] = {
+        f"{name}_ms" if name in _DURATIONS else name: milliseconds(name, value) if name in _DURATIONS else value
+        for name, value in keywords.items()
+    }
+    return ClientOptions(name_servers=name_server_addresses(name_server), **values)
 
 
 def name_server_addresses(name_server: NameServers) -> tuple[str, ...]:
-    """`a:9876;b:9876`, or a list of such, or what the environment says."""
+    """Parse `a:9876;b:9876`, a list of such strings, or the environment variable."""
     if name_server is None:
         name_server = os.environ.get(NAME_SERVERS_VARIABLE, "")
     texts = [name_server] if isinstance(name_server, str) else list(name_server)
     return tuple(parse_address_list(";".join(text.replace(",", ";") for text in texts)))
+
+
+def seconds(name: str, value: Duration, *, or_zero: bool = False) -> float:
+    """Convert a duration of the public API. ValueError unless it is above 0, or 0 with `or_zero`."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < math.inf or not (number or or_zero):
+        raise ValueError(f"{name} is {value!r}, expected seconds {'from 0 on' if or_zero else 'above 0'} or a timedelta")
+    return float(number)
+
+
+def milliseconds(name: str, value: Duration) -> int:
+    """Convert a duration to whole milliseconds, at least 1. ValueError as in `seconds`."""
+    return max(1, round(seconds(name, value) * 1000))

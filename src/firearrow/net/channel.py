@@ -210,7 +210,7 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             await self._ended.wait()
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """In a process that was forked: lets go of the socket without a word, since it is the parent's.
 
         The descriptor is made one of nothing and stays taken: the parent's transport, of which there is a copy here, knows its

@@ -151,7 +151,7 @@ def _is_address(text: str) -> bool:
 
 READ, WRITE = "read", "write"
 
-_ROUTES_NEVER_MS: Final = 1_000_000_000  # routes are asked for when a query is planned, not by a clock
+_ROUTES_NEVER_S: Final = 1_000_000  # routes are asked for when a query is planned, not by a clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +351,8 @@ class DataSourceOptions:
                 self["nameServer"],
                 credentials=credentials,
                 tls=self["tls"],
-                request_timeout_ms=self["sendTimeoutMs"] if "sendTimeoutMs" in self.given else self["pullTimeoutMs"],
-                route_interval_ms=_ROUTES_NEVER_MS,
+                request_timeout=self["sendTimeoutMs" if "sendTimeoutMs" in self.given else "pullTimeoutMs"] / 1000,
+                route_interval=_ROUTES_NEVER_S,
                 broker_addresses=self["brokerAddressMap"],
             )
         except ValueError as error:

@@ -19,7 +19,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from firearrow.client.options import NameServers
 from firearrow.client.sync.clients import Producer, PullConsumer, PushConsumer, TransactionProducer
-from firearrow.client.sync.derive import SyncClient, blocking, made_like
+from firearrow.client.sync.derive import SyncClient, blocking, same_constructor
 from firearrow.client.sync.loop_thread import background
 from firearrow.testing.clock import VirtualClock
 from firearrow.testing.cluster import AsyncCluster
@@ -57,7 +57,7 @@ class Cluster(SyncClient[AsyncCluster]):
 
     remade_after_fork = False
 
-    @made_like(AsyncCluster)
+    @same_constructor(AsyncCluster)
     def __init__(self, make: Callable[[], AsyncCluster]) -> None:
         super().__init__(make)
         self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()

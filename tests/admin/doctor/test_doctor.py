@@ -61,7 +61,7 @@ def test_servers_that_are_not_there() -> None:
 
 def test_a_broker_that_answers_no_more() -> None:
     async def story() -> None:
-        async with AsyncCluster(brokers=2) as cluster, Admin(cluster.name_server, connect_timeout_ms=300) as admin:
+        async with AsyncCluster(brokers=2) as cluster, Admin(cluster.name_server, connect_timeout=0.3) as admin:
             address = (await admin.list_brokers(broker="broker-b"))[0].address
             cluster.faults.refuse("broker-b")
             report = await admin.examine()

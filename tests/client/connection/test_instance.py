@@ -122,7 +122,7 @@ def test_a_new_connection_begins_with_a_heartbeat_also_after_a_restart() -> None
 def test_heartbeats_and_routes_are_repeated() -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
-        async with Producer(broker.address, heartbeat_interval_ms=20, route_interval_ms=20) as producer:
+        async with Producer(broker.address, heartbeat_interval=0.02, route_interval=0.02) as producer:
             await producer.send(Message("T", b"x"))
             await broker.until(lambda: broker.codes.count(34) >= 4 and broker.codes.count(105) >= 4)
         assert broker.codes[-1] == 35
@@ -136,7 +136,7 @@ def test_a_broker_that_no_route_names_any_more_is_let_go() -> None:
     async def story() -> None:
         one, other = await FakeBroker("broker-a").start(), await FakeBroker("broker-b").start()
         one.route = route_to(one, other)
-        async with Producer(one.address, route_interval_ms=20) as producer:
+        async with Producer(one.address, route_interval=0.02) as producer:
             for queue in await producer.queues("T"):
                 await producer.send(Message("T", b"x"), queue=queue)
             assert other.conns
@@ -174,7 +174,7 @@ def test_routes_outlive_name_servers() -> None:
     async def story() -> None:
         name_server, broker = await FakeBroker().start(), await FakeBroker().start()
         name_server.route = route_to(broker)
-        async with Producer(name_server.address, route_interval_ms=20) as producer:
+        async with Producer(name_server.address, route_interval=0.02) as producer:
             await producer.send(Message("T", b"x"))
             await name_server.stop()
             await producer._known().refresh_routes()

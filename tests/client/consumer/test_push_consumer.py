@@ -31,7 +31,7 @@ def test_a_listener_is_called_with_every_message_and_offsets_are_committed_at_th
             seen = RecordingListener()
             listener: Any = seen.take if coroutine else seen
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=listener, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=listener, start_from="earliest"
             ) as consumer:
                 assert len(consumer.assignment()) >= 4
                 assert sorted(await seen.wait(160)) == expected
@@ -75,7 +75,7 @@ def test_tags_are_compared_by_text_where_codes_are_equal(tmp_path: Path) -> None
             await cluster.put("T", b"other", TAGS="C")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "Aa || D"}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "Aa || D"}, listener=seen.take, start_from="earliest"
             ) as consumer:
                 await cluster.put("T", b"last", TAGS="D")
                 assert await seen.wait(2) == [b"yes", b"last"]
@@ -93,7 +93,7 @@ def test_sql92_filters_at_the_broker_and_is_refused_at_the_start_where_it_cannot
             await cluster.put("T", b"1", amount="1")
             await cluster.put("T", b"2", amount="2")
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": Sql("amount > 1")}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": Sql("amount > 1")}, listener=seen.take, start_from="earliest"
             ):
                 await cluster.put("T", b"3", amount="3")
                 assert await seen.wait(2) == [b"2", b"3"]
@@ -114,7 +114,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
             await cluster.create("T")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="earliest"
             ) as consumer:
                 await cluster.put("T", b"1")
                 await seen.wait(1)
@@ -122,7 +122,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
                 await cluster.put("T", b"2")  # the pull that is held at the broker still brings this one
                 await seen.wait(2)
                 await cluster.put("T", b"3")
-                await consumer.run(seconds=0.3)
+                await consumer.run(timeout=0.3)
                 assert seen.bodies() == [b"1", b"2"]
                 consumer.resume()
                 assert await seen.wait(3) == [b"1", b"2", b"3"]
@@ -142,13 +142,13 @@ def test_nothing_more_is_fetched_than_may_be_held(tmp_path: Path) -> None:
                 seen(message)
 
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=wait, start_from="first",
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=wait, start_from="earliest",
                 max_held_messages=40, pull_batch=10,
             ) as consumer:  # fmt: skip
                 (queue,) = [queue for queue in consumer.assignment() if queue.topic == "T"]
                 info = await consumer.running_info()
                 await until_held(consumer, 40)
-                await consumer.run(seconds=0.2)
+                await consumer.run(timeout=0.2)
                 info = await consumer.running_info()
                 held = {key.queue_id: value for key, value in info.mq_table.items() if key.topic == "T"}[queue.queue_id]
                 assert held["cachedMsgCount"] == 40
@@ -188,7 +188,7 @@ def test_close_finishes_what_is_in_hand_and_nothing_more(tmp_path: Path, corouti
 
             listener: Any = rest if coroutine else block
             consumer = PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=listener, start_from="first", concurrency=3
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=listener, start_from="earliest", concurrency=3
             )
             await consumer.start()
             await until(lambda: len(begun) == 3)
@@ -217,8 +217,8 @@ def test_a_message_that_takes_too_long_is_given_back(tmp_path: Path) -> None:
                 await go.wait()
 
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=wait, start_from="first",
-                consume_timeout_minutes=0.005, persist_offset_interval_ms=50,
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=wait, start_from="earliest",
+                consume_timeout=0.3, persist_offset_interval=0.05,
             ):  # fmt: skip
                 await committed(cluster, "g", "T", 1)
                 go.set()
@@ -233,7 +233,7 @@ def test_an_operator_resets_the_offsets(tmp_path: Path) -> None:
             await cluster.put("T", b"a", b"b", b"c")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="earliest"
             ) as consumer:
                 await seen.wait(3)
                 await consumer.commit()
@@ -253,7 +253,7 @@ def test_what_operators_can_ask(tmp_path: Path) -> None:
             await cluster.put("T", b"a")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen, start_from="earliest"
             ) as consumer:
                 await seen.wait(1)
                 await until(lambda: consumer.consumed_offsets("T") == {MessageQueue("T", "broker-a", 0): 1})
@@ -292,7 +292,7 @@ def test_hooks_see_every_call(tmp_path: Path) -> None:
             await cluster.put("T", b"a")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, start_from="first", hooks=[Hook()],
+                cluster.name_server, group="g", subscribe={"T": "*"}, start_from="earliest", hooks=[Hook()],
                 listener=seen.take if coroutine else seen,
             ):  # fmt: skip
                 await seen.wait(1)
@@ -310,7 +310,7 @@ def test_topics_can_be_added_and_given_up(tmp_path: Path) -> None:
             await cluster.create("U")
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"T": "*"}, listener=seen.take, start_from="earliest"
             ) as consumer:
                 await consumer.subscribe("U", "x")
                 await cluster.put("U", b"u", TAGS="x")
@@ -327,7 +327,7 @@ def test_a_topic_that_comes_into_being_later(tmp_path: Path) -> None:
         async with servers(tmp_path) as cluster:
             seen = RecordingListener()
             async with PushConsumer(
-                cluster.name_server, group="g", subscribe={"Later": "*"}, listener=seen.take, start_from="first"
+                cluster.name_server, group="g", subscribe={"Later": "*"}, listener=seen.take, start_from="earliest"
             ):
                 await cluster.create("Later")
                 await cluster.put("Later", b"a")

@@ -91,7 +91,7 @@ class Service:
     def put(self, held: ProcessQueue, messages: list[Any]) -> None: ...
 
 
-def consuming(instance: Any, start_from: StartFrom = "last", *, orderly: bool = False) -> tuple[QueueManager, BrokerOffsets]:
+def consuming(instance: Any, start_from: StartFrom = "latest", *, orderly: bool = False) -> tuple[QueueManager, BrokerOffsets]:
     offsets = BrokerOffsets(instance, "g")
     service: Any = Service()
     made = QueueManager(
@@ -111,14 +111,14 @@ async def pulls(instance: Instance, count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("start_from", "queue", "stored", "begins"),
     [
-        ("last", Q0, 42, 42),
-        ("first", Q0, 42, 42),
-        ("last", Q0, None, 100),
-        ("first", Q0, None, 7),
+        ("latest", Q0, 42, 42),
+        ("earliest", Q0, 42, 42),
+        ("latest", Q0, None, 100),
+        ("earliest", Q0, None, 7),
         (MOMENT, Q0, None, int(MOMENT.timestamp() * 1000) // 10**9),
-        ("last", RETRY, None, 0),
+        ("latest", RETRY, None, 0),
         (MOMENT, RETRY, None, 0),
-        ("first", RETRY, None, 7),
+        ("earliest", RETRY, None, 7),
     ],
 )
 def test_where_a_queue_begins(start_from: StartFrom, queue: MessageQueue, stored: int | None, begins: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.client.consumer.subscription import Sql, subscription, subscriptions
+from firearrow.client.consumer.subscription import Sql, as_expressions, subscription
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * ", None])
@@ -31,7 +31,7 @@ def test_tags_are_compared_by_their_text() -> None:
 
 
 def test_sql_is_the_brokers_business() -> None:
-    wanted = subscriptions({"T": Sql("a > 1")}, 3)["T"]
+    wanted = subscription("T", Sql("a > 1"), 3)
     assert (wanted.kind, wanted.expression, wanted.tags) == ("SQL92", "a > 1", None)
     assert wanted.wants(None)
 
@@ -40,3 +40,13 @@ def test_sql_is_the_brokers_business() -> None:
 def test_what_matches_nothing_is_refused(expression: str | Sql) -> None:
     with pytest.raises(ValueError, match="'T'"):
         subscription("T", expression, 1)
+
+
+def test_a_plain_string_subscribes_to_all_messages_of_the_topic() -> None:
+    assert as_expressions("Orders") == {"Orders": "*"}
+    assert as_expressions({"Orders": "new"}) == {"Orders": "new"}
+
+
+def test_a_subscription_of_another_type_is_rejected() -> None:
+    with pytest.raises(TypeError, match=r"subscribe is \['Orders'\], expected a topic or a mapping"):
+        as_expressions(["Orders"])  # type: ignore[arg-type]

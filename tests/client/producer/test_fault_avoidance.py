@@ -32,5 +32,5 @@ def test_a_failure_counts_as_ten_seconds() -> None:
     assert table.available("a", 10000)
     assert table.reachable("a", 10000)
     table.failed("b", 3, now_ms=500, reachable=True)
-    assert table.badness("a") < table.badness("b")
-    assert table.badness("c") < table.badness("a")
+    assert table.penalty("a") < table.penalty("b")
+    assert table.penalty("c") < table.penalty("a")

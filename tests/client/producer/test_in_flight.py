@@ -134,7 +134,7 @@ def test_the_time_is_for_all_attempts_and_the_error_says_that_it_may_be_stored()
             a.answers.extend([nothing] * 3)
             began = asyncio.get_running_loop().time()
             with pytest.raises(RequestTimeout, match="may have been stored"):
-                await producer.send(Message("T", b"x"), timeout_ms=150)
+                await producer.send(Message("T", b"x"), timeout=0.15)
             assert asyncio.get_running_loop().time() - began < 1.0
             assert len(a.sends) == 1
 
@@ -143,7 +143,7 @@ def test_the_time_is_for_all_attempts_and_the_error_says_that_it_may_be_stored()
 
 def test_with_a_time_for_each_attempt_a_mute_broker_costs_only_that() -> None:
     async def story() -> None:
-        async with brokers(2, attempt_timeout_ms=100) as (producer, (a, b)):
+        async with brokers(2, attempt_timeout=0.1) as (producer, (a, b)):
             a.answers.append(nothing)
             b.answers.append(nothing)
             assert (await producer.send(Message("T", b"x"))).status is SendStatus.OK
@@ -203,7 +203,7 @@ def test_many_sends_wait_for_their_turn_and_keep_their_order() -> None:
 
             held: list[Command] = []
             a.answers.extend([count] * 100)
-            futures = [producer.send_soon(Message("T", b"%d" % n)) for n in range(100)]
+            futures = [producer.send_nowait(Message("T", b"%d" % n)) for n in range(100)]
             results = await asyncio.gather(*futures)
             assert most == 10
             assert [c.body for c in a.sends] == [b"%d" % n for n in range(100)]
@@ -216,8 +216,8 @@ def test_a_sender_that_waits_for_room_is_never_far_ahead() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=8) as (producer, (a,)):
             for n in range(200):
-                await producer.room()
-                producer.send_soon(Message("T", b"%d" % n)).add_done_callback(lambda _: None)
+                await producer.wait_for_capacity()
+                producer.send_nowait(Message("T", b"%d" % n)).add_done_callback(lambda _: None)
                 assert n - a.stored <= 16
         assert a.stored == 200  # closing waits for what is under way
 
@@ -229,8 +229,8 @@ def test_a_send_that_is_cancelled_makes_room() -> None:
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"first"))
             a.answers.append(nothing)
-            mute = producer.send_soon(Message("T", b"mute"), timeout_ms=200)
-            behind = producer.send_soon(Message("T", b"behind"))
+            mute = producer.send_nowait(Message("T", b"mute"), timeout=0.2)
+            behind = producer.send_nowait(Message("T", b"behind"))
             mute.cancel()
             assert (await behind).status is SendStatus.OK
 
@@ -242,8 +242,8 @@ def test_many_that_wait_for_room_until_it_is_too_late_fail_one_after_the_other()
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"x"))
             a.answers.append(nothing)
-            mute = producer.send_soon(Message("T", b"mute"), timeout_ms=500)
-            sends = [producer.send_soon(Message("T", b"x"), timeout_ms=1) for _ in range(1_000)]
+            mute = producer.send_nowait(Message("T", b"mute"), timeout=0.5)
+            sends = [producer.send_nowait(Message("T", b"x"), timeout=0.001) for _ in range(1_000)]
             results = await asyncio.gather(*sends, mute, return_exceptions=True)
             results.pop()
             assert {type(result) for result in results} == {RequestTimeout}
@@ -351,7 +351,7 @@ def test_the_time_counts_while_dialling_and_asking_for_routes() -> None:
             address = f"127.0.0.1:{full.getsockname()[1]}"
             fillers = [await asyncio.open_connection("127.0.0.1", full.getsockname()[1])]
             loop = asyncio.get_running_loop()
-            async with Producer(address, send_timeout_ms=100) as producer:
+            async with Producer(address, send_timeout=0.1) as producer:
                 began = loop.time()
                 with pytest.raises(RequestTimeout, match="no route to the topic 'T' in time"):
                     await producer.send(Message("T", b"x"))
@@ -361,7 +361,7 @@ def test_the_time_counts_while_dialling_and_asking_for_routes() -> None:
                 a.route["brokerDatas"][0]["brokerAddrs"]["0"] = address
                 began = loop.time()
                 with pytest.raises(RequestTimeout, match="was not sent"):
-                    await producer.send(Message("T", b"x"), timeout_ms=100)
+                    await producer.send(Message("T", b"x"), timeout=0.1)
                 assert loop.time() - began < 1.0
             for _, writer in fillers:
                 writer.close()

@@ -79,7 +79,7 @@ def test_thousands_at_once_arrive_in_order(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             await cluster.create("Orders", queues=1)
-            futures = [producer.send_soon(Message("Orders", b"%d" % n)) for n in range(3000)]
+            futures = [producer.send_nowait(Message("Orders", b"%d" % n)) for n in range(3000)]
             results = await asyncio.gather(*futures)
             assert [result.queue_offset for result in results] == list(range(3000))
             assert len({result.msg_id for result in results}) == 3000
@@ -232,12 +232,12 @@ def test_an_idempotent_producer_is_stored_once_however_often_it_sends(tmp_path: 
     async def story() -> None:
         async with (
             servers(tmp_path) as cluster,
-            Producer(cluster.name_server, idempotent=True, send_timeout_ms=9_000) as producer,
+            Producer(cluster.name_server, idempotent=True, send_timeout=9) as producer,
         ):
             await cluster.create("Orders")
             broker = cluster.brokers[0]
             first = await producer.send(Message("Orders", b"first"))
-            futures = [producer.send_soon(Message("Orders", b"%d" % n)) for n in range(50)]
+            futures = [producer.send_nowait(Message("Orders", b"%d" % n)) for n in range(50)]
             await asyncio.sleep(0)  # they are written now, and stored; their answers are lost
             for channel in list(producer._known().connections.open.values()):
                 if channel.address == broker.advertised:

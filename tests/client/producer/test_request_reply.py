@@ -32,7 +32,7 @@ def test_a_request_gets_its_reply(tmp_path: Path, brokers: int) -> None:
             Producer(cluster.name_server, group="answering") as answering,
         ):
             await cluster.create("Questions")
-            request = asyncio.ensure_future(asking.request(Message("Questions", b"6 x 7?"), timeout_ms=10_000))
+            request = asyncio.ensure_future(asking.request(Message("Questions", b"6 x 7?"), timeout=10))
             message = await consumed(cluster, "Questions")
             assert message.body == b"6 x 7?"
             await answering.reply(message, b"42" * 3000)
@@ -47,8 +47,8 @@ def test_a_request_gets_its_reply(tmp_path: Path, brokers: int) -> None:
 def test_without_a_reply_the_time_is_up(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
-            with pytest.raises(RequestTimeout, match=r"no reply to the request .* to 'Questions' within 300 ms"):
-                await producer.request(Message("Questions", b"?"), timeout_ms=300)
+            with pytest.raises(RequestTimeout, match=r"no reply to the request .* to 'Questions' within 0.3 s"):
+                await producer.request(Message("Questions", b"?"), timeout=0.3)
             late = await consumed(cluster, "Questions")
             await producer.reply(late, b"too late")  # is taken, and nobody waits for it
 

@@ -18,7 +18,7 @@ from types import TracebackType
 import pytest
 
 from firearrow.client.errors import ClientError, ClosedError
-from firearrow.client.sync.derive import SyncClient, blocking, made_like, on_loop, soon
+from firearrow.client.sync.derive import SyncClient, as_future, blocking, on_loop, same_constructor
 from firearrow.client.sync.loop_thread import background
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
@@ -90,7 +90,7 @@ class AsyncEcho:
 
 
 class Echo(SyncClient[AsyncEcho]):
-    @made_like(AsyncEcho)
+    @same_constructor(AsyncEcho)
     def __init__(self, make: Callable[[], AsyncEcho]) -> None:
         super().__init__(make)
 
@@ -102,14 +102,14 @@ class Echo(SyncClient[AsyncEcho]):
     run = blocking(AsyncEcho.run)
     process = blocking(AsyncEcho.process)
     running = on_loop(AsyncEcho.running)
-    say_soon = soon(AsyncEcho.say_soon)
-    never = soon(AsyncEcho.never)
+    say_soon = as_future(AsyncEcho.say_soon)
+    never = as_future(AsyncEcho.never)
 
 
 class Listening(SyncClient[AsyncEcho]):
     remade_after_fork = False
 
-    @made_like(AsyncEcho)
+    @same_constructor(AsyncEcho)
     def __init__(self, make: Callable[[], AsyncEcho]) -> None:
         super().__init__(make)
 
@@ -289,7 +289,7 @@ def test_a_program_may_end_with_clients_open() -> None:
                 print("closed")
 
         class Sync(SyncClient[Told]):
-            @made_like(Told)
+            @same_constructor(Told)
             def __init__(self, make):
                 super().__init__(make)
             say = blocking(Told.say)

@@ -113,9 +113,11 @@ def test_many_contexts_are_few_messages_within_the_limits() -> None:
 async def traces(cluster: Servers, count: int) -> list[list[str]]:
     """The contexts in the trace topic."""
     found: list[list[str]] = []
-    async with PullConsumer(cluster.name_server, group="reader", topics=["RMQ_SYS_TRACE_TOPIC"], start_from="first") as consumer:
+    async with PullConsumer(
+        cluster.name_server, group="reader", topics=["RMQ_SYS_TRACE_TOPIC"], start_from="earliest"
+    ) as consumer:
         while len(found) < count:
-            for one in await consumer.poll(10_000):
+            for one in await consumer.poll(10):
                 found += encoding.contexts(one.body)
     return found
 
@@ -126,8 +128,8 @@ def test_traces_arrive_in_the_topic_when_clients_close(tmp_path: Path) -> None:
             await cluster.create("T")
             async with Producer(cluster.name_server, group="p", trace=True) as producer:
                 result = await producer.send(Message("T", b"hello", "new", "k1"))
-            async with PullConsumer(cluster.name_server, group="c", topics=["T"], start_from="first", trace=True) as consumer:
-                assert [one.msg_id for one in await consumer.poll(10_000)] == [result.msg_id]
+            async with PullConsumer(cluster.name_server, group="c", topics=["T"], start_from="earliest", trace=True) as consumer:
+                assert [one.msg_id for one in await consumer.poll(10)] == [result.msg_id]
             called = asyncio.Event()
 
             async def handle(message: ReceivedMessage) -> None:
@@ -135,7 +137,7 @@ def test_traces_arrive_in_the_topic_when_clients_close(tmp_path: Path) -> None:
                 raise KeyError("not now")
 
             async with PushConsumer(
-                cluster.name_server, group="d", subscribe={"T": "*"}, listener=handle, start_from="first", trace=True
+                cluster.name_server, group="d", subscribe={"T": "*"}, listener=handle, start_from="earliest", trace=True
             ):
                 await called.wait()
             pub, after, failed, before, before_that = sorted(

@@ -17,7 +17,7 @@ from tests.store.archives import manifest, unpack
 def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
     with brokers.producer() as producer:
         sent = [
-            producer.send_soon(Message(topic, f"body {n} é".encode(), tags="abc"[n % 3], properties={"n": str(n), "漢": "🙂"}))
+            producer.send_nowait(Message(topic, f"body {n} é".encode(), tags="abc"[n % 3], properties={"n": str(n), "漢": "🙂"}))
             for n in range(first, first + count)
         ]
         for one in sent:

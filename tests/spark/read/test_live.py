@@ -37,7 +37,9 @@ def orders() -> Iterator[Any]:
         cluster.create_topic("Orders", 2)
         with cluster.producer() as producer:
             sent = [
-                producer.send_soon(Message("Orders", b"body %d" % n, tags="abc"[n % 3], keys=[f"k{n}"], properties={"n": str(n)}))
+                producer.send_nowait(
+                    Message("Orders", b"body %d" % n, tags="abc"[n % 3], keys=[f"k{n}"], properties={"n": str(n)})
+                )
                 for n in range(1000)
             ]
             for one in sent:

@@ -15,6 +15,7 @@ import time
 from functools import partial
 
 from firearrow.cli.messages.common import client_keywords
+from firearrow.cli.messages.consume import POSITIONS
 from firearrow.cli.messages.tally import LatencyRecorder
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import Message, ReceivedMessage, SendResult
@@ -60,12 +61,12 @@ async def _send_many(producer: Producer, message: Message, options: argparse.Nam
     clock, done = time.perf_counter, partial(_sent, tally, len(message.body))
     started = 0
     while not _over(started, options, tally):
-        await producer.room()
+        await producer.wait_for_capacity()
         portion = min(PORTION, options.in_flight)
         if options.messages is not None:
             portion = min(portion, options.messages - started)
         for _ in range(portion):
-            producer.send_soon(message).add_done_callback(partial(done, clock()))
+            producer.send_nowait(message).add_done_callback(partial(done, clock()))
         started += portion
         await asyncio.sleep(0)
     while tally.count + tally.failed < started:
@@ -125,7 +126,7 @@ async def _consume(options: argparse.Namespace, tally: LatencyRecorder) -> None:
         group=options.group,
         subscribe={options.topic: "*"},
         listener=took if options.threads else took_on_loop,
-        start_from=options.start,
+        start_from=POSITIONS.get(options.start, options.start),
         **client_keywords(options),
     )
     async with consumer:

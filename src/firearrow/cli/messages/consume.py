@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from firearrow.cli.messages.common import client_keywords
-from firearrow.client.consumer.fetcher import Place
 from firearrow.client.consumer.pull_consumer import PullConsumer
+from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.subscription import Expression, Sql
 from firearrow.client.message import ReceivedMessage
 from firearrow.wire.names import TOOLS_CONSUMER_GROUP
 
 POLL_MS = 1_000
-_PLACES: dict[Any, Place] = {"first": "begin", "last": "end"}
+POSITIONS: dict[Any, StartFrom] = {"first": "earliest", "last": "latest"}
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -30,14 +30,14 @@ async def run(options: argparse.Namespace) -> int:
         options.name_server,
         group=options.group or TOOLS_CONSUMER_GROUP,
         subscribe={options.topic: expression} if member else None,
-        start_from=options.start,
+        start_from=POSITIONS.get(options.start, options.start),
         auto_commit=member,
         **client_keywords(options),
     )
     async with consumer:
         if not member:
             await consumer.assign(await consumer.queues(options.topic), expression)
-            await consumer.seek_all(_PLACES.get(options.start, options.start))
+            await consumer.seek_all(POSITIONS.get(options.start, options.start))
         await _print_messages(consumer, options)
     return 0
 

@@ -20,7 +20,7 @@ async def run(options: argparse.Namespace) -> int:
     pending: deque[asyncio.Future[SendResult]] = deque()
     all_ok = True
     async with Producer(
-        options.name_server, group=options.group, send_timeout_ms=options.timeout, **client_keywords(options)
+        options.name_server, group=options.group, send_timeout=options.timeout / 1000, **client_keywords(options)
     ) as producer:
         async for body in _bodies(options):
             message = Message(options.topic, body, options.tag, options.keys, dict(options.properties))
@@ -38,7 +38,7 @@ def _send(producer: Producer, message: Message, options: argparse.Namespace) -> 
         return asyncio.ensure_future(
             producer.send(message, sharding_key=options.sharding_key, delay=options.delay, deliver_at=options.deliver_at)
         )
-    return producer.send_soon(message, sharding_key=options.sharding_key, delay_level=options.delay_level)
+    return producer.send_nowait(message, sharding_key=options.sharding_key, delay_level=options.delay_level)
 
 
 async def _bodies(options: argparse.Namespace) -> AsyncIterator[bytes]:

@@ -107,7 +107,7 @@ def _role(member: state.MemberState, broker_id: int | None) -> str:
 async def _ids(namesrv: str) -> dict[tuple[str, str], int]:
     """(broker's name, address) -> broker id, as the cluster's name server has it; nothing if that is among the dead."""
     try:
-        async with Admin(namesrv, request_timeout_ms=2_000) as of_cluster:
+        async with Admin(namesrv, request_timeout=2) as of_cluster:
             return {(one.name, one.address): one.broker_id for one in await of_cluster.list_brokers()}
     except FirearrowError:
         return {}

@@ -79,7 +79,7 @@ async def _with_admin(options: argparse.Namespace) -> int:
             options.name_server,
             credentials=credentials(options.access_key),
             tls=options.tls,
-            request_timeout_ms=max(1, int(options.timeout * 1000)),
+            request_timeout=options.timeout,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -254,10 +254,10 @@ class ClientInstance:
         """What the broker at this address said in its last answer to a heartbeat; 0 if it has not answered any."""
         return self._versions.get(address, 0)
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """In a process that was forked."""
         self._closed = True
-        self.connections.leave_to_parent()
+        self.connections.detach_after_fork()
 
     # ---- inside
 
@@ -383,7 +383,7 @@ class ClientInstance:
 
 def _after_fork() -> None:
     for instance in _instances:
-        instance.leave_to_parent()
+        instance.detach_after_fork()
     _left_behind.extend(_instances)
     _instances.clear()
 

@@ -131,11 +131,11 @@ class Connections:
         self.open.clear()
         await asyncio.gather(*self._tasks, *(_close(channel) for channel in channels), return_exceptions=True)
 
-    def leave_to_parent(self) -> None:
+    def detach_after_fork(self) -> None:
         """In a process that was forked."""
         self._closed = True
         for channel in (*self.open.values(), *self._leaving):
-            channel.leave_to_parent()
+            channel.detach_after_fork()
 
     async def _dial(self, address: str) -> None:
         channel, error = None, None

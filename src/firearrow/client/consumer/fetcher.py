@@ -15,14 +15,14 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.fetched_queue import FetchedQueue, MessageLease
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import Puller
+from firearrow.client.consumer.queue_offsets import Position, StartFrom
 from firearrow.client.consumer.rebalance import differences
 from firearrow.client.consumer.subscription import SQL92, Subscription
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
@@ -36,9 +36,6 @@ FLOW_CONTROL_AGAIN_MS: Final = 20
 
 # Refusals that will not go away by themselves: whoever polls is told. Others are logged, and the fetch is tried again.
 TOLD: Final = {ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST}
-
-StartFrom = Literal["first", "last"] | datetime
-Place = int | datetime | Literal["begin", "end"]
 
 log = logging.getLogger("firearrow.client")
 
@@ -101,7 +98,7 @@ class Fetcher:
         for queue in take:
             try:
                 stored = await self._stored(queue)
-                offset = await self._first_offset(queue) if stored is None else stored
+                offset = await self.resolve(queue, self._start_from) if stored is None else stored
             except FirearrowError as error:
                 troubles.append(error)
                 continue
@@ -192,16 +189,9 @@ class Fetcher:
 
     # Places.
 
-    async def place(self, queue: MessageQueue, to: Place) -> int:
-        if isinstance(to, datetime):
-            return await queue_offsets.offset_at(self._instance, queue, queue_offsets.milliseconds(to))
-        if to == "begin":
-            return await queue_offsets.min_offset(self._instance, queue)
-        if to == "end":
-            return await queue_offsets.max_offset(self._instance, queue)
-        if isinstance(to, bool) or not isinstance(to, int) or to < 0:
-            raise ValueError(f"cannot seek to {to!r}, expected an offset, a datetime, 'begin' or 'end'")
-        return to
+    async def resolve(self, queue: MessageQueue, position: Position) -> int:
+        """Return the offset of a position in a queue."""
+        return await queue_offsets.resolve(self._instance, queue, position)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         held = self.held(queue)
@@ -262,12 +252,6 @@ class Fetcher:
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 return None  # it will, from the first fetch on
             raise
-
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        """Where a group begins that has no offset on record."""
-        if self._start_from == "first":
-            return await self.place(queue, "begin")
-        return await self.place(queue, "end" if self._start_from == "last" else self._start_from)
 
     def _fetch_anew(self, fetched: _Fetched) -> None:
         if fetched.task is not None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from firearrow.client.hooks import ConsumeContext, ConsumeHook, call_hooks
 from firearrow.client.message import ReceivedMessage
+from firearrow.client.options import Duration, milliseconds
 from firearrow.clock import wall_ms
 
 DEAD_LETTER: Final = -1
@@ -41,17 +42,17 @@ class RetryLater(Exception):  # noqa: N818 (what it asks for, not an error)
 
     `delay_level` 1 to 18 chooses when it comes again (1 s, 5 s, 10 s, 30 s, 1 m, ...); 0 leaves it to the broker, which waits
     longer each time; -1 asks for no other try: it becomes a dead letter. In a list, the messages before `first` are consumed. An
-    orderly consumer rests its queue for `suspend_ms` instead and tries again itself.
+    orderly consumer suspends its queue for `suspend_time` instead and tries again itself.
     """
 
-    def __init__(self, delay_level: int = 0, *, first: int = 0, suspend_ms: int | None = None, reason: str = "") -> None:
+    def __init__(self, delay_level: int = 0, *, first: int = 0, suspend_time: Duration | None = None, reason: str = "") -> None:
         if not DEAD_LETTER <= delay_level <= HIGHEST_LEVEL:
             raise ValueError(f"delay_level is {delay_level}, expected 1 to {HIGHEST_LEVEL}, 0 (usual) or -1 (dead letter)")
         if first < 0:
             raise ValueError(f"first is {first}, expected the place of the first message that was not consumed")
         self.delay_level = delay_level
         self.first = first
-        self.suspend_ms = suspend_ms
+        self.suspend_time = suspend_time
         super().__init__(reason or "the listener asked for another try later")
 
 
@@ -141,8 +142,9 @@ def hooked(
 
 def failure(error: BaseException, messages: Sequence[ReceivedMessage]) -> Failure:
     if isinstance(error, RetryLater):
-        log.debug("%s is to be tried again later: %s", messages[0], error)
-        return Failure(error, error.delay_level, min(error.first, len(messages)), error.suspend_ms)
+        log.debug("%s will be delivered again later: %s", messages[0], error)
+        suspend_ms = None if error.suspend_time is None else milliseconds("suspend_time", error.suspend_time)
+        return Failure(error, error.delay_level, min(error.first, len(messages)), suspend_ms)
     log.warning("the listener failed on %s%s", messages[0], _and_others(messages), exc_info=error)
     return Failure(error)
 

@@ -26,7 +26,6 @@ from firearrow.client.message import ReceivedMessage
 from firearrow.clock import wall_ms
 
 TURN_MESSAGES: Final = 64
-SUSPEND_MS: Final = 1_000
 MIN_SUSPEND_MS: Final = 10
 MAX_SUSPEND_MS: Final = 30_000
 NOT_LOCKED_MS: Final = 500  # how soon to look again for a lock that was lost
@@ -55,7 +54,7 @@ class Orderly:
         offsets: OffsetStore,
         send_back: SendBack | None,
         max_reconsume_times: int | None,
-        suspend_ms: int = SUSPEND_MS,
+        suspend_ms: int,
         finished: Callable[[ProcessQueue], None],
         count: Count,
         now_ms: Callable[[], int],

@@ -19,23 +19,23 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, Unpack
 
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
 from firearrow.client.consumer.fetched_queue import MessageLease
-from firearrow.client.consumer.fetcher import Fetcher, Place, StartFrom
+from firearrow.client.consumer.fetcher import Fetcher
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import PULL_BATCH
+from firearrow.client.consumer.queue_offsets import Position, StartFrom, check_start_from, consume_from_where
 from firearrow.client.consumer.rebalance import Rebalance
-from firearrow.client.consumer.subscription import Expression, Subscription, subscription
+from firearrow.client.consumer.subscription import Expression, Subscription, as_expressions, subscription
 from firearrow.client.errors import ClientError, ClosedError
 from firearrow.client.hooks import ConsumeHook
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.options import ClientKeywords, Duration, NameServers, client_options, document_keywords, seconds
 from firearrow.client.trace.hook import Trace, trace_consumer
 from firearrow.clock import wall_ms
 from firearrow.wire.bodies import client
@@ -43,40 +43,49 @@ from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerD
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
 from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP, check_group, check_topic
 
-POLL_TIMEOUT_MS: Final = 5_000
+POLL_TIMEOUT_S: Final = 5.0
 MAX_PULL_BATCH: Final = 1_024
-_FROM_WHERE: Final[dict[object, str]] = {"last": "CONSUME_FROM_LAST_OFFSET", "first": "CONSUME_FROM_FIRST_OFFSET"}
 
 log = logging.getLogger("firearrow.client")
 
 
 class PullConsumer:
-    """Fetches messages when asked to.
+    """Returns messages on request, by `poll` or by iteration."""
 
-    `topics` are consumed whole; `subscribe` maps topics to what is wanted of them (`"new || paid"`, `Sql("amount > 100")`).
-    `start_from` says where a group begins that has no offset in a queue yet: `"last"`, `"first"` or a moment. `pull_batch` is
-    how many messages one request asks for; `hooks` are called when messages are handed out and when they are consumed.
-    """
-
+    @document_keywords
     def __init__(
         self,
         name_server: NameServers = None,
         *,
         group: str,
         topics: Iterable[str] = (),
-        subscribe: Mapping[str, Expression] | None = None,
-        start_from: StartFrom = "last",
+        subscribe: str | Mapping[str, Expression] | None = None,
+        start_from: StartFrom = "latest",
         auto_commit: bool = True,
         pull_batch: int = PULL_BATCH,
         allocation: AllocationStrategy | None = None,
         hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[ClientKeywords],
     ) -> None:
+        """Create a consumer; it connects in `start`.
+
+        A new group receives only messages sent after it started: `start_from` is "latest" by default.
+
+        group                     the consumer group; its members share the queues
+        topics                    topics to consume completely
+        subscribe                 a topic, or a mapping of topics to expressions: "*", tags ("new || paid") or Sql("amount > 100")
+        start_from                where a group without offsets starts: "latest" skips the messages that exist already,
+                                  "earliest" returns them, a datetime returns those stored since. A group with offsets
+                                  always continues where it stopped
+        auto_commit               commit the messages of a `poll` when the next one is called; otherwise only `commit` does
+        pull_batch                messages requested by one pull
+        allocation                the strategy that shares the queues among the members; default: `Averagely`
+        hooks                     `ConsumeHook` objects called when messages are returned and when they count as consumed
+        """
         check_group(group)
         if not 1 <= pull_batch <= MAX_PULL_BATCH:
             raise ValueError(f"pull_batch is {pull_batch}, expected 1 to {MAX_PULL_BATCH} messages")
-        if start_from not in ("first", "last") and not isinstance(start_from, datetime):
-            raise ValueError(f"start_from is {start_from!r}, expected 'first', 'last' or a datetime")
+        check_start_from(start_from)
         self._options = client_options(name_server, **options)
         self._group = with_namespace(group, self._options.namespace)
         self._start_from: StartFrom = start_from
@@ -85,7 +94,7 @@ class PullConsumer:
         self._allocation = allocation or Averagely()
         self._hooks = tuple(hooks)
         wanted: dict[str, Expression] = dict.fromkeys([topics] if isinstance(topics, str) else topics, "*")
-        wanted.update(subscribe or {})
+        wanted.update(as_expressions(subscribe or {}))
         named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
         self._subscriptions = {one.topic: one for one in named}
         self._running: _Running | None = None
@@ -131,15 +140,16 @@ class PullConsumer:
 
     # Messages.
 
-    async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_messages: int = PULL_BATCH) -> list[ReceivedMessage]:
+    async def poll(self, timeout: Duration = POLL_TIMEOUT_S, *, max_messages: int = PULL_BATCH) -> list[ReceivedMessage]:
         """The next messages; an empty list if none came in time. Those of the last call count as consumed from here on."""
         fetching = self._open().fetching
+        timeout_s = seconds("timeout", timeout, or_zero=True)
         fetching.finish_in_hand()
         messages = fetching.hand_out(max_messages)
-        if messages or timeout_ms <= 0:
+        if messages or not timeout_s:
             return messages
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(timeout_s):
                 while not messages:
                     await fetching.wait_ready()
                     self._open()
@@ -153,20 +163,20 @@ class PullConsumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message, however long that takes; the one before it counts as consumed. Ends when the consumer is closed."""
-        message = self.next_at_hand()
+        message = self.next_buffered()
         if message is not None:
             return message
         fetching = self._open().fetching
         fetching.finish_in_hand()
         while not fetching.stopped:
             self._loan = fetching.lend(PULL_BATCH)
-            message = self.next_at_hand()
+            message = self.next_buffered()
             if message is not None:
                 return message
             await fetching.wait_ready()
         raise StopAsyncIteration
 
-    def next_at_hand(self) -> ReceivedMessage | None:
+    def next_buffered(self) -> ReceivedMessage | None:
         """What `async for` would give without waiting, None if it would wait. The only method for every thread."""
         return None if self._loan is None else self._loan.next()
 
@@ -231,13 +241,13 @@ class PullConsumer:
 
     # Where in them.
 
-    async def seek(self, queue: MessageQueue, to: Place) -> None:
-        """Goes on at an offset, at the first message of a moment, at the `"begin"` or the `"end"`."""
+    async def seek(self, queue: MessageQueue, to: Position) -> None:
+        """Continue at an offset, at the first message stored at or after a time, at `"earliest"` or at `"latest"`."""
         fetching = self._open().fetching
         fetching.held(queue)
-        fetching.seek(queue, await fetching.place(queue, to))
+        fetching.seek(queue, await fetching.resolve(queue, to))
 
-    async def seek_all(self, to: Place) -> None:
+    async def seek_all(self, to: Position) -> None:
         """The same for every queue this consumer has."""
         await asyncio.gather(*(self.seek(queue, to) for queue in self.assignment()))
 
@@ -245,9 +255,9 @@ class PullConsumer:
         """The offset of the next message that will be handed out."""
         return self._open().fetching.held(queue).position
 
-    async def offset_at(self, queue: MessageQueue, to: Place) -> int:
-        """The offset of a place: the first message stored at or after a moment, the `"begin"`, the `"end"`."""
-        return await self._open().fetching.place(queue, to)
+    async def offset_at(self, queue: MessageQueue, to: Position) -> int:
+        """Return the offset of a position: of the first message stored at or after a time, of `"earliest"` or `"latest"`."""
+        return await self._open().fetching.resolve(queue, to)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commits what was handed out so far, or these offsets, and returns when the brokers have them."""
@@ -275,7 +285,7 @@ class PullConsumer:
             group_name=self._group,
             consume_type="CONSUME_ACTIVELY",
             message_model="CLUSTERING",
-            consume_from_where=_FROM_WHERE.get(self._start_from, "CONSUME_FROM_TIMESTAMP"),
+            consume_from_where=consume_from_where(self._start_from),
             subscription_data_set=self.subscriptions(),
         )
 

@@ -27,7 +27,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -37,20 +36,29 @@ from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
-from firearrow.client.consumer.orderly import SUSPEND_MS, Orderly
+from firearrow.client.consumer.orderly import Orderly
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLocks
-from firearrow.client.consumer.queue_manager import QueueManager, StartFrom
+from firearrow.client.consumer.queue_manager import QueueManager
+from firearrow.client.consumer.queue_offsets import StartFrom, check_start_from, consume_from_where
 from firearrow.client.consumer.rebalance import Rebalance
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.consumer.stats import TICK_MS, ConsumeStats
-from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, Subscription, subscription
+from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, Subscription, as_expressions, subscription
 from firearrow.client.errors import BrokerError, ClientError, ClosedError, FirearrowError
 from firearrow.client.hooks import ConsumeHook
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.options import (
+    ClientKeywords,
+    Duration,
+    NameServers,
+    client_options,
+    document_keywords,
+    milliseconds,
+    seconds,
+)
 from firearrow.client.trace.hook import Trace, trace_consumer
 from firearrow.clock import wall_ms
 from firearrow.wire import fastjson
@@ -65,72 +73,96 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.names import check_group, check_topic, retry_topic
 
 CONCURRENCY: Final = 20
-CONSUME_TIMEOUT_MINUTES: Final = 15
+CONSUME_TIMEOUT_S: Final = 15 * 60.0
+SUSPEND_TIME_S: Final = 1.0
 SHUTDOWN_TIMEOUT_S: Final = 30.0
 FOR_EVER: Final = 2**31 - 1
-_FROM_WHERE: Final = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 _BROADCASTING_NAMES: Final = 16  # members of one broadcasting group in one process that keep their offsets apart by themselves
 
 log = logging.getLogger("firearrow.client")
 
 
 class PushConsumer:
-    """Calls a listener with every message of its subscriptions; see the module for what its outcome means.
+    """Calls a listener with every message of its subscriptions.
 
-    `subscribe` maps topics to what is wanted of them: `"*"`, tags (`"new || paid"`), or `Sql("amount > 100")`. `start_from` says
-    where a group begins that has no offset in a queue yet: `"last"`, `"first"` or a moment. With `batch_size` above 1 the
-    listener gets lists of at most so many messages. `max_attempts` counts calls of the listener for one message.
-    `max_held_messages`, `max_held_bytes` and `max_span` bound what is fetched ahead, for each queue.
+    If the listener returns, the message is acknowledged; if it raises, the message is redelivered.
     """
 
+    @document_keywords
     def __init__(
         self,
         name_server: NameServers = None,
         *,
         group: str,
-        subscribe: Mapping[str, Expression],
+        subscribe: str | Mapping[str, Expression],
         listener: Listener,
         orderly: bool = False,
         broadcasting: bool = False,
-        start_from: StartFrom = "last",
+        start_from: StartFrom = "latest",
         batch_size: int = 1,
         concurrency: int = CONCURRENCY,
         allocation: AllocationStrategy | None = None,
         max_attempts: int | None = None,
-        suspend_ms: int = SUSPEND_MS,
-        consume_timeout_minutes: float = CONSUME_TIMEOUT_MINUTES,
+        suspend_time: Duration = SUSPEND_TIME_S,
+        consume_timeout: Duration = CONSUME_TIMEOUT_S,
         pull_batch: int = PULL_BATCH,
         max_held_messages: int = MAX_MESSAGES,
         max_held_bytes: int = MAX_BYTES,
         max_span: int = MAX_SPAN,
-        shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
+        shutdown_timeout: Duration = SHUTDOWN_TIMEOUT_S,
         local_offset_dir: str | os.PathLike[str] | None = None,
         hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[ClientKeywords],
     ) -> None:
+        """Create a consumer; it connects and starts to consume in `start`.
+
+        A new group receives only messages sent after it started: `start_from` is "latest" by default.
+
+        group                     the consumer group; its members share the queues
+        subscribe                 a topic, or a mapping of topics to expressions: "*", tags ("new || paid") or Sql("amount > 100")
+        listener                  a function (called in worker threads) or coroutine function that takes a message
+        orderly                   deliver the messages of a queue one after the other
+        broadcasting              deliver every message to every member; offsets are kept in a local file
+        start_from                where a group without offsets starts: "latest" skips the messages that exist already,
+                                  "earliest" delivers them, a datetime delivers those stored since. A group with offsets
+                                  always continues where it stopped
+        batch_size                above 1: the listener takes lists of at most this many messages
+        concurrency               the maximum of simultaneous calls of the listener
+        allocation                the strategy that shares the queues among the members; default: `Averagely`
+        max_attempts              deliveries of a message before it becomes a dead letter; default: 17, orderly: unlimited
+        suspend_time              orderly: time between two attempts for one message (1 s)
+        consume_timeout           a message that takes longer is redelivered (15 minutes)
+        pull_batch                messages requested by one pull
+        max_held_messages         messages held per queue before pulling pauses
+        max_held_bytes            the same limit in bytes
+        max_span                  the largest distance of offsets in flight in one queue; not for orderly consumers
+        shutdown_timeout          how long `close` waits for calls of the listener (30 s)
+        local_offset_dir          directory of the offsets of a broadcasting consumer; default: ~/.rocketmq_offsets
+        hooks                     `ConsumeHook` objects called before and after every call of the listener
+        """
         self._options = client_options(name_server, **options)
         check_group(group)
         self._group = with_namespace(group, self._options.namespace)
         if not callable(listener):
             raise TypeError(f"listener is {listener!r}, expected a function or a coroutine function that takes a message")
-        if start_from not in ("first", "last") and not isinstance(start_from, datetime):
-            raise ValueError(f"start_from is {start_from!r}, expected 'first', 'last' or a datetime")
+        check_start_from(start_from)
         self._settings = _Settings(
             orderly=orderly, broadcasting=broadcasting, start_from=start_from,
             batch_size=_between("batch_size", batch_size, 1, 1024), concurrency=_between("concurrency", concurrency, 1, 1000),
             max_reconsume_times=None if max_attempts is None else _between("max_attempts", max_attempts, 1, FOR_EVER) - 1,
-            suspend_ms=_between("suspend_ms", suspend_ms, 1, 3_600_000), consume_timeout_ms=int(consume_timeout_minutes * 60_000),
+            suspend_ms=milliseconds("suspend_time", suspend_time),
+            consume_timeout_ms=milliseconds("consume_timeout", consume_timeout),
             pull_batch=_between("pull_batch", pull_batch, 1, 1024),
             max_held_messages=_between("max_held_messages", max_held_messages, 1, 65_535),
             max_held_bytes=_between("max_held_bytes", max_held_bytes, 1, 1 << 40),
             max_span=_between("max_span", max_span, 1, 65_535),
-            shutdown_timeout_s=shutdown_timeout_s, local_offset_dir=local_offset_dir,
+            shutdown_timeout_s=seconds("shutdown_timeout", shutdown_timeout, or_zero=True), local_offset_dir=local_offset_dir,
         )  # fmt: skip
         self._listener = listener
         self._hooks = tuple(hooks)
         self._allocation = allocation or Averagely()
         self._subscriptions: dict[str, Subscription] = {}
-        for topic, expression in subscribe.items():
+        for topic, expression in as_expressions(subscribe).items():
             self._add(topic, expression)
         if not broadcasting:
             topic = retry_topic(self._group)
@@ -164,13 +196,13 @@ class PushConsumer:
             await self._end(instance)
             raise
 
-    async def run(self, seconds: float | None = None) -> None:
-        """Waits while messages are consumed: for so long, or until the consumer is closed."""
+    async def run(self, timeout: Duration | None = None) -> None:
+        """Wait while messages are consumed: until the consumer is closed, or until the timeout expires."""
         self._open()
         ended = self._ended
         assert ended is not None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout, or_zero=True)):
                 await ended.wait()
 
     async def close(self) -> None:
@@ -232,12 +264,11 @@ class PushConsumer:
         return [one.data for one in self._subscriptions.values()]
 
     def heartbeat(self) -> ConsumerData:
-        start_from = self._settings.start_from
         return ConsumerData(
             group_name=self._group,
             consume_type="CONSUME_PASSIVELY",
             message_model="BROADCASTING" if self._settings.broadcasting else "CLUSTERING",
-            consume_from_where=_FROM_WHERE[start_from] if isinstance(start_from, str) else "CONSUME_FROM_TIMESTAMP",
+            consume_from_where=consume_from_where(self._settings.start_from),
             subscription_data_set=self.subscriptions(),
         )
 

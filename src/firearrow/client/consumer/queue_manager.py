@@ -15,8 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
@@ -27,6 +26,7 @@ from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.pull_loop import PullLoop
 from firearrow.client.consumer.queue_locks import QueueLocks
+from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.rebalance import differences
 from firearrow.client.consumer.subscription import Subscription
 from firearrow.client.errors import FirearrowError
@@ -36,8 +36,6 @@ from firearrow.wire.names import RETRY_PREFIX
 
 LET_GO_MS: Final = 500  # how long a dropped orderly queue may finish its call before other queues have their turn
 FORCE_MS: Final = 20_000  # then it is given up with the call still running
-
-StartFrom = Literal["first", "last"] | datetime
 
 log = logging.getLogger("firearrow.client")
 
@@ -208,20 +206,11 @@ class QueueManager:
             stored = await self._offsets.read(queue)
             if stored is not None and stored >= 0:
                 return stored
-            return await self._place(queue)
+            position = 0 if queue.topic.startswith(RETRY_PREFIX) and self._start_from != "earliest" else self._start_from
+            return await queue_offsets.resolve(self._instance, queue, position)
         except FirearrowError as error:
             log.warning("%s is not taken yet: where to begin is not known: %s", queue, error)
             return None
-
-    async def _place(self, queue: MessageQueue) -> int:
-        """What a group without an offset begins with. Its own retry topic it consumes whole: all of it is its."""
-        if self._start_from == "first":
-            return max(await queue_offsets.min_offset(self._instance, queue), 0)
-        if queue.topic.startswith(RETRY_PREFIX):
-            return 0
-        if self._start_from == "last":
-            return await queue_offsets.max_offset(self._instance, queue)
-        return await queue_offsets.offset_at(self._instance, queue, queue_offsets.milliseconds(self._start_from))
 
     def _begin(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         held = ProcessQueue(queue, wall_ms())

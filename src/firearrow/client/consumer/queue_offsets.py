@@ -1,8 +1,12 @@
-"""Where a queue begins and ends, and where in it a moment is: questions to the queue's master."""
+"""Offsets of positions in a queue, as reported by its master.
+
+Positions have the same names everywhere: `earliest`, `latest`, a time, an offset.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer.pull import Puller
@@ -12,6 +16,35 @@ from firearrow.client.message import MessageQueue
 from firearrow.wire.codes import VERSION_5_0_0, RequestCode
 from firearrow.wire.headers.client import GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, SearchOffsetResponseHeader
 from firearrow.wire.names import TOOLS_CONSUMER_GROUP
+
+StartFrom = Literal["earliest", "latest"] | datetime
+Position = int | datetime | Literal["earliest", "latest"]
+
+
+def check_start_from(value: object) -> None:
+    """ValueError unless `value` is a position from which a group without offsets can start."""
+    if value not in ("earliest", "latest") and not isinstance(value, datetime):
+        raise ValueError(f"start_from is {value!r}, expected 'earliest', 'latest' or a datetime")
+
+
+def consume_from_where(start_from: StartFrom) -> str:
+    """Return Apache's name of the starting position, for heartbeats."""
+    if isinstance(start_from, datetime):
+        return "CONSUME_FROM_TIMESTAMP"
+    return "CONSUME_FROM_FIRST_OFFSET" if start_from == "earliest" else "CONSUME_FROM_LAST_OFFSET"
+
+
+async def resolve(instance: ClientInstance, queue: MessageQueue, position: Position) -> int:
+    """Return the offset of a position. ValueError if it is not a position."""
+    if isinstance(position, datetime):
+        return await offset_at(instance, queue, milliseconds(position))
+    if position == "earliest":
+        return max(await min_offset(instance, queue), 0)
+    if position == "latest":
+        return await max_offset(instance, queue)
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise ValueError(f"position is {position!r}, expected an offset, a datetime, 'earliest' or 'latest'")
+    return position
 
 
 async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:

@@ -69,5 +69,10 @@ def subscription(topic: str, expression: Expression, version: int) -> Subscripti
     return Subscription(topic, expression, TAG, version, tags)
 
 
-def subscriptions(wanted: Mapping[str, Expression], version: int) -> dict[str, Subscription]:
-    return {topic: subscription(topic, expression, version) for topic, expression in wanted.items()}
+def as_expressions(subscribe: str | Mapping[str, Expression]) -> Mapping[str, Expression]:
+    """Return the expression for each topic; a plain string is a topic of which all messages are consumed."""
+    if isinstance(subscribe, str):
+        return {subscribe: EVERYTHING}
+    if not isinstance(subscribe, Mapping):
+        raise TypeError(f"subscribe is {subscribe!r}, expected a topic or a mapping of topics to expressions")
+    return subscribe

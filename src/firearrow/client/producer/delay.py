@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from firearrow.client.errors import InvalidMessageError
+from firearrow.client.options import Duration
 from firearrow.wire.codes import VERSION_5_0_0
 from firearrow.wire.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -21,11 +22,10 @@ from firearrow.wire.properties import (
 
 LEVELS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
-Delay = float | timedelta
 When = datetime | float
 
 
-def delay_properties(delay: Delay | None, delay_level: int | None, deliver_at: When | None) -> dict[str, str]:
+def delay_properties(delay: Duration | None, delay_level: int | None, deliver_at: When | None) -> dict[str, str]:
     """The properties that say so; none for None."""
     given = [
         name for name, value in (("delay", delay), ("delay_level", delay_level), ("deliver_at", deliver_at)) if value is not None
@@ -37,7 +37,7 @@ def delay_properties(delay: Delay | None, delay_level: int | None, deliver_at: W
             raise InvalidMessageError(f"delay_level is {delay_level!r}, expected a number from 1 (1 s) to 18 (2 h)")
         return {PROPERTY_DELAY_TIME_LEVEL: str(delay_level)}
     if delay is not None:
-        delay_ms = round(_seconds(delay) * 1000)
+        delay_ms = round((delay.total_seconds() if isinstance(delay, timedelta) else float(delay)) * 1000)
         if delay_ms < 0:
             raise InvalidMessageError(f"delay is {delay!r}, expected seconds from now on")
         if delay_ms == 0:
@@ -62,7 +62,3 @@ def for_version(properties: dict[str, str], version: int) -> dict[str, str]:
         f"the broker is older than 5.0 and knows no {' '.join(properties)}, it would deliver at once; "
         f"use delay_level, or a delay of {', '.join(map(str, LEVELS_S))} seconds"
     )
-
-
-def _seconds(delay: Delay) -> float:
-    return delay.total_seconds() if isinstance(delay, timedelta) else float(delay)

@@ -44,7 +44,7 @@ class FaultTable:
         fault = self.faults.get(broker_name)
         return fault is None or fault.reachable or now_ms >= fault.until_ms
 
-    def badness(self, broker_name: str) -> tuple[float, float]:
+    def penalty(self, broker_name: str) -> tuple[float, float]:
         """Smaller is better, among brokers that are all to be left alone."""
         fault = self.faults.get(broker_name)
         return (0.0, 0.0) if fault is None else (fault.until_ms, fault.latency_ms)

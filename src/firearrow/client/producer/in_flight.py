@@ -126,7 +126,7 @@ class InFlightSends:
         faults: FaultTable | None,
         retry_unless_ok: bool,
         idempotent: bool,
-        attempt_timeout_ms: int | None,
+        attempt_timeout_s: float | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
         destinations: RouteCache,
@@ -140,7 +140,7 @@ class InFlightSends:
         self._faults = faults
         self._retry_unless_ok = retry_unless_ok
         self._idempotent = idempotent
-        self._attempt_s = attempt_timeout_ms / 1000 if attempt_timeout_ms else None
+        self._attempt_s = attempt_timeout_s
         self._max_in_flight = max_in_flight
         self._max_bytes = max_in_flight_bytes
         self._few = max_in_flight * 3 // 4  # whoever waits for room is woken then, and not for every answer
@@ -157,7 +157,7 @@ class InFlightSends:
     def full(self) -> bool:
         return self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or bool(self._waiting)
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Returns at once if another send would not have to wait, and otherwise when a quarter of them may."""
         while self.full:
             waiter = self._loop.create_future()
@@ -249,7 +249,7 @@ class InFlightSends:
         what = f"the {'batch' if send.is_batch else 'message'} {send.msg_id[:64]}"
         error = RequestTimeout(
             f"no answer from {send.target.address} ({send.target.queue}) in time; {what} may have been stored: "
-            "send it again if twice is better than never, or give it more time (timeout_ms)"
+            "send it again if twice is better than never, or give it more time (timeout)"
         )
         self._finish(send, None, error)
 

@@ -3,7 +3,7 @@
     async with Producer("127.0.0.1:9876", group="orders") as producer:
         result = await producer.send(Message("Orders", b"hello", tags="new", keys=["A1"]))
 
-Every send is one object in `InFlightSends`; `send` waits for it, `send_soon` gives a future, so that thousands can be under way
+Every send is one object in `InFlightSends`; `send` waits for it, `send_nowait` gives a future, so that thousands can be under way
 without
 a task each. The route of a topic is asked for at its first message; messages that come meanwhile keep their order.
 """
@@ -26,10 +26,18 @@ from firearrow.client.errors import ClientError, InvalidMessageError, NoRouteErr
 from firearrow.client.hooks import MessageKind, SendContext, SendHook, call_hooks
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.options import (
+    ClientKeywords,
+    Duration,
+    NameServers,
+    client_options,
+    document_keywords,
+    milliseconds,
+    seconds,
+)
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.batches import PartialBatchError, results_of, split_into_batches
-from firearrow.client.producer.delay import Delay, When, delay_properties, for_version
+from firearrow.client.producer.delay import When, delay_properties, for_version
 from firearrow.client.producer.destinations import RouteCache
 from firearrow.client.producer.fault_avoidance import FaultTable
 from firearrow.client.producer.in_flight import InFlightSends, SendAttempt
@@ -48,6 +56,7 @@ log = logging.getLogger("firearrow.client")
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
 COMPRESS_OVER: Final = 4096
+SEND_TIMEOUT_S: Final = 3.0
 IDEMPOTENT_IN_FLIGHT: Final = 200  # a broker remembers the last 256 numbers of a producer and queue
 
 _now_ns = time.time_ns
@@ -56,14 +65,15 @@ _now_ns = time.time_ns
 class Producer:
     """Sends messages. All methods are for the event loop that `start` ran on."""
 
+    @document_keywords
     def __init__(
         self,
         name_server: NameServers = None,
         *,
         group: str = DEFAULT_GROUP,
-        send_timeout_ms: int = 3_000,
+        send_timeout: Duration = SEND_TIMEOUT_S,
         retries: int = 2,
-        attempt_timeout_ms: int | None = None,
+        attempt_timeout: Duration | None = None,
         compress_over: int = COMPRESS_OVER,
         compression: str = "zlib",
         max_message_size: int = MAX_MESSAGE_SIZE,
@@ -75,28 +85,34 @@ class Producer:
         hooks: Sequence[SendHook] = (),
         **client: Unpack[ClientKeywords],
     ) -> None:
-        """
-        send_timeout_ms      for all attempts of a send together
-        retries              attempts after the first, on another broker where there is one
-        attempt_timeout_ms   for one attempt; None: whatever is left
-        compress_over        bodies of so many bytes are compressed (`compression`: zlib, lz4, zstd)
-        latency_fault        leave brokers alone for a while that were slow or failed
-        retry_unless_ok      try another broker also when one stored the message less safely than it should
-        idempotent           a firearrow broker stores each message once, however often it is sent again; keeps to one queue
-        max_in_flight        sends under way at once; more wait for their turn
-        hooks                see hooks.py; the other keywords: see options.py
+        """Create a producer; it connects in `start`.
+
+        group                     the producer group, known to brokers for transactions and in statistics
+        send_timeout              for all attempts of one send together (3 s)
+        retries                   attempts after the first when a broker rejects a message; on another broker if there is one.
+                                  While brokers cannot be reached, attempts continue until `send_timeout` expires
+        attempt_timeout           for one attempt; default: the time that is left
+        compress_over             compress bodies of at least this many bytes
+        compression               zlib, lz4 or zstd
+        max_message_size          the largest body in bytes, before compression
+        latency_fault             temporarily avoid slow or failed brokers
+        retry_unless_ok           try another broker also if a broker stored the message with a status other than OK
+        idempotent                number the messages, so that a Firearrow broker stores each of them once, however often it is
+                                  sent; retries stay on one queue
+        max_in_flight             sends in flight at once; further sends wait
+        max_in_flight_bytes       the same limit for their bodies
+        hooks                     `SendHook` objects called before and after every send
         """
         check_group_name(group)
         for name, value, low in (
-            ("send_timeout_ms", send_timeout_ms, 1), ("retries", retries, 0), ("compress_over", compress_over, 1),
-            ("max_message_size", max_message_size, 1), ("max_in_flight", max_in_flight, 1),
-            ("max_in_flight_bytes", max_in_flight_bytes, 1), ("attempt_timeout_ms", attempt_timeout_ms or 1, 1),
+            ("retries", retries, 0), ("compress_over", compress_over, 1), ("max_message_size", max_message_size, 1),
+            ("max_in_flight", max_in_flight, 1), ("max_in_flight_bytes", max_in_flight_bytes, 1),
         ):  # fmt: skip
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ValueError(f"{name} is {value!r}, expected a number of at least {low}")
         self.options = client_options(name_server, **client)
         self.group = with_namespace(group, self.options.namespace)
-        self.send_timeout_ms = send_timeout_ms
+        self._send_timeout_s = seconds("send_timeout", send_timeout)
         self.retries = retries
         self.max_message_size = max_message_size
         self.hooks: list[SendHook] = list(hooks)
@@ -105,7 +121,9 @@ class Producer:
         self._compress, self._compressed_flag = compressor(compression)
         self._latency_fault = latency_fault
         self._retry_unless_ok = retry_unless_ok
-        self._attempt_timeout_ms = attempt_timeout_ms
+        self._attempt_timeout_s = None if attempt_timeout is None else seconds("attempt_timeout", attempt_timeout)
+        if idempotent and attempt_timeout is None:
+            self._attempt_timeout_s = self._send_timeout_s / 3
         self._idempotent = idempotent
         self._max_in_flight = min(max_in_flight, IDEMPOTENT_IN_FLIGHT) if idempotent else max_in_flight
         self._max_in_flight_bytes = max_in_flight_bytes
@@ -143,7 +161,7 @@ class Producer:
             faults=FaultTable() if self._latency_fault else None,
             retry_unless_ok=self._retry_unless_ok,
             idempotent=self._idempotent,
-            attempt_timeout_ms=self._attempt_timeout_ms or (max(1, self.send_timeout_ms // 3) if self._idempotent else None),
+            attempt_timeout_s=self._attempt_timeout_s,
             max_in_flight=self._max_in_flight,
             max_in_flight_bytes=self._max_in_flight_bytes,
             destinations=self._topics,
@@ -156,8 +174,8 @@ class Producer:
         sending, instance = self._sending, self._instance
         if sending is None or instance is None:
             return
-        await self._destinations().settled(self.send_timeout_ms / 1000)
-        await sending.idle(self.send_timeout_ms / 1000)
+        await self._destinations().settled(self._send_timeout_s)
+        await sending.idle(self._send_timeout_s)
         self._sending = None
         sending.cancel_all("the producer was closed before the message could be sent")
         if self._trace is not None:
@@ -187,10 +205,10 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         sharding_key: str | None = None,
-        delay: Delay | None = None,
+        delay: Duration | None = None,
         delay_level: int | None = None,
         deliver_at: When | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> SendResult:
         """Sends a message and returns where it is stored.
 
@@ -202,33 +220,33 @@ class Producer:
             more = delay_properties(delay, delay_level, deliver_at)
             if delay_level is None:
                 more = for_version(more, await self._oldest_version(message.topic))
-        return await self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+        return await self._soon(message, queue, selector, sharding_key, more, timeout)
 
-    def send_soon(
+    def send_nowait(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         sharding_key: str | None = None,
-        delay: Delay | None = None,
+        delay: Duration | None = None,
         delay_level: int | None = None,
         deliver_at: When | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> asyncio.Future[SendResult]:
         """The same without waiting: the future gives the result. What is wrong with the message itself is raised at once.
 
-        Messages for one queue are sent in the order of the calls. See `room` for a caller that is faster than the brokers.
+        Messages for one queue are sent in the order of the calls. A fast sender awaits `wait_for_capacity` in between.
         """
         more = None
         if delay is not None or delay_level is not None or deliver_at is not None:
             more = delay_properties(delay, delay_level, deliver_at)
-        return self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+        return self._soon(message, queue, selector, sharding_key, more, timeout)
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Returns when fewer than `max_in_flight` messages are under way."""
         await self._destinations().settled()
-        await self._running().room()
+        await self._running().wait_for_capacity()
 
     async def send_oneway(
         self,
@@ -260,7 +278,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         sharding_key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout: Duration | None = None,
     ) -> list[SendResult]:
         """Sends messages of one topic in as few requests as their size allows; one result for each message, in order.
 
@@ -280,7 +298,7 @@ class Producer:
             ids = ",".join(batch.msg_ids)
             wait = f"WAIT\x01{'true' if messages[0].wait_store else 'false'}\x02"
             now_ms = _now_ns() // 1_000_000
-            send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout_ms, now_ms)
+            send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout, now_ms)
             send.code, send.is_batch = RequestCode.SEND_BATCH_MESSAGE, True
             send.context = self._context(batch.messages, send)
             self._running().start(send)
@@ -296,7 +314,7 @@ class Producer:
         self,
         message: Message,
         *,
-        timeout_ms: int = 3_000,
+        timeout: Duration = SEND_TIMEOUT_S,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         sharding_key: str | None = None,
@@ -307,28 +325,29 @@ class Producer:
         await instance.ensure_known_to_brokers()
         correlation_id = str(uuid.uuid4())
         reply = instance.replies.expect(correlation_id)
-        more = request_properties(correlation_id, instance.client_id, timeout_ms)
+        timeout_s = seconds("timeout", timeout)
+        more = request_properties(correlation_id, instance.client_id, milliseconds("timeout", timeout))
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._soon(message, queue, selector, sharding_key, more, timeout_ms)
+            async with asyncio.timeout(timeout_s):
+                await self._soon(message, queue, selector, sharding_key, more, timeout)
                 return await reply
         except TimeoutError as error:
             if isinstance(error, RequestTimeout):
                 raise
             raise RequestTimeout(
-                f"no reply to the request {correlation_id} to {message.topic!r} within {timeout_ms} ms; "
+                f"no reply to the request {correlation_id} to {message.topic!r} within {timeout_s:g} s; "
                 "does a consumer of the topic reply, and in time?"
             ) from None
         finally:
             instance.replies.forget(correlation_id)
 
-    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout: Duration | None = None) -> SendResult:
         """Answers a message that was sent with `request`."""
         message, more = reply_message(request, body)
         targets = await self._destinations().get(message.topic, full_name=message.topic)
         here = [target for target in targets.targets if target.broker_name == request.queue.broker_name]
         target = here[0] if here else self._running().choose(targets)
-        send = self._prepare(targets, target, message, more, False, timeout_ms)
+        send = self._prepare(targets, target, message, more, False, timeout)
         send.code = RequestCode.SEND_REPLY_MESSAGE_V2
         self._running().start(send)
         return await send.future
@@ -347,7 +366,7 @@ class Producer:
         if address is None:
             raise ClientError(f"the broker {found.broker_name!r} of the recall handle is not known: is it stopped?")
         ext = {"producerGroup": self.group, "topic": found.topic, "recallHandle": text, "bname": found.broker_name}
-        answer = await instance.check(address[0], RequestCode.RECALL_MESSAGE, ext, timeout_ms=self.send_timeout_ms)
+        answer = await instance.check(address[0], RequestCode.RECALL_MESSAGE, ext, timeout_ms=round(self._send_timeout_s * 1000))
         return str(answer.ext.get("msgId", found.msg_id))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -378,21 +397,21 @@ class Producer:
         selector: Selector | None,
         sharding_key: str | None,
         more: dict[str, str] | None,
-        timeout_ms: int | None,
+        timeout: Duration | None,
     ) -> asyncio.Future[SendResult]:
         sending = self._sending
         if sending is None:
             raise closed_error("producer")
         targets = sending.topics.get(message.topic)
         if targets is None:
-            return self._when_routed(message, queue, selector, sharding_key, more, timeout_ms)
+            return self._when_routed(message, queue, selector, sharding_key, more, timeout)
         if queue is None and selector is None and sharding_key is None:
             target, fixed = sending.choose(targets), False
         else:
             target, fixed = self._target(targets, message, queue, selector, sharding_key), True
             if sharding_key is not None:
                 more = {**(more or {}), PROPERTY_SHARDING_KEY: sharding_key}
-        send = self._prepare(targets, target, message, more, fixed, timeout_ms)
+        send = self._prepare(targets, target, message, more, fixed, timeout)
         sending.start(send)
         return send.future
 
@@ -403,7 +422,7 @@ class Producer:
         message: Message,
         more: dict[str, str] | None,
         fixed: bool,
-        timeout_ms: int | None,
+        timeout: Duration | None,
     ) -> SendAttempt:
         body, sys_flag = message.body, 0
         if body.__class__ is not bytes or not 0 < len(body) < self._plain_below:
@@ -413,7 +432,7 @@ class Producer:
         if self._adds:
             more = self._added(more)
         properties = properties_text(message, msg_id, more)
-        send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout_ms, now_ms)
+        send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout, now_ms)
         if self._hooks:
             send.context = self._context([message], send, more, fixed)
         return send
@@ -428,13 +447,13 @@ class Producer:
         flag: int,
         sys_flag: int,
         fixed: bool,
-        timeout_ms: int | None,
+        timeout: Duration | None,
         now_ms: int,
     ) -> SendAttempt:
         loop = self._loop
         if self._sending is None or loop is None:
             raise closed_error("producer")
-        end = loop.time() + (timeout_ms or self.send_timeout_ms) / 1000
+        end = loop.time() + (self._send_timeout_s if timeout is None else seconds("timeout", timeout))
         return SendAttempt(
             self._sending, loop.create_future(), targets, target, SINGLE, body, properties, msg_id, flag, sys_flag,
             now_ms, end, not fixed, self.retries,
@@ -523,14 +542,14 @@ class Producer:
         selector: Selector | None,
         sharding_key: str | None,
         more: dict[str, str] | None,
-        timeout_ms: int | None,
+        timeout: Duration | None,
     ) -> asyncio.Future[SendResult]:
         """The first message of a topic, and those that come before its route is known."""
         check_body(message, self.max_message_size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SendResult] = loop.create_future()
         began = loop.time()
-        patience_s = (timeout_ms or self.send_timeout_ms) / 1000
+        patience_s = self._send_timeout_s if timeout is None else seconds("timeout", timeout)
 
         def expired() -> None:
             if not future.done():
@@ -546,9 +565,9 @@ class Producer:
             if targets is None:
                 future.set_exception(problem or NoRouteError(message.topic))
                 return
-            left_ms = int((patience_s - (loop.time() - began)) * 1000)
+            left_s = max(0.001, patience_s - (loop.time() - began))
             try:
-                send = self._soon(message, queue, selector, sharding_key, more, max(1, left_ms))
+                send = self._soon(message, queue, selector, sharding_key, more, left_s)
             except Exception as error:
                 future.set_exception(error)
             else:

@@ -53,7 +53,7 @@ class RoundRobin:
                 if target.broker_name != last_broker and good(target.broker_name, now_ms):
                     return target
         others = [target for target in in_turn if target.broker_name != last_broker] or in_turn
-        return min(others, key=lambda target: faults.badness(target.broker_name))
+        return min(others, key=lambda target: faults.penalty(target.broker_name))
 
 
 def by_sharding_key(count: int, key: str) -> int:

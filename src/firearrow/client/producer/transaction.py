@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ from enum import Enum
 from typing import Any, Final, Unpack
 
 from firearrow.client.connection.pool import closed_error
-from firearrow.client.errors import ClientError, FirearrowError, InvalidMessageError
+from firearrow.client.errors import ClientError, FirearrowError
 from firearrow.client.hooks import EndTransactionContext, SendHook, call_hooks
 from firearrow.client.message import Message, ReceivedMessage, SendResult, SendStatus
-from firearrow.client.options import ClientKeywords, NameServers
-from firearrow.client.producer.producer import Producer
+from firearrow.client.options import ClientKeywords, Duration, NameServers, document_keywords, seconds
+from firearrow.client.producer.producer import SEND_TIMEOUT_S, Producer
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
@@ -83,6 +84,7 @@ class TransactionSendResult:
 class TransactionProducer(Producer):
     """A producer that can also send in transactions. All that a Producer does, it does."""
 
+    @document_keywords
     def __init__(
         self,
         name_server: NameServers = None,
@@ -90,7 +92,7 @@ class TransactionProducer(Producer):
         group: str,
         execute: Execute,
         check: Check,
-        send_timeout_ms: int = 3_000,
+        send_timeout: Duration = SEND_TIMEOUT_S,
         retries: int = 2,
         compress_over: int = 4096,
         compression: str = "zlib",
@@ -99,14 +101,19 @@ class TransactionProducer(Producer):
         hooks: Sequence[SendHook] = (),
         **client: Unpack[ClientKeywords],
     ) -> None:
-        """`execute(message, argument)` runs the local transaction, `check(message)` says later what became of it.
+        """Create a transaction producer; it connects in `start`.
 
-        `group` is who the broker asks: every member of it must be able to answer for the transactions of all.
+        group                     required: the broker asks any member of it for the outcome of a transaction, so every member
+                                  must be able to answer for the transactions of all
+        execute                   `execute(message, argument)` runs the local transaction and returns its state
+        check                     `check(message)` returns the state of a transaction whose outcome the broker does not know
+
+        For the other keywords see `Producer`.
         """
         super().__init__(
             name_server,
             group=group,
-            send_timeout_ms=send_timeout_ms,
+            send_timeout=send_timeout,
             retries=retries,
             compress_over=compress_over,
             compression=compression,
@@ -134,7 +141,7 @@ class TransactionProducer(Producer):
             self._introduction.cancel()
             await asyncio.wait([self._introduction])
         if self._checks:
-            await asyncio.wait(self._checks, timeout=self.send_timeout_ms / 1000)
+            await asyncio.wait(self._checks, timeout=self._send_timeout_s)
             for task in self._checks:
                 task.cancel()
         await super().close()
@@ -143,20 +150,18 @@ class TransactionProducer(Producer):
             self._pool = None
 
     async def send_in_transaction(
-        self, message: Message, argument: Any = None, *, check_after: int | None = None, timeout_ms: int | None = None
+        self, message: Message, argument: Any = None, *, check_after: Duration | None = None, timeout: Duration | None = None
     ) -> TransactionSendResult:
         """Stores the message as a half, runs `execute(message, argument)`, and tells the broker what came of it.
 
-        `check_after` is how many seconds the broker waits before it asks for the first time.
+        `check_after` (rounded up to whole seconds) is the time before the broker first asks for the outcome.
         """
         more = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: self.group}
         if check_after is not None:
-            if not isinstance(check_after, int) or check_after < 0:
-                raise InvalidMessageError(f"check_after is {check_after!r}, expected a number of seconds")
-            more[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(check_after)
+            more[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(math.ceil(seconds("check_after", check_after, or_zero=True)))
         sending = self._running()
         targets = await self._destinations().get(message.topic)
-        send = self._prepare(targets, sending.choose(targets), message, more, False, timeout_ms)
+        send = self._prepare(targets, sending.choose(targets), message, more, False, timeout)
         send.sys_flag |= TRANSACTION_PREPARED
         sending.start(send)
         result = await send.future

@@ -16,7 +16,7 @@ from typing import Self
 from firearrow.client.consumer import pull_consumer, push_consumer
 from firearrow.client.message import ReceivedMessage
 from firearrow.client.producer import producer, transaction
-from firearrow.client.sync.derive import SyncClient, blocking, made_like, on_loop, soon
+from firearrow.client.sync.derive import SyncClient, as_future, blocking, on_loop, same_constructor
 
 
 class Producer(SyncClient[producer.Producer]):
@@ -28,12 +28,12 @@ class Producer(SyncClient[producer.Producer]):
     After a fork the child has a producer of its own behind the same object.
     """
 
-    @made_like(producer.Producer)
+    @same_constructor(producer.Producer)
     def __init__(self, make: Callable[[], producer.Producer]) -> None:
         super().__init__(make)
 
     send = blocking(producer.Producer.send)
-    send_soon = soon(producer.Producer.send_soon)
+    send_nowait = as_future(producer.Producer.send_nowait)
     send_oneway = blocking(producer.Producer.send_oneway)
     send_batch = blocking(producer.Producer.send_batch)
     request = blocking(producer.Producer.request)
@@ -49,7 +49,7 @@ class TransactionProducer(Producer):
         producer.send_in_transaction(Message("Orders", b"hello"), order)
     """
 
-    @made_like(transaction.TransactionProducer)
+    @same_constructor(transaction.TransactionProducer)
     def __init__(self, make: Callable[[], transaction.TransactionProducer]) -> None:
         SyncClient.__init__(self, make)
 
@@ -67,7 +67,7 @@ class PushConsumer(SyncClient[push_consumer.PushConsumer]):
 
     remade_after_fork = False
 
-    @made_like(push_consumer.PushConsumer)
+    @same_constructor(push_consumer.PushConsumer)
     def __init__(self, make: Callable[[], push_consumer.PushConsumer]) -> None:
         super().__init__(make)
 
@@ -90,7 +90,7 @@ class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
 
     remade_after_fork = False
 
-    @made_like(pull_consumer.PullConsumer)
+    @same_constructor(pull_consumer.PullConsumer)
     def __init__(self, make: Callable[[], pull_consumer.PullConsumer]) -> None:
         super().__init__(make)
 
@@ -116,7 +116,7 @@ class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
 
     def __next__(self) -> ReceivedMessage:
         """The next message, however long that takes. Those that are at hand come without a turn to the loop."""
-        message = self._here().next_at_hand()
+        message = self._here().next_buffered()
         if message is not None:
             return message
         try:

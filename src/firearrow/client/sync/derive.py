@@ -1,7 +1,7 @@
 """How a sync class is declared from an async one.
 
     class Producer(SyncClient[aio.Producer]):
-        @made_like(aio.Producer)
+        @same_constructor(aio.Producer)
         def __init__(self, make: Callable[[], aio.Producer]) -> None:
             super().__init__(make)
 
@@ -10,7 +10,7 @@
 Nothing is written twice: names, parameters, defaults, types and docstrings are those of the async class. A type checker sees
 `send` with the parameters of the coroutine function and what it returns without the `await`.
 
-    made_like   the constructor: same parameters
+    same_constructor   the constructor: same parameters
     blocking    a coroutine function: called, it waits for the result
     on_loop     a plain method: it is called on the loop, where the async object lives, and waited for
     soon        a method that returns an asyncio.Future: the sync one returns a concurrent.futures.Future at once
@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import inspect
 import os
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -111,7 +112,7 @@ class SyncClient(Generic[A]):
                     self.start()
 
 
-def made_like(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
+def same_constructor(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
     """Gives a sync class the constructor of its async class."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
@@ -119,7 +120,7 @@ def made_like(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], N
             init(self, lambda: cls(*args, **kwargs))
 
         constructor.__name__ = "__init__"
-        constructor.__doc__ = init.__doc__
+        constructor.__doc__ = cls.__init__.__doc__
         constructor.__wrapped__ = cls.__init__  # type: ignore[attr-defined]  # for inspect.signature
         return constructor
 
@@ -136,9 +137,14 @@ def on_loop(function: Callable[Concatenate[Any, P], R]) -> BlockingMethod[P, R]:
     return BlockingMethod(function, _call)
 
 
-def soon(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> BlockingMethod[P, concurrent.futures.Future[R]]:
+def as_future(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> BlockingMethod[P, concurrent.futures.Future[R]]:
     """A method that does not wait, from one that returns a future."""
-    return BlockingMethod(function, _promise)
+    method: BlockingMethod[P, concurrent.futures.Future[R]] = BlockingMethod(function, _promise)
+    signature = inspect.signature(function)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect.signature and help()
+        return_annotation=str(signature.return_annotation).replace("asyncio.Future", "concurrent.futures.Future")
+    )
+    return method
 
 
 class BlockingMethod(Generic[P, R]):

@@ -16,7 +16,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from firearrow.client.hooks import ConsumeContext, EndTransactionContext, SendContext
@@ -230,8 +230,7 @@ class Trace:
             from firearrow.client.producer.producer import Producer  # it knows us, too
 
             plain = replace(self._options, trace=False)
-            keywords: dict[str, Any] = {one.name: getattr(plain, one.name) for one in fields(plain) if one.name != "name_servers"}
-            producer = Producer(plain.name_servers, group=self._own_group, **keywords)
+            producer = Producer(plain.name_servers, group=self._own_group, **plain.keywords())
             await producer.start()
             self._producer = producer
         return self._producer
