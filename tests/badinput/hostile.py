@@ -10,7 +10,7 @@ from typing import Any
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, FrameDecoder
-from firearrow.wire.headers import REQUEST_HEADERS
+from tests.wire.headers.registry import REQUEST_HEADERS
 
 TIMEOUT_S = 10.0
 

@@ -13,10 +13,10 @@ import pytest
 
 from firearrow.wire import batch
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.headers import REQUEST_HEADERS
 from tests.badinput.hostile import ALL_CODES, Attacker, request, valid_ext
 from tests.badinput.victim import GROUP, TOPIC, tree, under_attack
 from tests.conformance.servers import Cluster
+from tests.wire.headers.registry import REQUEST_HEADERS
 
 NAMES = {"topic": TOPIC, "consumerGroup": GROUP, "group": GROUP, "producerGroup": "p", "groupName": GROUP, "srcGroup": GROUP}
 NAMES |= {

@@ -1,4 +1,4 @@
-"""Header declarations: how each kind of value is read, and that the fast decoder agrees with the rules written out plainly."""
+"""Header declarations: decoding and encoding rules, and the generated decoder against a plain implementation of the rules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import HeaderError, ProtocolError
-from firearrow.wire.header_schema import FieldSpec, Header, HeaderType, Long, field
-from firearrow.wire.headers import REQUEST_HEADERS, RESPONSE_HEADERS
-from firearrow.wire.headers.client import PullMessageRequestHeader, SendMessageRequestHeader
+from firearrow.wire.header_schema import FieldSpec, Header, HeaderType, Long, field, request_code, request_fields
+from firearrow.wire.headers.admin import DeleteSubscriptionGroupRequestHeader
+from firearrow.wire.headers.client import (
+    LitePullMessageRequestHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from tests.wire.headers.registry import REQUEST_HEADERS, RESPONSE_HEADERS
 from tests.wire.strategies import EXT_VALUE, I32, I64
 
 ALL_HEADERS = sorted({*REQUEST_HEADERS.values(), *RESPONSE_HEADERS.values()}, key=lambda cls: cls.__name__)
@@ -33,9 +40,13 @@ class Sample(Header):
 
 
 GOOD = {"text": "t", "number": "1", "wide": "2", "switch": "true"}
+GOOD_PULL = {
+    "consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "1", "maxMsgNums": "32", "sysFlag": "0",
+    "commitOffset": "0", "suspendTimeoutMillis": "0",
+}  # fmt: skip
 
 
-def refused(cls: type[Header], ext: dict[str, Any]) -> HeaderError:
+def decode_error(cls: type[Header], ext: dict[str, Any]) -> HeaderError:
     with pytest.raises(HeaderError) as caught:
         cls.decode(ext)
     return caught.value
@@ -56,13 +67,13 @@ def test_empty_text_and_null_are_the_same_as_absent_for_optional_fields() -> Non
     assert Sample.decode({**GOOD, **dict.fromkeys(names)}) == Sample.decode(GOOD)
 
 
-def test_a_required_text_may_be_empty_but_a_required_number_may_not() -> None:
+def test_required_text_may_be_empty_but_required_number_may_not() -> None:
     assert Sample.decode({**GOOD, "text": ""}).text == ""
-    assert refused(Sample, {**GOOD, "number": ""}).field == "number"
-    assert refused(Sample, {**GOOD, "switch": ""}).field == "switch"
+    assert decode_error(Sample, {**GOOD, "number": ""}).field == "number"
+    assert decode_error(Sample, {**GOOD, "switch": ""}).field == "switch"
 
 
-def test_raw_numbers_and_booleans_are_taken() -> None:
+def test_raw_numbers_and_booleans_are_accepted() -> None:
     header = Sample.decode({"text": 5, "number": 1, "wide": 2, "switch": True, "maybeText": False, "isForce": False})
     assert header == Sample(text="5", number=1, wide=2, switch=True, maybe_text="false", is_force=False)
 
@@ -71,7 +82,7 @@ def test_raw_numbers_and_booleans_are_taken() -> None:
     ("sent", "meant"),
     [("true", True), ("TRUE", True), ("True", True), (True, True), ("false", False), ("1", False), (1, False), ("yes", False)],
 )
-def test_a_bool_is_true_exactly_when_its_lower_case_text_is_true(sent: Any, meant: bool) -> None:
+def test_bool_is_true_exactly_when_its_lower_case_text_is_true(sent: Any, meant: bool) -> None:
     assert Sample.decode({**GOOD, "switch": sent, "maybeSwitch": sent}).switch is meant
     assert Sample.decode({**GOOD, "maybeSwitch": sent}).maybe_switch is meant
 
@@ -79,52 +90,78 @@ def test_a_bool_is_true_exactly_when_its_lower_case_text_is_true(sent: Any, mean
 @pytest.mark.parametrize(
     ("sent", "meant"), [("-1", -1), ("+5", 5), ("007", 7), (" 9 ", 9), (str(2**31 - 1), 2**31 - 1), (-(2**31), -(2**31))]
 )
-def test_numbers_come_in_these_forms(sent: Any, meant: int) -> None:
+def test_accepted_forms_of_numbers(sent: Any, meant: int) -> None:
     header = Sample.decode({**GOOD, "number": sent, "wide": sent, "maybeNumber": sent, "maybeWide": sent})
     assert (header.number, header.wide, header.maybe_number, header.maybe_wide) == (meant, meant, meant, meant)
 
 
 @pytest.mark.parametrize("sent", ["1_0", "1.0", 1.0, "1e3", "0x1", "one", "true", True, [1], {"a": 1}, "--1", "1,2", "9" * 5000])
 @pytest.mark.parametrize("name", ["number", "wide", "maybeNumber", "maybeWide", "newName"])
-def test_these_are_no_numbers(name: str, sent: Any) -> None:
-    error = refused(Sample, {**GOOD, name: sent})
+def test_invalid_numbers_are_rejected(name: str, sent: Any) -> None:
+    error = decode_error(Sample, {**GOOD, name: sent})
     assert (error.field, error.value) == (name, sent)
     assert "an integer of" in error.expected
 
 
-def test_ranges_are_those_of_the_declared_type() -> None:
-    assert refused(Sample, {**GOOD, "number": str(2**31)}).expected == "an integer of 32 bits"
-    assert refused(Sample, {**GOOD, "number": -(2**31) - 1}).field == "number"
-    assert refused(Sample, {**GOOD, "wide": str(2**63)}).expected == "an integer of 64 bits"
+def test_numbers_must_fit_the_declared_type() -> None:
+    assert decode_error(Sample, {**GOOD, "number": str(2**31)}).expected == "an integer of 32 bits"
+    assert decode_error(Sample, {**GOOD, "number": -(2**31) - 1}).field == "number"
+    assert decode_error(Sample, {**GOOD, "wide": str(2**63)}).expected == "an integer of 64 bits"
     assert Sample.decode({**GOOD, "wide": str(-(2**63))}).wide == -(2**63)
     assert Sample.decode({**GOOD, "wide": str(2**63 - 1)}).wide == 2**63 - 1
 
 
-def test_the_error_says_what_was_wrong_in_one_line() -> None:
-    wrong = refused(Sample, {**GOOD, "number": "x"})
+def test_error_names_field_value_and_expectation_in_one_line() -> None:
+    wrong = decode_error(Sample, {**GOOD, "number": "x"})
     assert str(wrong) == "Sample: the field number has the value 'x', expected an integer of 32 bits"
-    missing = refused(Sample, {})
+    missing = decode_error(Sample, {})
     assert str(missing) == "Sample: the field text is missing, expected text"
     assert missing.value is None
-    assert len(str(refused(Sample, {**GOOD, "number": "x" * 10_000}))) < 250
+    assert len(str(decode_error(Sample, {**GOOD, "number": "x" * 10_000}))) < 250
     assert isinstance(missing, ProtocolError)
 
 
-def test_a_second_name_is_looked_under_when_the_first_is_absent() -> None:
+def test_second_key_is_used_when_the_first_is_absent() -> None:
     assert Sample.decode({**GOOD, "oldName": "3"}).renamed == 3
     assert Sample.decode({**GOOD, "newName": "", "oldName": "3"}).renamed == 3
     assert Sample.decode({**GOOD, "newName": "4", "oldName": "3"}).renamed == 4
 
 
-def test_encoding_leaves_none_out_and_writes_text_only() -> None:
+def test_encoding_omits_none_and_writes_text_only() -> None:
     header = Sample(text="t", number=-1, wide=2, switch=False, maybe_switch=True)
     assert header.encode() == {
         "text": "t", "number": "-1", "wide": "2", "switch": "false", "maybeSwitch": "true", "isForce": "true", "withDefault": "x",
-        "newName": "7",
+        "newName": "7", "oldName": "7",
     }  # fmt: skip
 
 
-def test_a_declaration_of_an_unknown_type_is_an_error_of_ours() -> None:
+def test_default_of_a_field_with_omit_default_is_not_encoded() -> None:
+    header = PullMessageRequestHeader.decode(GOOD_PULL)
+    assert header.encode().keys().isdisjoint({"bulk", "subscription"})
+    header.bulk, header.subscription = True, "*"
+    assert (header.encode()["bulk"], header.encode()["subscription"]) == ("true", "*")
+
+
+def test_field_with_two_keys_is_encoded_under_both() -> None:
+    header = DeleteSubscriptionGroupRequestHeader(group_name="g", clean_offset=True)
+    assert header.encode() == {"groupName": "g", "cleanOffset": "true", "removeOffset": "true"}
+
+
+def test_subclass_has_the_fields_of_its_base_and_a_code_of_its_own() -> None:
+    header = LitePullMessageRequestHeader.decode({**GOOD_PULL, "subscription": "*"})
+    assert type(header) is LitePullMessageRequestHeader
+    assert header.FIELDS == PullMessageRequestHeader.FIELDS
+    assert (header.CODE, PullMessageRequestHeader.CODE) == (RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_MESSAGE)
+    assert type(PullMessageRequestHeader.decode(GOOD_PULL)) is PullMessageRequestHeader
+
+
+def test_request_is_a_header_or_a_bare_code() -> None:
+    header = PullMessageRequestHeader.decode(GOOD_PULL)
+    assert (request_code(header), request_fields(header)) == (11, GOOD_PULL | {"subVersion": "0"})
+    assert (request_code(RequestCode.HEART_BEAT), request_fields(RequestCode.HEART_BEAT)) == (34, {})
+
+
+def test_declaring_an_unknown_type_raises_type_error() -> None:
     with pytest.raises(TypeError, match="the type float is none of"):
         HeaderType("Wrong", (Header,), {"__annotations__": {"rate": "float"}})
 
@@ -132,24 +169,26 @@ def test_a_declaration_of_an_unknown_type_is_an_error_of_ours() -> None:
 # ---- the two keys of the send header
 
 
-def test_the_send_header_is_read_by_letters_or_by_names() -> None:
-    header = SendMessageRequestHeader(
+def test_send_header_is_decoded_with_long_and_one_letter_keys() -> None:
+    header = SendMessageRequestHeaderV2(
         producer_group="p", topic="t", default_topic="TBW102", default_topic_queue_nums=4, queue_id=-1, sys_flag=769,
         born_timestamp=1794786595550, flag=123456, properties="A\x01b\x02", max_reconsume_times=16, bname="broker-a",
     )  # fmt: skip
-    assert SendMessageRequestHeader.decode(header.encode()) == header
-    assert SendMessageRequestHeader.decode(header.encode_short()) == header
-    assert header.encode_short()["i"] == "A\x01b\x02"
-    assert refused(SendMessageRequestHeader, {"b": "t"}).field == "a"
-    assert refused(SendMessageRequestHeader, {"topic": "t"}).field == "producerGroup"
-    assert refused(SendMessageRequestHeader, {}).field == "producerGroup"
+    assert SendMessageRequestHeaderV2.decode(header.encode()) == header
+    assert header.encode()["i"] == "A\x01b\x02"
+    long_keys = SendMessageRequestHeader.decode(header.encode())
+    assert long_keys.encode()["properties"] == "A\x01b\x02"
+    assert SendMessageRequestHeaderV2.decode(long_keys.encode()) == header
+    assert decode_error(SendMessageRequestHeader, {"b": "t"}).field == "a"
+    assert decode_error(SendMessageRequestHeader, {"topic": "t"}).field == "producerGroup"
+    assert decode_error(SendMessageRequestHeader, {}).field == "producerGroup"
 
 
-# ---- against the rules written out plainly
+# ---- against a plain implementation of the rules
 
 
-def _plainly(cls: type[Header], ext: dict[str, Any]) -> dict[str, Any] | str:
-    """The values a header should have, or the key of the field that is wrong."""
+def _expected(cls: type[Header], ext: dict[str, Any]) -> dict[str, Any] | str:
+    """Return the values that a header should have, or the key of the invalid field."""
     short = any(spec.short for spec in cls.FIELDS) and ("a" in ext or "b" in ext)
     values = {}
     for spec in cls.FIELDS:
@@ -191,7 +230,7 @@ def _values(header: Header) -> dict[str, Any]:
 
 @st.composite
 def exts(draw: st.DrawFn, cls: type[Header]) -> dict[str, Any]:
-    """Mostly right values with something odd among them."""
+    """Draw mostly valid values, with a few odd ones among them."""
     short = draw(st.booleans())
     ext: dict[str, Any] = {}
     for spec in cls.FIELDS:
@@ -211,28 +250,28 @@ def exts(draw: st.DrawFn, cls: type[Header]) -> dict[str, Any]:
 
 @given(st.data())
 @pytest.mark.parametrize("cls", [Sample, SendMessageRequestHeader, PullMessageRequestHeader], ids=lambda cls: cls.__name__)
-def test_decoding_of_the_usual_headers_follows_the_rules(cls: type[Header], data: st.DataObject) -> None:
-    _decode_both_ways(cls, data.draw(exts(cls)))
+def test_decoding_of_frequent_headers_follows_the_rules(cls: type[Header], data: st.DataObject) -> None:
+    _check_decoding(cls, data.draw(exts(cls)))
 
 
 @settings(max_examples=10)
 @given(st.data())
 @pytest.mark.parametrize("cls", ALL_HEADERS, ids=lambda cls: cls.__name__)
 def test_decoding_follows_the_rules(cls: type[Header], data: st.DataObject) -> None:
-    _decode_both_ways(cls, data.draw(exts(cls)))
+    _check_decoding(cls, data.draw(exts(cls)))
 
 
-def _decode_both_ways(cls: type[Header], ext: dict[str, Any]) -> None:
+def _check_decoding(cls: type[Header], ext: dict[str, Any]) -> None:
     got: dict[str, Any] | str
     try:
         got = _values(cls.decode(ext))
     except HeaderError as error:
         got = error.field
-    assert got == _plainly(cls, ext)
+    assert got == _expected(cls, ext)
 
 
 @given(st.dictionaries(st.one_of(st.text(max_size=8), st.sampled_from("abcdefghijklmn")), EXT_VALUE))
-def test_any_ext_map_gives_a_header_or_a_header_error(ext: dict[str, Any]) -> None:
+def test_any_ext_map_yields_a_header_or_header_error(ext: dict[str, Any]) -> None:
     for cls in (SendMessageRequestHeader, PullMessageRequestHeader):
         with suppress(HeaderError):
             cls.decode(ext)
@@ -241,9 +280,8 @@ def test_any_ext_map_gives_a_header_or_a_header_error(ext: dict[str, Any]) -> No
 @pytest.mark.parametrize("cls", ALL_HEADERS, ids=lambda cls: cls.__name__)
 @settings(max_examples=10)
 @given(st.data())
-def test_what_a_header_encodes_it_decodes_again(cls: type[Header], data: st.DataObject) -> None:
+def test_encoded_header_decodes_to_itself(cls: type[Header], data: st.DataObject) -> None:
     drawn = {"str": st.text(min_size=1, max_size=8), "int": I32, "Long": I64, "bool": st.booleans()}
     make: Any = cls
     header = make(**{spec.name: data.draw(drawn[spec.kind]) for spec in cls.FIELDS})
     assert cls.decode(header.encode()) == header
-    assert cls.decode(header.encode_short()) == header

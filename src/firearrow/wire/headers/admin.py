@@ -1,19 +1,14 @@
-"""Headers of what operators ask a broker (mqadmin, the dashboard, a slave), and of what a broker passes on to a consumer.
-
-Requests that carry everything in the body, or nothing at all, have no class here: 18, 25, 28, 43, 45, 200, 225, 305, 306, 316,
-328, 329, 402, 907.
-"""
+"""Headers of administrative requests to a broker (mqadmin, the dashboard, a slave) and of those it forwards to a consumer."""
 
 from __future__ import annotations
 
+from firearrow.wire.codes import RequestCode
 from firearrow.wire.header_schema import Header, Long, field
 
-# ---- topics: 17, 21, 202, 215, 300, 343, 345, 351
+# ---- topics
 
 
-class CreateTopicRequestHeader(Header):
-    """17 and 513."""
-
+class CreateTopicRequestHeader(Header, code=RequestCode.UPDATE_AND_CREATE_TOPIC):
     topic: str
     default_topic: str = ""
     read_queue_nums: int
@@ -23,125 +18,123 @@ class CreateTopicRequestHeader(Header):
     topic_sys_flag: int | None = None
     order: bool = False
     attributes: str | None = None
-    force: bool = False
+    force: bool = field(default=False, omit_default=True)
 
 
-class DeleteTopicRequestHeader(Header):
-    """215, and 216 at the name server's side is `DeleteTopicFromNamesrvRequestHeader`."""
+class CreateStaticTopicRequestHeader(CreateTopicRequestHeader, code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
+    pass
 
+
+class DeleteTopicRequestHeader(Header, code=RequestCode.DELETE_TOPIC_IN_BROKER):
     topic: str
 
 
-class GetAllTopicConfigRequestHeader(Header):
-    """Paging, which a slave asks for; the dashboard sends no header at all."""
+class GetAllTopicConfigRequestHeader(Header, code=RequestCode.GET_ALL_TOPIC_CONFIG):
+    """Paging, used by slaves; the dashboard sends no fields."""
 
     topic_seq: int | None = None
-    data_version: str | None = None
     max_topic_num: int | None = None
+    data_version: str | None = None
 
 
 class GetAllTopicConfigResponseHeader(Header):
-    """A client that gets no number takes the body as complete."""
+    """Without the number the client takes the body as complete."""
 
     total_topic_num: int | None = None
 
 
-class GetTopicConfigRequestHeader(Header):
+class GetTopicConfigRequestHeader(Header, code=RequestCode.GET_TOPIC_CONFIG):
     topic: str
-    lo: bool = False
+    lo: bool = field(default=False, omit_default=True)
 
 
-class GetTopicStatsInfoRequestHeader(Header):
-    topic: str
-
-
-class QueryTopicConsumeByWhoRequestHeader(Header):
+class GetTopicStatsInfoRequestHeader(Header, code=RequestCode.GET_TOPIC_STATS_INFO):
     topic: str
 
 
-class QueryTopicsByConsumerRequestHeader(Header):
+class QueryTopicConsumeByWhoRequestHeader(Header, code=RequestCode.QUERY_TOPIC_CONSUME_BY_WHO):
+    topic: str
+
+
+class QueryTopicsByConsumerRequestHeader(Header, code=RequestCode.QUERY_TOPICS_BY_CONSUMER):
     group: str
 
 
-class QuerySubscriptionByConsumerRequestHeader(Header):
+class QuerySubscriptionByConsumerRequestHeader(Header, code=RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER):
     group: str
     topic: str
 
 
-# ---- groups: 201, 207, 352, 353
+# ---- groups
 
 
-class GetAllSubscriptionGroupRequestHeader(Header):
+class GetAllSubscriptionGroupRequestHeader(Header, code=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
     group_seq: int | None = None
-    data_version: str | None = None
     max_group_num: int | None = None
+    data_version: str | None = None
 
 
 class GetAllSubscriptionGroupResponseHeader(Header):
     total_group_num: int | None = None
 
 
-class GetSubscriptionGroupConfigRequestHeader(Header):
+class GetSubscriptionGroupConfigRequestHeader(Header, code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG):
     group: str
 
 
-class DeleteSubscriptionGroupRequestHeader(Header):
+class DeleteSubscriptionGroupRequestHeader(Header, code=RequestCode.DELETE_SUBSCRIPTIONGROUP):
     group_name: str
-    clean_offset: bool = field(other="removeOffset", default=False)  # 4.9.8 has the second name
+    clean_offset: bool = field(other="removeOffset", default=False)  # 4.9.8 uses the second key
 
 
-class UpdateGroupForbiddenRequestHeader(Header):
-    """353; without `readable` it only reads the present value."""
+class UpdateGroupForbiddenRequestHeader(Header, code=RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN):
+    """Without `readable` the request only reads the current value."""
 
     group: str
     topic: str
     readable: bool | None = None
 
 
-# ---- consumption: 203, 204, 208, 303, 307, 308, 309, 314, 317, 321
+# ---- consumption
 
 
-class GetConsumerConnectionListRequestHeader(Header):
+class GetConsumerConnectionListRequestHeader(Header, code=RequestCode.GET_CONSUMER_CONNECTION_LIST):
     consumer_group: str
 
 
-class GetProducerConnectionListRequestHeader(Header):
+class GetProducerConnectionListRequestHeader(Header, code=RequestCode.GET_PRODUCER_CONNECTION_LIST):
     producer_group: str
 
 
-class GetConsumeStatsRequestHeader(Header):
+class GetConsumeStatsRequestHeader(Header, code=RequestCode.GET_CONSUME_STATS):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None  # joined by `;`
 
 
-class GetConsumeStatsInBrokerHeader(Header):
-    """317; the name has no `Request` in it at Apache's either."""
-
+class GetConsumeStatsInBrokerHeader(Header, code=RequestCode.GET_BROKER_CONSUME_STATS):
     is_order: bool = False
 
 
-class QueryConsumeTimeSpanRequestHeader(Header):
+class QueryConsumeTimeSpanRequestHeader(Header, code=RequestCode.QUERY_CONSUME_TIME_SPAN):
     topic: str
     group: str
 
 
-class QueryCorrectionOffsetHeader(Header):
-    """308."""
-
+class QueryCorrectionOffsetHeader(Header, code=RequestCode.QUERY_CORRECTION_OFFSET):
     topic: str
     compare_group: str
     filter_groups: str | None = None  # joined by `,`
 
 
-class CloneGroupOffsetRequestHeader(Header):
+class CloneGroupOffsetRequestHeader(Header, code=RequestCode.CLONE_GROUP_OFFSET):
     src_group: str
     dest_group: str
     topic: str | None = None
     offline: bool = False
 
 
-class QueryConsumeQueueRequestHeader(Header):
+class QueryConsumeQueueRequestHeader(Header, code=RequestCode.QUERY_CONSUME_QUEUE):
     topic: str
     queue_id: int
     index: Long
@@ -149,16 +142,16 @@ class QueryConsumeQueueRequestHeader(Header):
     consumer_group: str | None = None
 
 
-class GetConsumerRunningInfoRequestHeader(Header):
-    """307, which the broker passes on to the consumer as it came."""
+class GetConsumerRunningInfoRequestHeader(Header, code=RequestCode.GET_CONSUMER_RUNNING_INFO):
+    """Forwarded by the broker to the consumer."""
 
     consumer_group: str
     client_id: str
     jstack_enable: bool = False
 
 
-class ConsumeMessageDirectlyResultRequestHeader(Header):
-    """309, passed on to the consumer with the record as the body."""
+class ConsumeMessageDirectlyResultRequestHeader(Header, code=RequestCode.CONSUME_MESSAGE_DIRECTLY):
+    """Forwarded by the broker to the consumer with the record as the body."""
 
     consumer_group: str
     client_id: str | None = None
@@ -169,40 +162,48 @@ class ConsumeMessageDirectlyResultRequestHeader(Header):
     group_sys_flag: int | None = None
 
 
-# ---- moving offsets: 220, 221, 222, 223
+# ---- resetting offsets
 
 
-class ResetOffsetRequestHeader(Header):
-    """222 from an operator; 220 from the broker to consumers. `offset` and `queue_id` of -1 mean: none given, all queues."""
+class ResetOffsetRequestHeader(Header, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET):
+    """Sent by an operator. A `queue_id` of -1 means all queues."""
 
     topic: str
     group: str
-    queue_id: int = -1
+    queue_id: int = field(default=-1, omit_default=True)
     offset: Long | None = None
     timestamp: Long
-    is_force: bool = False
+    is_force: bool = field(default=False, omit_default=True)
 
 
-class GetConsumerStatusRequestHeader(Header):
-    """221 and 223."""
+class ResetConsumerClientOffsetRequestHeader(ResetOffsetRequestHeader, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET):
+    """Sent by the broker to consumers."""
+
+
+class GetConsumerStatusRequestHeader(Header, code=RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS):
+    """Sent by an operator."""
 
     topic: str
     group: str
     client_addr: str | None = None
 
 
-# ---- the broker itself: 26, 315, 323
+class GetConsumerStatusFromClientRequestHeader(GetConsumerStatusRequestHeader, code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT):
+    """Sent by the broker to consumers."""
+
+
+# ---- the broker itself
 
 
 class GetBrokerConfigResponseHeader(Header):
     version: str
 
 
-class ViewBrokerStatsDataRequestHeader(Header):
+class ViewBrokerStatsDataRequestHeader(Header, code=RequestCode.VIEW_BROKER_STATS_DATA):
     stats_name: str
     stats_key: str
 
 
-class ResumeCheckHalfMessageRequestHeader(Header):
+class ResumeCheckHalfMessageRequestHeader(Header, code=RequestCode.RESUME_CHECK_HALF_MESSAGE):
     topic: str | None = None
     msg_id: str | None = None

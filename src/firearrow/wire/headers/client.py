@@ -1,18 +1,19 @@
-"""Headers of what producers and consumers ask a broker, and of what a broker asks them.
+"""Headers of the requests between brokers and their producers and consumers.
 
-Names are Apache's. Where the comment says so, a field is declared optional although Apache calls it required, because a client
-in use leaves it out.
+Names are Apache's. Some fields that Apache declares required are optional here because a client in use leaves them out; a comment
+says which client.
 """
 
 from __future__ import annotations
 
+from firearrow.wire.codes import RequestCode
 from firearrow.wire.header_schema import Header, Long, field
 
-# ---- sending: 10, 310, 320, 324, 325
+# ---- sending
 
 
-class SendMessageRequestHeader(Header):
-    """10 with long keys; 310 and 320 with one-letter keys. Which ones a request uses is seen from the keys, not the code."""
+class SendMessageRequestHeader(Header, code=RequestCode.SEND_MESSAGE):
+    """Header of every send request. `decode` recognises long and one-letter keys, whatever the code is."""
 
     producer_group: str = field(short="a")
     topic: str = field(short="b")
@@ -30,6 +31,22 @@ class SendMessageRequestHeader(Header):
     bname: str | None = field(short="n", default=None)
 
 
+class SendMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_MESSAGE_V2, short_keys=True):
+    pass
+
+
+class SendBatchMessageRequestHeader(SendMessageRequestHeader, code=RequestCode.SEND_BATCH_MESSAGE, short_keys=True):
+    pass
+
+
+class SendReplyMessageRequestHeader(SendMessageRequestHeader, code=RequestCode.SEND_REPLY_MESSAGE):
+    pass
+
+
+class SendReplyMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_REPLY_MESSAGE_V2, short_keys=True):
+    pass
+
+
 class SendMessageResponseHeader(Header):
     msg_id: str
     queue_id: int
@@ -41,8 +58,8 @@ class SendMessageResponseHeader(Header):
     trace_on: str | None = field(key="TRACE_ON", default=None)
 
 
-class ReplyMessageRequestHeader(Header):
-    """326, broker to requester: a reply to hand to whoever waits for it."""
+class ReplyMessageRequestHeader(Header, code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
+    """Sent by a broker to the client whose request is being answered."""
 
     producer_group: str
     topic: str
@@ -60,10 +77,10 @@ class ReplyMessageRequestHeader(Header):
     store_timestamp: Long
 
 
-# ---- pulling: 11, 361
+# ---- pulling
 
 
-class PullMessageRequestHeader(Header):
+class PullMessageRequestHeader(Header, code=RequestCode.PULL_MESSAGE):
     consumer_group: str
     topic: str
     queue_id: int
@@ -72,13 +89,18 @@ class PullMessageRequestHeader(Header):
     sys_flag: int
     commit_offset: Long
     suspend_timeout_millis: Long
-    subscription: str = ""
     sub_version: Long = 0
+    subscription: str = field(default="", omit_default=True)
     expression_type: str | None = None
     max_msg_bytes: int | None = None
     request_source: int | None = None
     proxy_froward_client_id: str | None = None
-    bulk: bool = False  # ours: more messages in one answer than Apache's brokers give, which do not know it
+    # An extension of Firearrow: more messages in one response. Apache's brokers ignore it.
+    bulk: bool = field(default=False, omit_default=True)
+
+
+class LitePullMessageRequestHeader(PullMessageRequestHeader, code=RequestCode.LITE_PULL_MESSAGE):
+    pass
 
 
 class PullMessageResponseHeader(Header):
@@ -92,18 +114,18 @@ class PullMessageResponseHeader(Header):
     forbidden_type: int | None = None
 
 
-# ---- looking messages up: 12, 33
+# ---- queries
 
 
-class QueryMessageRequestHeader(Header):
+class QueryMessageRequestHeader(Header, code=RequestCode.QUERY_MESSAGE):
     topic: str
     key: str
     max_num: int
     begin_timestamp: Long
     end_timestamp: Long
+    unique_key_query: bool = field(key="_UNIQUE_KEY_QUERY", default=False, omit_default=True)
     index_type: str | None = None
     last_key: str | None = None
-    unique_key_query: bool = field(key="_UNIQUE_KEY_QUERY", default=False)
 
 
 class QueryMessageResponseHeader(Header):
@@ -111,15 +133,15 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: Long
 
 
-class ViewMessageRequestHeader(Header):
+class ViewMessageRequestHeader(Header, code=RequestCode.VIEW_MESSAGE_BY_ID):
     offset: Long
     topic: str | None = None
 
 
-# ---- consumer offsets: 14, 15
+# ---- consumer offsets
 
 
-class QueryConsumerOffsetRequestHeader(Header):
+class QueryConsumerOffsetRequestHeader(Header, code=RequestCode.QUERY_CONSUMER_OFFSET):
     consumer_group: str
     topic: str
     queue_id: int
@@ -130,21 +152,17 @@ class QueryConsumerOffsetResponseHeader(Header):
     offset: Long | None = None
 
 
-class UpdateConsumerOffsetRequestHeader(Header):
+class UpdateConsumerOffsetRequestHeader(Header, code=RequestCode.UPDATE_CONSUMER_OFFSET):
     consumer_group: str
     topic: str
     queue_id: int
     commit_offset: Long
 
 
-class UpdateConsumerOffsetResponseHeader(Header):
-    pass
+# ---- queue offsets
 
 
-# ---- queue offsets: 29, 30, 31, 32
-
-
-class SearchOffsetRequestHeader(Header):
+class SearchOffsetRequestHeader(Header, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
     topic: str
     queue_id: int
     timestamp: Long
@@ -155,17 +173,17 @@ class SearchOffsetResponseHeader(Header):
     offset: Long
 
 
-class GetMaxOffsetRequestHeader(Header):
+class GetMaxOffsetRequestHeader(Header, code=RequestCode.GET_MAX_OFFSET):
     topic: str
     queue_id: int
-    committed: bool = True
+    committed: bool = field(default=True, omit_default=True)
 
 
 class GetMaxOffsetResponseHeader(Header):
     offset: Long
 
 
-class GetMinOffsetRequestHeader(Header):
+class GetMinOffsetRequestHeader(Header, code=RequestCode.GET_MIN_OFFSET):
     topic: str
     queue_id: int
 
@@ -174,7 +192,7 @@ class GetMinOffsetResponseHeader(Header):
     offset: Long
 
 
-class GetEarliestMsgStoretimeRequestHeader(Header):
+class GetEarliestMsgStoretimeRequestHeader(Header, code=RequestCode.GET_EARLIEST_MSG_STORETIME):
     topic: str
     queue_id: int
 
@@ -183,42 +201,34 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
     timestamp: Long
 
 
-# ---- clients and groups: 34, 35, 38, 40
-
-
-class HeartbeatRequestHeader(Header):
-    pass
+# ---- clients and groups
 
 
 class HeartbeatResponseHeader(Header):
-    """Both fields may be left out: the client then keeps sending whole heartbeats."""
+    """Without the fields the client keeps sending complete heartbeats."""
 
     is_support_heart_beat_v2: bool | None = field(key="IS_SUPPORT_HEART_BEAT_V2", default=None)
     is_sub_change: bool | None = field(key="IS_SUB_CHANGE", default=None)
 
 
-class UnregisterClientRequestHeader(Header):
+class UnregisterClientRequestHeader(Header, code=RequestCode.UNREGISTER_CLIENT):
     client_id: str = field(key="clientID")
     producer_group: str | None = None
     consumer_group: str | None = None
 
 
-class UnregisterClientResponseHeader(Header):
-    pass
-
-
-class GetConsumerListByGroupRequestHeader(Header):
+class GetConsumerListByGroupRequestHeader(Header, code=RequestCode.GET_CONSUMER_LIST_BY_GROUP):
     consumer_group: str
 
 
-class NotifyConsumerIdsChangedRequestHeader(Header):
+class NotifyConsumerIdsChangedRequestHeader(Header, code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED):
     consumer_group: str
 
 
-# ---- retry: 36
+# ---- retry
 
 
-class ConsumerSendMsgBackRequestHeader(Header):
+class ConsumerSendMsgBackRequestHeader(Header, code=RequestCode.CONSUMER_SEND_MSG_BACK):
     offset: Long
     group: str
     delay_level: int
@@ -228,10 +238,10 @@ class ConsumerSendMsgBackRequestHeader(Header):
     max_reconsume_times: int | None = None
 
 
-# ---- transactions: 37, 39
+# ---- transactions
 
 
-class EndTransactionRequestHeader(Header):
+class EndTransactionRequestHeader(Header, code=RequestCode.END_TRANSACTION):
     topic: str | None = None
     producer_group: str
     tran_state_table_offset: Long
@@ -240,9 +250,10 @@ class EndTransactionRequestHeader(Header):
     from_transaction_check: bool = False
     msg_id: str | None = None  # the C++ client leaves it out
     transaction_id: str | None = None
+    bname: str | None = None
 
 
-class CheckTransactionStateRequestHeader(Header):
+class CheckTransactionStateRequestHeader(Header, code=RequestCode.CHECK_TRANSACTION_STATE):
     topic: str | None = None
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -252,34 +263,24 @@ class CheckTransactionStateRequestHeader(Header):
     bname: str | None = None
 
 
-# ---- queue locks 41 and 42, filters 46, assignment 400: nothing in the header, see the bodies
+# ---- recall
 
 
-class LockBatchMqRequestHeader(Header):
-    pass
-
-
-class UnlockBatchMqRequestHeader(Header):
-    pass
-
-
-# ---- recall: 370
-
-
-class RecallMessageRequestHeader(Header):
+class RecallMessageRequestHeader(Header, code=RequestCode.RECALL_MESSAGE):
     producer_group: str | None = None
     topic: str
     recall_handle: str
+    bname: str | None = None
 
 
 class RecallMessageResponseHeader(Header):
     msg_id: str
 
 
-# ---- POP: 200050 .. 200056, 200151
+# ---- POP consumption
 
 
-class PopMessageRequestHeader(Header):
+class PopMessageRequestHeader(Header, code=RequestCode.POP_MESSAGE):
     consumer_group: str
     topic: str
     queue_id: int
@@ -304,7 +305,7 @@ class PopMessageResponseHeader(Header):
     order_count_info: str | None = None
 
 
-class AckMessageRequestHeader(Header):
+class AckMessageRequestHeader(Header, code=RequestCode.ACK_MESSAGE):
     consumer_group: str
     topic: str
     queue_id: int
@@ -312,7 +313,7 @@ class AckMessageRequestHeader(Header):
     offset: Long
 
 
-class ChangeInvisibleTimeRequestHeader(Header):
+class ChangeInvisibleTimeRequestHeader(Header, code=RequestCode.CHANGE_MESSAGE_INVISIBLETIME):
     consumer_group: str
     topic: str
     queue_id: int
@@ -328,14 +329,14 @@ class ChangeInvisibleTimeResponseHeader(Header):
     revive_qid: int
 
 
-class PeekMessageRequestHeader(Header):
+class PeekMessageRequestHeader(Header, code=RequestCode.PEEK_MESSAGE):
     consumer_group: str
     topic: str
     queue_id: int
     max_msg_nums: int
 
 
-class NotificationRequestHeader(Header):
+class NotificationRequestHeader(Header, code=RequestCode.NOTIFICATION):
     consumer_group: str
     topic: str
     queue_id: int
@@ -350,7 +351,7 @@ class NotificationResponseHeader(Header):
     polling_full: bool = False
 
 
-class PollingInfoRequestHeader(Header):
+class PollingInfoRequestHeader(Header, code=RequestCode.POLLING_INFO):
     consumer_group: str
     topic: str
     queue_id: int

@@ -1,23 +1,21 @@
-"""Headers of what brokers, clients and operators ask a name server, and of what it tells brokers.
-
-Requests without fields have no class here: 106, 206, 304, 311, 312, 313, 318, 319.
-"""
+"""Headers of requests to a name server, and of those it sends to brokers."""
 
 from __future__ import annotations
 
+from firearrow.wire.codes import RequestCode
 from firearrow.wire.header_schema import Header, Long, field
 
-# ---- brokers: 103, 104, 322, 901, 904, 905
+# ---- brokers
 
 
-class RegisterBrokerRequestHeader(Header):
+class RegisterBrokerRequestHeader(Header, code=RequestCode.REGISTER_BROKER):
     broker_name: str
     broker_addr: str
     cluster_name: str
     ha_server_addr: str = ""
     broker_id: Long
     heartbeat_timeout_millis: Long | None = None
-    enable_acting_master: bool | None = None  # None: a broker too old to know of it
+    enable_acting_master: bool | None = None  # None from a broker that is too old to know it
     compressed: bool = False
     body_crc32: int = 0  # 0: not checked
     zone_name: str | None = field(key="__ZONE_NAME", default=None)
@@ -28,14 +26,14 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-class UnRegisterBrokerRequestHeader(Header):
+class UnRegisterBrokerRequestHeader(Header, code=RequestCode.UNREGISTER_BROKER):
     broker_name: str
     broker_addr: str
     cluster_name: str
     broker_id: Long
 
 
-class QueryDataVersionRequestHeader(Header):
+class QueryDataVersionRequestHeader(Header, code=RequestCode.QUERY_DATA_VERSION):
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -46,12 +44,12 @@ class QueryDataVersionResponseHeader(Header):
     changed: bool
 
 
-class GetBrokerMemberGroupRequestHeader(Header):
+class GetBrokerMemberGroupRequestHeader(Header, code=RequestCode.GET_BROKER_MEMBER_GROUP):
     cluster_name: str
     broker_name: str
 
 
-class BrokerHeartbeatRequestHeader(Header):
+class BrokerHeartbeatRequestHeader(Header, code=RequestCode.BROKER_HEARTBEAT):
     cluster_name: str
     broker_addr: str
     broker_name: str
@@ -63,7 +61,7 @@ class BrokerHeartbeatRequestHeader(Header):
     election_priority: int | None = None
 
 
-class NotifyMinBrokerIdChangeRequestHeader(Header):
+class NotifyMinBrokerIdChangeRequestHeader(Header, code=RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE):
     min_broker_id: Long | None = None
     broker_name: str | None = None
     min_broker_addr: str | None = None
@@ -71,31 +69,31 @@ class NotifyMinBrokerIdChangeRequestHeader(Header):
     ha_broker_addr: str | None = None
 
 
-# ---- routes and topics: 105, 216, 217, 224
+# ---- routes and topics
 
 
-class GetRouteInfoRequestHeader(Header):
+class GetRouteInfoRequestHeader(Header, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     topic: str
-    accept_standard_json_only: bool = False
+    accept_standard_json_only: bool = field(default=False, omit_default=True)
 
 
-class DeleteTopicFromNamesrvRequestHeader(Header):
+class DeleteTopicFromNamesrvRequestHeader(Header, code=RequestCode.DELETE_TOPIC_IN_NAMESRV):
     topic: str
     cluster_name: str | None = None
 
 
-class RegisterTopicRequestHeader(Header):
+class RegisterTopicRequestHeader(Header, code=RequestCode.REGISTER_TOPIC_IN_NAMESRV):
     topic: str
 
 
-class GetTopicsByClusterRequestHeader(Header):
+class GetTopicsByClusterRequestHeader(Header, code=RequestCode.GET_TOPICS_BY_CLUSTER):
     cluster: str
 
 
-# ---- write permission: 205, 327
+# ---- write permission
 
 
-class WipeWritePermOfBrokerRequestHeader(Header):
+class WipeWritePermOfBrokerRequestHeader(Header, code=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
     broker_name: str
 
 
@@ -103,7 +101,7 @@ class WipeWritePermOfBrokerResponseHeader(Header):
     wipe_topic_count: int
 
 
-class AddWritePermOfBrokerRequestHeader(Header):
+class AddWritePermOfBrokerRequestHeader(Header, code=RequestCode.ADD_WRITE_PERM_OF_BROKER):
     broker_name: str
 
 
@@ -111,16 +109,16 @@ class AddWritePermOfBrokerResponseHeader(Header):
     add_topic_count: int
 
 
-# ---- key-value configuration: 100, 101, 102, 219
+# ---- key-value configuration
 
 
-class PutKVConfigRequestHeader(Header):
+class PutKVConfigRequestHeader(Header, code=RequestCode.PUT_KV_CONFIG):
     namespace: str
     key: str
     value: str
 
 
-class GetKVConfigRequestHeader(Header):
+class GetKVConfigRequestHeader(Header, code=RequestCode.GET_KV_CONFIG):
     namespace: str
     key: str
 
@@ -129,10 +127,10 @@ class GetKVConfigResponseHeader(Header):
     value: str | None = None
 
 
-class DeleteKVConfigRequestHeader(Header):
+class DeleteKVConfigRequestHeader(Header, code=RequestCode.DELETE_KV_CONFIG):
     namespace: str
     key: str
 
 
-class GetKVListByNamespaceRequestHeader(Header):
+class GetKVListByNamespaceRequestHeader(Header, code=RequestCode.GET_KVLIST_BY_NAMESPACE):
     namespace: str

@@ -1,0 +1,48 @@
+"""Headers by request code, for tests that iterate over all of them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final
+
+from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.header_schema import Header, HeaderType
+from firearrow.wire.headers import admin, client, namesrv
+
+
+def _request_headers(*modules: ModuleType) -> dict[int, type[Header]]:
+    classes = [found for module in modules for found in vars(module).values() if isinstance(found, HeaderType)]
+    return {int(found.CODE): found for found in classes if found.CODE is not None}  # type: ignore[attr-defined]
+
+
+REQUEST_HEADERS: Final[dict[int, type[Header]]] = _request_headers(client, admin, namesrv)
+
+RESPONSE_HEADERS: Final[dict[int, type[Header]]] = {
+    Code.SEND_MESSAGE: client.SendMessageResponseHeader,
+    Code.SEND_MESSAGE_V2: client.SendMessageResponseHeader,
+    Code.SEND_BATCH_MESSAGE: client.SendMessageResponseHeader,
+    Code.SEND_REPLY_MESSAGE: client.SendMessageResponseHeader,
+    Code.SEND_REPLY_MESSAGE_V2: client.SendMessageResponseHeader,
+    Code.PULL_MESSAGE: client.PullMessageResponseHeader,
+    Code.LITE_PULL_MESSAGE: client.PullMessageResponseHeader,
+    Code.QUERY_MESSAGE: client.QueryMessageResponseHeader,
+    Code.QUERY_CONSUMER_OFFSET: client.QueryConsumerOffsetResponseHeader,
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: client.SearchOffsetResponseHeader,
+    Code.GET_MAX_OFFSET: client.GetMaxOffsetResponseHeader,
+    Code.GET_MIN_OFFSET: client.GetMinOffsetResponseHeader,
+    Code.GET_EARLIEST_MSG_STORETIME: client.GetEarliestMsgStoretimeResponseHeader,
+    Code.HEART_BEAT: client.HeartbeatResponseHeader,
+    Code.RECALL_MESSAGE: client.RecallMessageResponseHeader,
+    Code.POP_MESSAGE: client.PopMessageResponseHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: client.ChangeInvisibleTimeResponseHeader,
+    Code.NOTIFICATION: client.NotificationResponseHeader,
+    Code.POLLING_INFO: client.PollingInfoResponseHeader,
+    Code.GET_ALL_TOPIC_CONFIG: admin.GetAllTopicConfigResponseHeader,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.GetAllSubscriptionGroupResponseHeader,
+    Code.GET_BROKER_CONFIG: admin.GetBrokerConfigResponseHeader,
+    Code.GET_KV_CONFIG: namesrv.GetKVConfigResponseHeader,
+    Code.REGISTER_BROKER: namesrv.RegisterBrokerResponseHeader,
+    Code.WIPE_WRITE_PERM_OF_BROKER: namesrv.WipeWritePermOfBrokerResponseHeader,
+    Code.QUERY_DATA_VERSION: namesrv.QueryDataVersionResponseHeader,
+    Code.ADD_WRITE_PERM_OF_BROKER: namesrv.AddWritePermOfBrokerResponseHeader,
+}
