@@ -1,12 +1,12 @@
-"""Writes what the documentation says about settings, request codes and the client, from the code that decides it.
+"""Generator of the reference parts of the documentation: settings, request codes, the client and the Spark data source.
 
     settings.md           the whole page: every declared setting, and Apache's keys that mean nothing here
     compatibility.md      the part between the two marks: the codes that a running broker and name server serve
     client/reference.md   the whole page: signatures and docstrings of the client (reference.py)
     spark/README.md       the part between the two marks: columns and options of the data source
 
-Run it by `scripts/docs` after a setting or a handler changed. With `--check` nothing is written, and the exit code is 1 when a
-page differs from what would be written.
+Run `scripts/docs --generate` after changing a setting or a handler. With `--check` nothing is written, and the exit status is 1
+if a page is out of date.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ DOCS = Path(__file__).parent
 MARKS = ("<!-- request codes, written by scripts/docs -->", "<!-- end of request codes -->")
 SPARK_MARKS = ("<!-- columns and options, written by scripts/docs -->", "<!-- end of columns and options -->")
 
-# These defaults are made from the machine that runs the broker.
+# Defaults derived from the machine that runs the broker.
 MACHINE_DEFAULTS = {"brokerName": "the machine's name", "storePathRootDir": "`store` in the home directory"}
 
-# What brokers and name servers ask of others; nobody asks it of them. (307 and 309 go both ways: a broker passes them on.)
+# Requests that brokers and name servers send but do not serve. (A broker also forwards 307 and 309.)
 ASKED_OF_OTHERS = {
-    RequestCode.CHECK_TRANSACTION_STATE: "a broker asks a producer what became of a transaction",
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: "a broker tells consumers that their group has changed",
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "a broker tells consumers to go to other offsets",
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: "a broker asks a consumer which offsets it is at",
-    RequestCode.GET_CONSUMER_RUNNING_INFO: "a broker passes an operator's question on to a consumer",
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: "a broker has a consumer consume one message",
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: "a broker hands a reply to the client that asked",
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "a name server tells brokers that the lowest id of their name has changed",
+    RequestCode.CHECK_TRANSACTION_STATE: "a broker asks a producer for the state of a transaction",
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: "a broker notifies consumers of a change in their group",
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "a broker resets the offsets of consumers",
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: "a broker asks a consumer for its offsets",
+    RequestCode.GET_CONSUMER_RUNNING_INFO: "a broker forwards an operator's request to a consumer",
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: "a broker makes a consumer process one message",
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: "a broker forwards a reply to the requesting client",
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "a name server notifies brokers that the lowest id of their group has changed",
 }
 
 
@@ -58,10 +58,10 @@ def main(words: list[str]) -> int:
     changed = {path: text for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text}
     if words == ["--check"]:
         for path in changed:
-            print(f"docs/{path.relative_to(DOCS)} is not what the code says now; run scripts/docs", file=sys.stderr)
+            print(f"docs/{path.relative_to(DOCS)} is out of date; run scripts/docs --generate", file=sys.stderr)
         return 1 if changed else 0
     if words:
-        print("usage: scripts/docs [--check]", file=sys.stderr)
+        print("usage: python -m docs.generate [--check]", file=sys.stderr)
         return 2
     for path, text in changed.items():
         path.write_text(text, encoding="utf-8")
@@ -70,7 +70,7 @@ def main(words: list[str]) -> int:
 
 
 def pages() -> dict[Path, str]:
-    """The pages as they should be."""
+    """Return the expected text of every page."""
     compatibility, spark = DOCS / "compatibility.md", DOCS / "spark" / "README.md"
     return {
         DOCS / "settings.md": settings_page(),
@@ -81,7 +81,7 @@ def pages() -> dict[Path, str]:
 
 
 def _between(path: Path, marks: tuple[str, str], text: str) -> str:
-    """A page with what is between its marks written anew."""
+    """Return the page with the text between its marks replaced."""
     before, _, rest = path.read_text(encoding="utf-8").partition(marks[0])
     _, end, after = rest.partition(marks[1])
     assert end, f"{path} lacks the marks {marks}"
@@ -96,8 +96,8 @@ def spark_tables() -> str:
         shown = one.shown or f"`{one.default}`"
         options.append(f"| `{name}` | {shown} | {one.help.replace('|', chr(92) + '|')} |")
     return "\n".join([
-        "### Columns that are read", "", "| column | type | |", "|---|---|---|", *columns, "",
-        "### Columns that are written", "", "| column | type |", "|---|---|", *taken, "",
+        "### Read columns", "", "| column | type | |", "|---|---|---|", *columns, "",
+        "### Written columns", "", "| column | type |", "|---|---|", *taken, "",
         "### Options", "", "| option | default | |", "|---|---|---|", *options, "",
     ])  # fmt: skip
 
@@ -110,32 +110,34 @@ def settings_page() -> str:
     return f"""<!-- Written by scripts/docs from the declarations in src/firearrow/*/settings.py: change those, not this page. -->
 # Settings
 
-Settings have the names that Apache RocketMQ gives them. They come from
+Settings have Apache RocketMQ's names. Their sources, in increasing priority:
 
-- a property file: `firearrow broker -c broker.conf`, `firearrow namesrv -c namesrv.conf`;
-- `--set KEY=VALUE` of every command, which may be repeated and wins over the file;
-- for `namesrvAddr` also `-n`, which wins over both, and the environment variable `NAMESRV_ADDR`, which loses against both.
+1. the environment variable `NAMESRV_ADDR`, for `namesrvAddr` only;
+2. a property file: `firearrow broker -c broker.conf`, `firearrow namesrv -c namesrv.conf`;
+3. `--set KEY=VALUE` of every command, which may be repeated;
+4. `-n`, for `namesrvAddr` only.
 
-`firearrow up` gives `--set` to the name server and to every broker: each takes the keys that it knows. Ports, paths and names are
-options of `up`, and a `--set` of those is refused.
+`firearrow up` passes `--set` to the name server and to every broker; each uses the keys that it knows. Ports, paths and names are
+options of `up` and cannot be set with `--set`.
 
-A value that cannot be read or is out of range is an error; nothing starts. A key that nobody knows is a warning with the nearest
-known name. Those marked "yes" under "run time" can be changed while the process runs (`mqadmin updateBrokerConfig`,
-`mqadmin updateNamesrvConfig`): all of a request or none, until the next start. The file is not rewritten.
+An invalid or out-of-range value is an error, and nothing starts. An unknown key produces a warning with the nearest known name.
+Settings marked "yes" under "run time" can be changed while the process runs (`mqadmin updateBrokerConfig`,
+`mqadmin updateNamesrvConfig`). A request is applied completely or not at all, and lasts until the next start; the file is not
+rewritten.
 
 ## Broker
 
 {_table(BrokerSettings, without=())}
-## Store of the broker
+## Broker store
 
 {_table(StoreSettings, without=declared(BrokerSettings))}
 ## Name server
 
 {_table(NamesrvSettings, without=())}
-## Keys of Apache RocketMQ that mean nothing here
+## Ignored keys of Apache RocketMQ
 
-They are accepted without a word, so that a property file written for Apache's broker or name server can be used as it is. They
-have no effect: most size thread pools or tune memory maps, which do not exist here, and some belong to what is not built (see
+These keys are accepted so that a property file written for Apache's broker or name server can be used unchanged. They have no
+effect: most size thread pools or tune memory maps, which do not exist here, and some belong to unsupported features (see
 [compatibility](compatibility.md)).
 
 {_words(sorted(APACHE_KEYS - known, key=str.lower))}
@@ -155,7 +157,7 @@ def _row(one: Setting) -> str:
 
 
 def is_read(one: Setting) -> bool:
-    """Whether any code looks at the setting, other than to show it to operators. What has one value only needs no look."""
+    """Return whether any code uses the setting other than to display it. A setting with a single allowed value needs no use."""
     if one.choices is not None and len(one.choices) == 1:
         return True
     return any(re.search(rf"\b{one.attribute}\b(?!: )", text) for text in _sources())
@@ -163,9 +165,9 @@ def is_read(one: Setting) -> bool:
 
 @lru_cache(maxsize=1)
 def _sources() -> list[str]:
-    shows_all = "admin_broker.py"
     root = Path(firearrow.__file__).parent
-    return [path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")) if path.name != shows_all]
+    displays_all = root / "broker" / "admin" / "broker.py"
+    return [path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")) if path != displays_all]
 
 
 def _default(one: Setting) -> str:
@@ -189,7 +191,7 @@ def _allowed(one: Setting) -> str:
 
 
 async def served_codes() -> tuple[set[RequestCode], set[RequestCode]]:
-    """What a running broker and a running name server do not answer with "not supported"."""
+    """Return the codes that a running broker and a running name server do not answer with "not supported"."""
     namesrv = NameServer(NamesrvSettings(bind_address="127.0.0.1", listen_port=0))
     await namesrv.start()
     try:
@@ -208,7 +210,7 @@ async def served_codes() -> tuple[set[RequestCode], set[RequestCode]]:
 
 
 async def _not_refused(address: str) -> set[RequestCode]:
-    """Asks everything, without fields and without body; almost all of it is answered with what is missing, and that will do."""
+    """Send every request without fields and body. Most responses name a missing field, which shows that the code is served."""
     channel = await Channel.connect(address)
     try:
         answers = {code: await channel.call(code, {}, b"", timeout_ms=5_000) for code in RequestCode}
@@ -229,20 +231,20 @@ def request_codes(at_broker: set[RequestCode], at_namesrv: set[RequestCode]) -> 
 |---|---|---|---|
 {chr(10).join(rows)}
 
-Asked by us, of clients and of brokers:
+Sent to clients and brokers:
 
 | code | name | |
 |---|---|---|
 {chr(10).join(asked)}
 
-Known by name, and answered with 3 like every code that is in neither table:
+Known but unsupported. These codes, and all codes in neither table, are answered with 3:
 
 {_words(left)}
 """
 
 
 def _words(words: list[str]) -> str:
-    """Words in a paragraph, wrapped."""
+    """Return the words as a wrapped paragraph."""
     lines = [""]
     for word in words:
         piece = f"`{word}`"

@@ -1,7 +1,7 @@
-"""Writes docs/client/reference.md from the client's signatures and docstrings.
+"""Generator of docs/client/reference.md from the signatures and docstrings of the client.
 
-The classes of the clients are described once, as they are in `firearrow.aio`; those of `firearrow` have the same names and
-parameters and wait for what is a coroutine there.
+The clients are described once, in their `firearrow.aio` form. Those of `firearrow` have the same names and parameters and block
+where the asyncio client has a coroutine.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def page() -> str:
     assert not left, f"the reference has no place for {sorted(left)}: give them one in docs/reference.py"
     parts = [
         """<!-- Written by scripts/docs from the docstrings in src/firearrow/client: change those, not this page. -->
-# Reference of the Python client
+# Python client reference
 
-Everything is in `firearrow`. The clients are described as they are in `firearrow.aio`. Those in `firearrow` have the same methods
+All names are in `firearrow`. The clients are described in their `firearrow.aio` form. Those in `firearrow` have the same methods
 without `async` and `await`; a method that returns an `asyncio.Future` returns a `concurrent.futures.Future` there.
 """,
         "## Clients\n",
