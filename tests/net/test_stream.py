@@ -7,7 +7,6 @@ from typing import cast
 
 import pytest
 
-from firearrow.net import in_process
 from firearrow.net.event_loop import run
 from firearrow.net.stream import StreamListener, dial
 
@@ -51,13 +50,5 @@ def test_closed_listener_releases_its_port_whether_it_served_or_not() -> None:
         second.close()
         with pytest.raises(ConnectionRefusedError):
             await dial(Collector, f"127.0.0.1:{first.port}", 10.0)
-
-    run(scenario())
-
-
-def test_address_of_the_in_process_network_without_listener_is_refused() -> None:
-    async def scenario() -> None:
-        with pytest.raises(ConnectionRefusedError):
-            await dial(Collector, f"{in_process.free_host()}:10911", 10.0)
 
     run(scenario())

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from firearrow.net import in_process
 from firearrow.net.address import BACKLOG, bind, parse_address
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -35,16 +34,13 @@ class StreamListener:
 
 
 async def dial(protocol_factory: Callable[[], P], address: str, timeout_s: float) -> tuple[asyncio.Transport, P]:
-    """Connect a protocol to `host:port`, in this process if a listener of the in-process network has the address.
+    """Connect a protocol to `host:port`, always over a socket: replication uses real ports in in-process clusters, too.
 
     Raises OSError; a timeout is reported as one.
     """
     host, port = parse_address(address)
-    local = in_process.listener(address)
     try:
         async with asyncio.timeout(timeout_s):
-            if local is not None:
-                return await local.connect(protocol_factory)
             return await asyncio.get_running_loop().create_connection(protocol_factory, host, port)
     except TimeoutError:
         raise TimeoutError(f"no connection within {timeout_s:g} s") from None
