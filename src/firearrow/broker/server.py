@@ -59,7 +59,6 @@ from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
 from firearrow.net.tls import server_tls
-from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk
 from firearrow.store.message_store import MessageStore, MovedMin, RecoveryReport
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
 
 CLIENT_SCAN_MS = 10_000
 STATS_MS = 1_000
-_NEVER_MS = 1 << 62
 
 log = logging.getLogger("firearrow.broker")
 
@@ -218,8 +216,7 @@ class Broker:
         """Does what is due now; by itself the broker calls it every 100 ms."""
         now = self._now_ms()
         parts = self.parts
-        for held in self._held.expired(now):
-            self._pulls.again(held)
+        self.long_polling.expire(now)
         self.commit.expire(now)
         if self._replication is not None:
             self._replication.tick(now)
@@ -256,8 +253,7 @@ class Broker:
 
     def answer_held_pulls(self) -> None:
         """All pulls that are held are answered as if their time were up: their clients' clock goes on when ours stands."""
-        for held in self._held.expired(_NEVER_MS):
-            self._pulls.again(held)
+        self.long_polling.expire_all()
 
     @property
     def _idle_timeout_ms(self) -> int:
@@ -276,6 +272,7 @@ class Broker:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
         stats = BrokerStats(settings.broker_cluster_name, now)
         self.flow = flow = FlowControl(settings)
+        self.long_polling = LongPolling()
         replies = PendingReplies()
         busy_poller = None
         if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
@@ -284,7 +281,7 @@ class Broker:
             store,
             LocalFlush(sync_flush=store.settings.sync_flush),
             replies,
-            self._arrived,
+            self.long_polling,
             stats,
             flow,
             self._now_ms,
@@ -326,8 +323,7 @@ class Broker:
         parts.offsets.load(config.load("consumerOffset.json"))
         parts.request_modes.load(config.load("messageRequestMode.json"))
         self._services = services = MasterServices(parts, config, self._now_ms)
-        self._held = LongPolling()
-        self._pulls = PullHandler(parts, self._held)
+        self._pulls = PullHandler(parts, self.long_polling)
         sends = SendHandler(parts, services.transactions, replies)
         services.remember(sends)
         self.handlers = _all_handlers(parts) | services.handlers()
@@ -380,15 +376,10 @@ class Broker:
         if self._replication is not None:
             self._replication.registered(ha_address, master_address)
 
-    def _arrived(self, queue: ConsumeQueue, first: int, end: int) -> None:
-        for held in self._held.arrived(queue, first, end):
-            self._pulls.again(held)
-
     def _wake_queue(self, topic: str, queue_id: int) -> None:
         queue = self.parts.store.find_queue(topic, queue_id)
         if queue is not None:
-            for held in self._held.release_queue(queue):
-                self._pulls.again(held)
+            self.long_polling.release_queue(queue)
 
     def _min_moved(self, moved: list[MovedMin]) -> None:
         """Retention took messages away. Whoever had not consumed them is named: it is no exception, but no secret either."""

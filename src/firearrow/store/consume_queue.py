@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any
 
 from firearrow.store.commitlog.segment import parse_segment_name
 from firearrow.store.errors import StoreError
@@ -69,7 +68,6 @@ class ConsumeQueue:
         "tail_start",
         "topic",
         "topic_piece",
-        "waiters",
         "written",
     )
 
@@ -93,7 +91,6 @@ class ConsumeQueue:
         self.dirty_since_ms = 0  # 0: everything visible is written
         self.dropped = False
         self.files = files
-        self.waiters: Any = None  # the broker's: who waits for messages here
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, [{self.min_offset}, {self.max_offset}))"

@@ -121,4 +121,4 @@ def _consumed(broker: Broker, group: str, conn: Connection, queue: MessageQueue,
     if stored is None or info.get("commitOffset", -1) >= stored.max_offset:
         return True
     # Its pull is held: of all that is there, nothing is for it.
-    return any(pull.answer_to.conn is conn and pull.answer_to.header.consumer_group == group for pull in stored.waiters or ())
+    return broker.long_polling.has_parked(stored, conn, group)

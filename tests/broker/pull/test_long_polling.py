@@ -1,10 +1,11 @@
-"""Each test is a transcript: what happens on the left, whom we answer on the right."""
+"""Parked pulls: which are resumed by which event."""
 
 from __future__ import annotations
 
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
-from firearrow.broker.pull.long_polling import HeldPull, LongPolling
+from firearrow.broker.pull.long_polling import LongPolling, ParkedPull
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue, QueueFiles
 
 NEW, PAID = 78208, 2448076
@@ -19,61 +20,99 @@ def queue_with(*tags_codes: int) -> ConsumeQueue:
     return queue
 
 
-def pull(queue: ConsumeQueue, name: str, from_offset: int, deadline_ms: int, *tags: int) -> HeldPull:
-    return HeldPull(queue, from_offset, deadline_ms, frozenset(tags) or None, name)
+class Story:
+    """Long polling whose resumed pulls are recorded by name."""
+
+    def __init__(self) -> None:
+        self.polling = LongPolling()
+        self.names: list[str] = []
+
+    def park(self, queue: ConsumeQueue, name: str, from_offset: int, deadline_ms: int, *tags: int) -> None:
+        def resume(parked: ParkedPull) -> None:
+            self.names.append(f"{name}, expired" if parked.expired else name)
+
+        pull: Any = SimpleNamespace(conn=name, header=SimpleNamespace(consumer_group="G"))
+        self.polling.park(ParkedPull(queue, from_offset, deadline_ms, frozenset(tags) or None, pull, resume))
+
+    def resumed(self) -> list[str]:
+        names, self.names = self.names, []
+        return names
+
+    def grow(self, queue: ConsumeQueue, first: int, end: int) -> list[str]:
+        self.polling.queue_grew(queue, first, end)
+        return self.resumed()
+
+    def expire(self, now_ms: int) -> list[str]:
+        self.polling.expire(now_ms)
+        return self.resumed()
+
+    def release(self, queue: ConsumeQueue) -> list[str]:
+        self.polling.release_queue(queue)
+        return self.resumed()
 
 
-def names(pulls: list[HeldPull]) -> list[object]:
-    return [p.answer_to for p in pulls]
+def test_arriving_message_resumes_the_pulls_it_satisfies() -> None:
+    story, orders, other = Story(), queue_with(NEW, PAID, NEW), queue_with(PAID)
+    story.park(orders, "any", 0, 20_000)
+    story.park(orders, "paid", 0, 20_000, PAID)
+    story.park(orders, "ahead", 2, 20_000)
+
+    assert story.grow(other, 0, 1) == []  # another queue
+    assert story.grow(orders, 0, 1) == ["any"]  # message 0 is NEW
+    assert story.grow(orders, 1, 2) == ["paid"]
+    assert story.grow(orders, 2, 3) == ["ahead"]
+    assert (story.polling.parked, story.polling.count) == ({}, 0)
 
 
-def test_an_arriving_message_answers_everyone_it_satisfies_and_nobody_else() -> None:
-    held = LongPolling()
-    orders, other = queue_with(NEW, PAID, NEW), queue_with(PAID)
-    held.hold(pull(orders, "any", 0, 20_000))
-    held.hold(pull(orders, "paid", 0, 20_000, PAID))
-    held.hold(pull(orders, "ahead", 2, 20_000))
-
-    assert names(held.arrived(other, 0, 1)) == []  # another queue
-    assert names(held.arrived(orders, 0, 1)) == ["any"]  # message 0 is NEW
-    assert names(held.arrived(orders, 1, 2)) == ["paid"]
-    assert names(held.arrived(orders, 2, 3)) == ["ahead"]
-    assert orders.waiters is None
-    assert held.count == 0
+def test_one_matching_message_of_several_resumes_a_pull() -> None:
+    story, orders = Story(), queue_with(NEW, NEW, PAID)
+    story.park(orders, "paid", 0, 20_000, PAID)
+    assert story.grow(orders, 0, 3) == ["paid"]
 
 
-def test_several_messages_at_once_are_enough_when_one_of_them_matches() -> None:
-    held = LongPolling()
-    orders = queue_with(NEW, NEW, PAID)
-    held.hold(pull(orders, "paid", 0, 20_000, PAID))
-    assert names(held.arrived(orders, 0, 3)) == ["paid"]
+def test_pull_is_resumed_once() -> None:
+    story, orders = Story(), queue_with(NEW)
+    story.park(orders, "early", 0, 1_000)
+    story.park(orders, "late", 0, 2_000)
+
+    assert story.expire(999) == []
+    assert story.expire(1_000) == ["early, expired"]
+    assert story.grow(orders, 0, 1) == ["late"]
+    assert story.expire(9_999) == []
 
 
-def test_a_pull_is_answered_once_by_whichever_comes_first() -> None:
-    held = LongPolling()
-    orders = queue_with(NEW)
-    held.hold(pull(orders, "early", 0, 1_000))
-    held.hold(pull(orders, "late", 0, 2_000))
-
-    assert names(held.expired(999)) == []
-    assert names(held.expired(1_000)) == ["early"]
-    assert names(held.arrived(orders, 0, 1)) == ["late"]
-    assert names(held.expired(9_999)) == []  # answered already
+def test_release_queue_resumes_all_its_pulls() -> None:
+    story, orders = Story(), queue_with(NEW)
+    story.park(orders, "a", 1, 1_000)
+    story.park(orders, "b", 1, 1_000, PAID)
+    assert story.release(orders) == ["a", "b"]
+    assert story.release(orders) == []
 
 
-def test_a_reset_releases_the_whole_queue() -> None:
-    held = LongPolling()
-    orders = queue_with(NEW)
-    held.hold(pull(orders, "a", 1, 1_000))
-    held.hold(pull(orders, "b", 1, 1_000, PAID))
-    assert names(held.release_queue(orders)) == ["a", "b"]
-    assert names(held.release_queue(orders)) == []
+def test_resumed_pull_may_be_parked_again() -> None:
+    polling, orders = LongPolling(), queue_with(NEW, NEW)
+    pull: Any = None
+
+    def resume(parked: ParkedPull) -> None:
+        polling.park(ParkedPull(orders, 2, parked.deadline_ms, None, pull, resume))
+
+    polling.park(ParkedPull(orders, 0, 1_000, None, pull, resume))
+    polling.queue_grew(orders, 0, 2)
+    assert ([parked.from_offset for parked in polling.parked[orders]], polling.count) == ([2], 1)
 
 
-def test_a_busy_consumer_leaves_no_trail_of_old_deadlines() -> None:
-    held = LongPolling()
-    orders = queue_with(NEW)
+def test_parked_pulls_are_found_by_connection_and_group() -> None:
+    story, orders = Story(), queue_with(NEW)
+    story.park(orders, "conn", 1, 1_000)
+    conn: Any = "conn"
+    assert story.polling.has_parked(orders, conn, "G")
+    assert not story.polling.has_parked(orders, conn, "other")
+    assert not story.polling.has_parked(queue_with(NEW), conn, "G")
+
+
+def test_busy_consumer_does_not_pile_up_deadlines() -> None:
+    story, orders = Story(), queue_with(NEW)
     for _ in range(10_000):
-        held.hold(pull(orders, "again", 0, 15_000))
-        held.arrived(orders, 0, 1)
-    assert len(held._deadlines) <= 1025
+        story.park(orders, "again", 0, 15_000)
+        story.grow(orders, 0, 1)
+    assert len(story.polling.deadlines) <= 1025

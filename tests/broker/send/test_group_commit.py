@@ -36,7 +36,7 @@ class Store:
         self.end = 0
         self.pending = 0
         self.failure: str | None = None
-        self.queue = SimpleNamespace(waiters=["a pull"])
+        self.queue = object()
 
     def write_out(self) -> Any:
         if self.failure:
@@ -72,6 +72,17 @@ class Replicated:
         return Stall("waiting for replicas", "check them") if flushed else DISK_STALL
 
 
+class Parked:
+    """Long polling with a pull at one queue; records how far that has become readable."""
+
+    def __init__(self, queue: object, readable: list[int]) -> None:
+        self.parked = {queue}
+        self._readable = readable
+
+    def queue_grew(self, queue: object, first: int, end: int) -> None:
+        self._readable.append(end)
+
+
 class Story:
     def __init__(self, *, sync_flush: bool, policy: AckPolicy | None = None) -> None:
         self.store = Store(sync_flush=sync_flush)
@@ -84,7 +95,7 @@ class Story:
             self.store,  # type: ignore[arg-type]  # a fake
             policy or LocalFlush(sync_flush=sync_flush),
             self.replies,
-            lambda queue, first, end: self.readable.append(end),
+            Parked(self.store.queue, self.readable),  # type: ignore[arg-type]  # a fake
             self.stats,
             FlowControl(BrokerSettings()),
             lambda: self.now,

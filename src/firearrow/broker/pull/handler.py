@@ -30,7 +30,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.observability.stats import GroupGetStats
 from firearrow.broker.pull import subscription
 from firearrow.broker.pull.filtered import get_filtered
-from firearrow.broker.pull.long_polling import HeldPull, LongPolling
+from firearrow.broker.pull.long_polling import LongPolling, ParkedPull
 from firearrow.broker.requests.refused import Refused
 from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
@@ -93,9 +93,9 @@ class Pull:
 
 
 class PullHandler:
-    def __init__(self, parts: BrokerContext, held: LongPolling) -> None:
+    def __init__(self, parts: BrokerContext, long_polling: LongPolling) -> None:
         self._parts = parts
-        self._held = held
+        self._long_polling = long_polling
         self._store = parts.store
         self._sources: dict[tuple[str, str, int], ReadTarget] = {}
         self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
@@ -138,9 +138,9 @@ class PullHandler:
         conn.write_file(self._answer(request, header, source, code, result), descriptor, position, size)
         return b""
 
-    def again(self, held: HeldPull) -> None:
-        """Answers a pull that was held: messages have arrived, or its time is up."""
-        pull: Pull = held.answer_to
+    def resume(self, parked: ParkedPull) -> None:
+        """Answer a parked pull: messages have arrived, or its time is up."""
+        pull = parked.pull
         pull.conn.state.held -= 1
         if pull.conn.closed:
             return
@@ -153,11 +153,11 @@ class PullHandler:
         code = _code(result.status, pull.offset)
         if self.master_alive is not None and code not in _HAS_LOOKED:
             code = self._not_here(result, pull.offset)
-        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not held.late:
+        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not parked.expired:
             # What arrived was not for this consumer: it goes on waiting, behind that.
             pull.offset = result.next_begin_offset
             pull.conn.state.held += 1
-            self._held.hold(HeldPull(source.queue, pull.offset, held.deadline_ms, pull.tag_codes, pull))
+            self._long_polling.park(ParkedPull(source.queue, pull.offset, parked.deadline_ms, pull.tag_codes, pull, self.resume))
             return
         pull.conn.write(self._answer(pull.request, header, source, code, result))
 
@@ -181,7 +181,7 @@ class PullHandler:
         pull.conn.state.held += 1
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
         deadline_ms = now_ms + min(max(wait_ms, 0), most_ms)
-        self._held.hold(HeldPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull))
+        self._long_polling.park(ParkedPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume))
 
     def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         parts = self._parts

@@ -23,12 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firearrow.broker.observability.stats import BrokerStats
+from firearrow.broker.pull.long_polling import LongPolling
 from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.send.ack_policy import AckPolicy, Stall
 from firearrow.broker.send.busy_poll import BusyPoller
 from firearrow.broker.send.replies import PendingReplies, Reply, send_replies
 from firearrow.net.server import Connection
-from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.codes import ResponseCode
@@ -49,14 +49,12 @@ class PendingAck:
 
 
 class GroupCommit:
-    """`on_readable(queue, first, end)` is called when messages have become readable in a queue; `call_soon` is the loop's."""
-
     def __init__(
         self,
         store: MessageStore,
         policy: AckPolicy,
         replies: PendingReplies,
-        on_readable: Callable[[ConsumeQueue, int, int], None],
+        long_polling: LongPolling,
         stats: BrokerStats,
         flow: FlowControl,
         now_ms: Callable[[], int],
@@ -67,7 +65,7 @@ class GroupCommit:
         self._store = store
         self._policy = policy
         self._replies = replies
-        self._on_readable = on_readable
+        self._long_polling = long_polling
         self._stats = stats
         self._flow = flow
         self._now_ms = now_ms
@@ -234,9 +232,10 @@ class GroupCommit:
         send_replies(early)
 
     def _confirm(self, offset: int) -> None:
+        parked = self._long_polling.parked
         for queue, first, end in self._store.confirm(offset):
-            if queue.waiters is not None:
-                self._on_readable(queue, first, end)
+            if queue in parked:
+                self._long_polling.queue_grew(queue, first, end)
 
     def _fail_written(self, reason: str) -> None:
         while self._pending:
