@@ -18,7 +18,7 @@ import firearrow.aio as aio
 from firearrow.client import options
 from firearrow.client.consumer import listener, queue_offsets, subscription
 from firearrow.client.consumer.pull_consumer import PullConsumer
-from firearrow.client.producer import delay, queue_choice, transaction
+from firearrow.client.producer import delay, routing, transaction
 from firearrow.client.sync.derive import BlockingMethod, SyncClient
 
 CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer")
@@ -30,7 +30,7 @@ ALLOCATION = (
 HOOKS = ("SendHook", "ConsumeHook", "EndTransactionHook", "SendContext", "ConsumeContext", "EndTransactionContext", "MessageKind")
 
 ALIASES = {
-    "NameServers": options, "Selector": queue_choice, "Duration": options, "When": delay, "Expression": subscription,
+    "NameServers": options, "Selector": routing, "Duration": options, "When": delay, "Expression": subscription,
     "StartFrom": queue_offsets, "Position": queue_offsets, "Listener": listener, "Execute": transaction, "Check": transaction,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What users import, and how little that costs."""
+"""The public names of the package and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import firearrow
 
 
 @pytest.mark.parametrize("name", firearrow.__all__)
-def test_every_public_name_is_there_and_told_to_type_checkers(name: str) -> None:
+def test_every_public_name_exists_for_type_checkers_too(name: str) -> None:
     assert getattr(firearrow, name).__name__ == name
     assert name in dir(firearrow)
     source = Path(firearrow.__file__).read_text()
@@ -42,3 +42,9 @@ def test_clients_of_both_kinds_have_the_same_names() -> None:
 
     for name in aio.__all__:
         assert hasattr(firearrow, name)
+
+
+def test_aio_needs_no_import_of_its_own() -> None:
+    code = "import firearrow as fa; print(fa.aio.Producer.__module__, 'aio' in dir(fa))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.strip() == "firearrow.client.producer.producer True"

@@ -5,8 +5,8 @@
     with fa.Producer("127.0.0.1:9876", group="orders") as producer:
         producer.send(fa.Message("Orders", b"hello", tags="new"))
 
-The clients here wait for their results; those in `firearrow.aio` are the same for asyncio. A name is loaded at its first use: to
-import the package costs nothing.
+The clients here block until their results are known; `firearrow.aio` has the same clients for asyncio. Names are loaded on first
+use, so importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from firearrow import aio as aio
     from firearrow.client.consumer.allocation import AllocationStrategy as AllocationStrategy
     from firearrow.client.consumer.allocation import Averagely as Averagely
     from firearrow.client.consumer.allocation import AveragelyByCircle as AveragelyByCircle
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from firearrow.client.sync.clients import PushConsumer as PushConsumer
     from firearrow.client.sync.clients import TransactionProducer as TransactionProducer
 
-_WHERE = {
+_NAMES = {
     "consumer.allocation": (
         "AllocationStrategy", "Averagely", "AveragelyByCircle", "Configured", "ConsistentHash", "MachineRoom",
         "MachineRoomNearby",
@@ -75,23 +76,25 @@ _WHERE = {
     "sync.clients": ("Producer", "PullConsumer", "PushConsumer", "TransactionProducer"),
     "producer.transaction": ("LocalTransactionState", "TransactionSendResult"),
 }  # fmt: skip
-_MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _WHERE.items() for name in names}
+_MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)
 
 
-if not TYPE_CHECKING:  # a type checker would take it that every name exists
+if not TYPE_CHECKING:  # otherwise a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name == "aio":
+            return import_module("firearrow.aio")
         module = _MODULE_OF.get(name)
         if module is None:
             raise AttributeError(f"module 'firearrow' has no attribute {name!r}")
-        from importlib import import_module
-
         value = getattr(import_module(module), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE_OF])
+    return sorted({*globals(), *_MODULE_OF, "aio"})

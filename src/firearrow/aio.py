@@ -1,9 +1,8 @@
 """The clients for asyncio. Messages, results, errors and hooks are those of `firearrow`.
 
 import firearrow as fa
-import firearrow.aio as aio
 
-async with aio.Producer("127.0.0.1:9876") as producer:
+async with fa.aio.Producer("127.0.0.1:9876") as producer:
     await producer.send(fa.Message("Orders", b"hello"))
 """
 

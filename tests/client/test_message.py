@@ -36,7 +36,10 @@ def test_a_received_message_shows_its_record() -> None:
     assert (message.born_ms, message.born_host, message.store_ms, message.store_host) == (1, "10.0.0.1:99", 2, "10.0.0.2:10911")
     assert message.offset_msg_id == "0A00000200002A9F00000000000000FF"
     assert (message.reconsume_times, message.prepared_transaction_offset, message.store_size) == (4, 6, RECORD.total_size)
-    assert message.properties == {"TAGS": "new", "KEYS": "A1 B2", "UNIQ_KEY": "ID", "own": "v"}
+    assert message.properties == {"own": "v"}
+    assert message.system_properties == {"TAGS": "new", "KEYS": "A1 B2", "UNIQ_KEY": "ID"}
+    assert message.all_properties == {"TAGS": "new", "KEYS": "A1 B2", "UNIQ_KEY": "ID", "own": "v"}
+    assert (message.get("own"), message.get("KEYS"), message.get("absent", "?")) == ("v", "A1 B2", "?")
     assert (message.get("own"), message.get("none"), message.get("none", "d")) == ("v", None, "d")
     assert "ID" in repr(message)
 
@@ -44,7 +47,7 @@ def test_a_received_message_shows_its_record() -> None:
 def test_without_a_key_of_its_own_a_message_is_known_by_its_place() -> None:
     message = received(Record("T", b"x", physical_offset=1, store_host=host_bytes("10.0.0.2", 1)), "b")
     assert message.msg_id == message.offset_msg_id
-    assert (message.tags, message.keys, message.properties) == (None, (), {})
+    assert (message.tags, message.keys, message.properties, message.system_properties) == (None, (), {}, {})
 
 
 def test_a_message_that_is_delivered_again_shows_where_it_was_sent() -> None:

@@ -98,7 +98,7 @@ def test_an_archive_holds_every_message_once_and_goes_on_where_it_was(brokers: A
     for row in rows:
         message = wanted.pop((row["brokerName"], row["queueId"], row["queueOffset"]))
         assert (row["body"], row["tags"], row["keys"], row["msgId"], dict(row["properties"])) == (
-            message.body, message.tags, message.keys[0], message.msg_id, dict(message.properties),
+            message.body, message.tags, message.keys[0], message.msg_id, message.all_properties,
         )  # fmt: skip
         assert row["topic"] == "Kept"
         assert row["day"] == f"{row['storeTimestamp']:%Y-%m-%d}"

@@ -141,7 +141,7 @@ async def resend_dead_letters(
 
 
 def dead_letter(message: ReceivedMessage, group: str) -> DeadLetter:
-    known = message.properties
+    known = message.all_properties
     origin = known.get("DLQ_ORIGIN_TOPIC") or known.get(PROPERTY_RETRY_TOPIC) or message.topic
     return DeadLetter(
         message.msg_id, group, origin, message.body, message.tags, message.keys, known, message.flag, message.store_ms,

@@ -21,7 +21,7 @@ from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.pulled import messages_of
+from firearrow.client.consumer.pull import messages_of
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, ClientError, NoRouteError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
@@ -290,7 +290,7 @@ async def resend(client: ClientInstance, message: ReceivedMessage, *, to: str | 
 
     Body, tags, keys, properties and the producer's id are the same; how often it was consumed is counted anew.
     """
-    return await store_copy(client, to or message.topic, message.body, message.properties, message.flag)
+    return await store_copy(client, to or message.topic, message.body, message.all_properties, message.flag)
 
 
 async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Mapping[str, str], flag: int = 0) -> str:

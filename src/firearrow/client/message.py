@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from firearrow.client.compression import inflated
 from firearrow.client.namespaces import without_namespace
@@ -23,6 +23,13 @@ from firearrow.wire.properties import (
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
 )
 from firearrow.wire.record import COMPRESSED, Record
+
+SYSTEM_PROPERTIES: Final = frozenset(
+    value for name, value in vars(wire_properties).items() if name.startswith("PROPERTY_")
+) | {
+    "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "EXTEND_UNIQ_INFO", "DUP_INFO", "__PRODUCER_ID", "__PRODUCER_SEQ",
+}  # fmt: skip
+"""Property names that the protocol uses itself."""
 
 _UNIQ_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 _TAGS: Final = PROPERTY_TAGS.encode()
@@ -95,7 +102,7 @@ class ReceivedMessage:
         self.reconsume_times = record.reconsume_times
         self._record = record
         self._body: bytes | None = None
-        self._properties: dict[str, str] | None = None
+        self._properties: tuple[dict[str, str], dict[str, str]] | None = None  # the user's, the protocol's
 
     @property
     def body(self) -> bytes:
@@ -108,10 +115,18 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All of them, the protocol's own among them."""
-        if self._properties is None:
-            self._properties = wire_properties.parse(self._record.properties)
-        return self._properties
+        """The properties that the sender gave the message."""
+        return self._split_properties()[0]
+
+    @property
+    def system_properties(self) -> dict[str, str]:
+        """The properties of the protocol: tags, keys, ids, delays, retries."""
+        return self._split_properties()[1]
+
+    @property
+    def all_properties(self) -> dict[str, str]:
+        """A new dictionary of all properties, in the order in which they are stored."""
+        return wire_properties.parse(self._record.properties)
 
     @property
     def tags(self) -> str | None:
@@ -176,9 +191,10 @@ class ReceivedMessage:
         return self._record.total_size
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """One property, found without taking all of them apart."""
+        """Return one property, of the sender or of the protocol, without parsing all of them."""
         if self._properties is not None:
-            return self._properties.get(name, default)
+            own, system = self._properties
+            return own.get(name, system.get(name, default))
         found = self._text(name.encode())
         return default if found is None else found
 
@@ -187,6 +203,15 @@ class ReceivedMessage:
             f"<ReceivedMessage {self.msg_id} {self.topic} queue {self.queue.broker_name}/{self.queue_id} "
             f"offset {self.queue_offset} tags={self.tags!r} keys={self.keys} {len(self._record.body)} bytes>"
         )
+
+    def _split_properties(self) -> tuple[dict[str, str], dict[str, str]]:
+        if self._properties is None:
+            own: dict[str, str] = {}
+            system: dict[str, str] = {}
+            for name, value in self.all_properties.items():
+                (system if name in SYSTEM_PROPERTIES else own)[name] = value
+            self._properties = own, system
+        return self._properties
 
     def _text(self, name: bytes) -> str | None:
         found = wire_properties.find(self._record.properties, name)
@@ -206,12 +231,3 @@ def received(record: Record, broker_name: str, namespace: str = "", *, restore_t
     if namespace:
         topic = without_namespace(topic, namespace)
     return ReceivedMessage(record, queue, topic)
-
-
-def as_message(value: Any) -> Message:
-    """A Message from what was received or sent, to be sent again: topic, body, tags, keys and flag."""
-    if isinstance(value, Message):
-        return value
-    if isinstance(value, ReceivedMessage):
-        return Message(value.topic, value.body, value.tags, value.keys, {}, value.flag)
-    raise TypeError(f"{type(value).__name__} {value!r} is no message; expected firearrow.Message")

@@ -1,19 +1,24 @@
-"""Which code a pull consumer pulls with: 361 is known to brokers since 5.0 only."""
+"""Pull requests and the lazily decoded messages of their responses."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import zlib
 
 import pytest
 
 from firearrow.client.connection import instance
-from firearrow.client.consumer.pull import Puller, PullStatus
+from firearrow.client.consumer.pull import Puller, PullStatus, messages_of
 from firearrow.client.consumer.subscription import subscription
-from firearrow.client.message import MessageQueue
+from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.client.options import client_options
 from firearrow.net.server import Connection
+from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.record import BORN_HOST_V6, COMPRESSED, COMPRESSION_ZLIB, STORE_HOST_V6, Record, encode
 from tests.client.fake_broker import FakeBroker
 
 V4_9_7, V5_5_0 = 405, 513
@@ -53,3 +58,92 @@ def test_the_code_is_one_that_the_broker_knows(
         await broker.stop()
 
     asyncio.run(asyncio.wait_for(story(), 20))
+
+
+QUEUE = MessageQueue("T", "broker-a", 3)
+FIELDS = (
+    "queue_offset", "store_size", "body", "tags", "keys", "properties", "msg_id", "offset_msg_id", "reconsume_times", "topic",
+    "queue", "queue_id", "commit_log_offset", "born_ms", "born_host", "store_ms", "store_host", "flag", "sys_flag",
+    "prepared_transaction_offset",
+)  # fmt: skip
+
+
+def records() -> list[Record]:
+    dice = random.Random(11)
+    made = []
+    for offset in range(60):
+        known = {"UNIQ_KEY": f"{offset:032X}", "MYTAGS": "no"} if offset % 3 else {}
+        if offset % 2:
+            known |= {"TAGS": f"täg{offset}", "KEYS": "a b", "own": "TAGS\x01"[:4]}
+        body = dice.randbytes(dice.randrange(300))
+        sys_flag = 0
+        if offset % 7 == 0:
+            body, sys_flag = zlib.compress(body), COMPRESSED | COMPRESSION_ZLIB
+        if offset % 5 == 0:
+            sys_flag |= BORN_HOST_V6
+        if offset % 10 == 0:
+            sys_flag |= STORE_HOST_V6
+        made.append(
+            Record(
+                "T", body, properties.encode(known), 3, offset, 1000 + offset, offset * 500, sys_flag, offset,
+                bytes(20 if sys_flag & BORN_HOST_V6 else 8), offset + 1, bytes(20 if sys_flag & STORE_HOST_V6 else 8),
+                offset % 4, 7, 2 if offset % 11 == 0 else 1,
+            )
+        )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("first_look", FIELDS)
+def test_every_field_is_the_same_whatever_is_looked_at_first(first_look: str) -> None:
+    expected = [received(record, "broker-a", restore_topic=True) for record in records()]
+    messages = messages_of(b"".join(encode(record) for record in records()), QUEUE)
+    assert len(messages) == len(expected)
+    for message, wanted in zip(messages, expected, strict=True):
+        for name in (first_look, *FIELDS, first_look):
+            assert getattr(message, name) == getattr(wanted, name), name
+
+
+def test_a_consumer_may_count_tries_in_a_message() -> None:
+    (message,) = messages_of(encode(Record("T", b"x", reconsume_times=2)), QUEUE)
+    message.reconsume_times += 1
+    assert message.reconsume_times == 3
+    with pytest.raises(AttributeError, match="has no colour"):
+        _ = message.colour  # type: ignore[attr-defined]
+
+
+def test_names_of_namespaces_and_of_retries_are_those_of_the_user() -> None:
+    spaced = messages_of(encode(Record("ns%T", b"x")), MessageQueue("ns%T", "broker-a", 0), "ns")
+    retried = messages_of(
+        encode(Record("%RETRY%ns%g", b"x", properties.encode({"RETRY_TOPIC": "ns%T"}))),
+        MessageQueue("%RETRY%ns%g", "broker-a", 0),
+        "ns",
+    )
+    assert [message.topic for message in (*spaced, *retried)] == ["T", "T"]
+    assert retried[0].queue == MessageQueue("%RETRY%ns%g", "broker-a", 0)
+
+
+def test_a_broken_run_is_an_error_and_no_message() -> None:
+    whole = b"".join(encode(record) for record in records()[:3])
+
+    def broken(run: bytes) -> None:
+        with pytest.raises(ProtocolError):
+            messages_of(run, QUEUE)
+
+    for end in range(1, len(whole)):
+        at, ends = 0, []
+        for record in records()[:3]:
+            at += record.total_size
+            ends.append(at)
+        if end not in ends:
+            broken(whole[:end])
+    broken(whole[:4] + b"\0\0\0\0" + whole[8:])
+    broken(b"\0\0\0\0" + whole[4:])
+    small = encode(Record("T", b"x"))
+    broken(small[:84] + b"\x7f\xff\xff\xff" + small[88:])
+    broken(small[:84] + b"\xff\xff\xff\xff" + small[88:])
+
+
+def test_what_is_held_is_the_message_type_of_the_client() -> None:
+    (message,) = messages_of(encode(Record("T", b"x")), QUEUE)
+    assert isinstance(message, ReceivedMessage)
+    assert "T" in repr(message)

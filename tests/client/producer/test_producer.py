@@ -189,14 +189,14 @@ def test_delayed_messages_wait_where_they_should(tmp_path: Path) -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             await producer.send(Message("Orders", b"level"), delay_level=3)
             [waiting] = await stored(cluster.brokers[0], "SCHEDULE_TOPIC_XXXX", 2)
-            assert (waiting.body, waiting.properties["REAL_TOPIC"]) == (b"level", "Orders")
+            assert (waiting.body, waiting.system_properties["REAL_TOPIC"]) == (b"level", "Orders")
             at = datetime.now() + timedelta(minutes=5)
             for n, when in enumerate(({"delay": 10}, {"delay": 2.5}, {"delay": timedelta(hours=1)}, {"deliver_at": at})):
                 result = await producer.send(Message("Orders", b"%d" % n), **when)  # type: ignore[arg-type]  # each is one of them
                 assert result.recall_handle
             timers = await stored(cluster.brokers[0], "rmq_sys_wheel_timer")
             assert [m.get("TIMER_DELAY_SEC") or m.get("TIMER_DELAY_MS") for m in timers[:3]] == ["10", "2500", "3600"]
-            assert timers[3].properties["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
+            assert timers[3].system_properties["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
             with pytest.raises(InvalidMessageError, match="delay and delay_level say the same"):
                 await producer.send(Message("Orders", b"x"), delay=1, delay_level=1)
 

@@ -43,7 +43,7 @@ def test_a_topic_is_a_table(spark: Any, brokers: Any) -> None:
             message.body, message.tags, message.queue_offset, message.queue.queue_id,
         )  # fmt: skip
         assert row.properties["漢"] == "🙂"
-        assert row.properties == message.properties
+        assert row.properties == message.all_properties
         assert row.brokerName == message.queue.broker_name
         assert int(row.storeTimestamp.timestamp() * 1000) == message.store_ms
     assert {row.tags: row["count"] for row in frame.groupBy("tags").count().collect()} == {"a": 200, "b": 200, "c": 200}

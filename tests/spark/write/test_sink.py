@@ -121,7 +121,7 @@ def test_rows_of_a_key_keep_their_order_in_one_queue(target: Any) -> None:
     by_key: dict[str, list[tuple[Any, int, int]]] = {}
     for message in target.messages("Ordered"):
         place = (message.queue, message.queue_offset, int(message.body))
-        by_key.setdefault(message.properties["__SHARDINGKEY"], []).append(place)
+        by_key.setdefault(message.system_properties["__SHARDINGKEY"], []).append(place)
     for places in by_key.values():
         assert len({queue for queue, _, _ in places}) == 1
         assert [number for _, _, number in sorted(places)] == sorted(number for _, _, number in places)

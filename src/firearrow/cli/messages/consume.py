@@ -78,7 +78,7 @@ def _described(message: ReceivedMessage) -> dict[str, Any]:
         "msg_id": message.msg_id, "topic": message.topic, "broker": message.queue.broker_name, "queue": message.queue_id,
         "offset": message.queue_offset, "stored_ms": message.store_ms, "born_ms": message.born_ms, "born_host": message.born_host,
         "reconsume_times": message.reconsume_times, "tags": message.tags, "keys": list(message.keys),
-        "properties": message.properties, "body": _text(message.body),
+        "properties": message.all_properties, "body": _text(message.body),
     }  # fmt: skip
 
 

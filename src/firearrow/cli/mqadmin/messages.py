@@ -74,7 +74,7 @@ async def _print_message(admin: Admin, message: ReceivedMessage) -> None:
         "Queue ID": message.queue_id, "Queue Offset": message.queue_offset, "CommitLog Offset": message.commit_log_offset,
         "Reconsume Times": message.reconsume_times, "Born Timestamp": time_text(message.born_ms, 3),
         "Store Timestamp": time_text(message.store_ms, 3), "Born Host": message.born_host, "Store Host": message.store_host,
-        "System Flag": message.sys_flag, "Properties": java_text(message.properties),
+        "System Flag": message.sys_flag, "Properties": java_text(message.all_properties),
         "Message Body": message.body.decode(errors="backslashreplace"),
     }  # fmt: skip
     for title, value in lines.items():

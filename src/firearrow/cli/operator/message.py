@@ -169,7 +169,7 @@ def described(message: ReceivedMessage, body: str) -> dict[str, Any]:
         "broker": message.queue.broker_name, "queue_id": message.queue_id, "offset": message.queue_offset,
         "stored_ms": message.store_ms, "store_host": message.store_host, "born_ms": message.born_ms,
         "born_host": message.born_host, "reconsume_times": message.reconsume_times, "tags": message.tags,
-        "keys": list(message.keys), "properties": message.properties, "size": len(message.body), "body": body,
+        "keys": list(message.keys), "properties": message.all_properties, "size": len(message.body), "body": body,
     }  # fmt: skip
 
 

@@ -24,7 +24,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from firearrow.client.connection.heartbeat import heartbeat_body
 from firearrow.client.connection.members import ConsumerMember, ProducerMember
 from firearrow.client.connection.pool import Connections
 from firearrow.client.connection.routes import MASTER, TopicRoute, decode_route
@@ -34,9 +33,12 @@ from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.request_reply import ReplyRegistry
 from firearrow.net.channel import Channel
+from firearrow.wire.bodies.client import HeartbeatData, ProducerData
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
+from firearrow.wire.fastjson import dumps
 from firearrow.wire.frame import Command
+from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP
 
 __all__ = ["ClientInstance", "ConsumerMember", "ProducerMember", "acquire"]
 
@@ -343,7 +345,13 @@ class ClientInstance:
             log.warning("%s refused a heartbeat with %d: %s", address, answer.code, answer.remark)
 
     def _heartbeat_body(self) -> bytes:
-        return heartbeat_body(self.client_id, self._producers, self._consumers.values())
+        """Encode a heartbeat (34), by which brokers know the members of a group and how to reach them.
+
+        The group of the client's own sends is always included: brokers answer requests through it.
+        """
+        producers = [ProducerData(group) for group in sorted({CLIENT_INNER_PRODUCER_GROUP, *self._producers})]
+        data = HeartbeatData(self.client_id, producers, [consumer.heartbeat() for consumer in self._consumers.values()])
+        return dumps(data.to_json())
 
     def _opened(self, channel: Channel) -> None:
         """A new connection begins with a heartbeat, so that whatever follows on it comes from somebody the broker knows."""

@@ -1,33 +1,53 @@
-"""Pulling: one request at a time for each queue, held at the broker until there is something to say.
+"""Pull requests and the messages in their responses.
 
-A pull names the queue, the offset and what is wanted, and carries the offset consumed so far. The broker answers at once, or, if
-nothing is there, as soon as something arrives or `suspend_ms` are over.
+A pull names a queue, an offset and a subscription, and carries the offset consumed so far. The broker answers at once, or, if no
+message is available, as soon as one arrives or `suspend_ms` has passed (long polling). One pull per queue is in flight.
 
-    0    FOUND          messages; go on at nextBeginOffset, which may be beyond the last one: what was filtered out is skipped
-    19   NO_NEW         nothing arrived
-    20   NO_MATCH       nothing of what is there is wanted; go on at nextBeginOffset
-    21   OFFSET_MOVED   there is nothing at this offset (any more), or the group was reset: go on at nextBeginOffset
+    0    FOUND          messages; continue at nextBeginOffset, which may be beyond the last one: filtered messages are skipped
+    19   NO_NEW         no message arrived
+    20   NO_MATCH       no available message matches; continue at nextBeginOffset
+    21   OFFSET_MOVED   the offset is outside the queue, or the group was reset: continue at nextBeginOffset
 
-With every answer the broker may suggest a replica to read from, when what is asked for is not in its memory any more.
+A response may suggest a replica to read from when the requested messages have left the broker's memory.
 
-Tags were compared by hash code at the broker; here they are compared by text, and messages of another tag are left out.
+Brokers compare the hash codes of tags; the client compares their text and drops messages with other tags.
+
+Messages are decoded lazily. Scanning a response costs a fraction of decoding it: the offset and size of each message are read
+during the scan, the body and single properties are sliced out on access, and everything else decodes the record once. A response
+contains whole records only.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from firearrow.client.compression import inflated
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import MASTER
-from firearrow.client.consumer.pulled import messages_of
 from firearrow.client.consumer.subscription import Subscription
 from firearrow.client.errors import BrokerError, ClientError
-from firearrow.client.message import MessageQueue, ReceivedMessage
+from firearrow.client.message import MessageQueue, ReceivedMessage, received
+from firearrow.client.namespaces import without_namespace
 from firearrow.wire.codes import VERSION_5_0_0, RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.client import PullMessageResponseHeader
+from firearrow.wire.names import RETRY_PREFIX
+from firearrow.wire.properties import find
+from firearrow.wire.record import (
+    AT_BORN_TIMESTAMP,
+    AT_STORE_TIMESTAMP_V4,
+    BORN_HOST_V6,
+    COMPRESSED,
+    FIXED_BYTES_V1,
+    HEAD_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_HOST_V6,
+    decode,
+)
 
 PULL_BATCH: Final = 32
 PUSH_SUSPEND_MS: Final = 15_000
@@ -146,3 +166,112 @@ class Puller:
             self._suggested[queue] = broker_id
         else:
             self._suggested.pop(queue, None)
+
+
+_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
+# TOTALSIZE, MAGICCODE, QUEUEOFFSET, SYSFLAG and, if both hosts are IPv4, BODYLEN
+_scan = struct.Struct(">ii12xq8xi44xi").unpack_from
+_i16 = struct.Struct(">h").unpack_from
+_i64 = struct.Struct(">q").unpack_from
+
+
+class PulledMessage(ReceivedMessage):
+    """The empty slots of the base are filled at the first look, as `__getattr__` is called for those only."""
+
+    __slots__ = ("_at", "_run", "_short", "queue_offset", "store_size")
+
+    _at: int
+    _run: bytes
+    _short: int  # bytes of the body, if it can be cut out as it is; -1: the record must be decoded
+    queue_offset: int
+    store_size: int
+
+    @property
+    def body(self) -> bytes:
+        body = self._body
+        if body is None:
+            short = self._short
+            if short >= 0:
+                at = self._at + HEAD_BYTES
+                body = self._body = self._run[at : at + short]
+            else:
+                record = self._record
+                body = self._body = inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+        return body
+
+    @property
+    def born_ms(self) -> int:
+        return int(_i64(self._run, self._at + AT_BORN_TIMESTAMP)[0])
+
+    @property
+    def store_ms(self) -> int:
+        if self._short < 0:
+            return super().store_ms
+        return int(_i64(self._run, self._at + AT_STORE_TIMESTAMP_V4)[0])
+
+    if not TYPE_CHECKING:  # or a type checker would believe that a message has every attribute there is
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "_record":
+                self._record = decode(self._run, self._at, check_crc=False)
+            elif name == "reconsume_times":
+                self.reconsume_times = self._record.reconsume_times
+            else:
+                raise AttributeError(f"a message has no {name}")
+            return getattr(self, name)
+
+    def _text(self, name: bytes) -> str | None:
+        short = self._short
+        if short < 0:
+            return super()._text(name)
+        run = self._run
+        at = self._at + HEAD_BYTES + short
+        at += 1 + run[at]
+        (length,) = _i16(run, at)
+        found = find(run[at + 2 : at + 2 + length], name)
+        return None if found is None else found.decode(errors="replace")
+
+
+def messages_of(run: bytes, queue: MessageQueue, namespace: str = "") -> list[ReceivedMessage]:
+    """The messages of a pull of `queue`. ProtocolError if the run is broken; nothing of it is taken then."""
+    if queue.topic.startswith(RETRY_PREFIX):
+        return _retried(run, queue, namespace)
+    messages: list[ReceivedMessage] = []
+    topic = without_namespace(queue.topic, namespace)
+    new, append, end, at = PulledMessage.__new__, messages.append, len(run), 0
+    try:
+        while at < end:
+            total, magic, queue_offset, sys_flag, length = _scan(run, at)
+            if total < FIXED_BYTES_V1 or total > end - at or (magic != MAGIC_V1 and magic != MAGIC_V2):
+                raise ProtocolError(f"a record at {at} of {end} bytes of a pull of {queue} is broken")
+            message = new(PulledMessage)
+            message._run = run
+            message._at = at
+            message._body = None
+            message._properties = None
+            message.queue = queue
+            message.topic = topic
+            message.queue_offset = queue_offset
+            message.store_size = total
+            if sys_flag & (_V6 | COMPRESSED) or magic == MAGIC_V2:
+                message._short = -1
+            elif 0 <= length <= total - FIXED_BYTES_V1:
+                message._short = length
+            else:
+                raise ProtocolError(f"a record at {at} with a body of {length} bytes in {total}")
+            append(message)
+            at += total
+    except struct.error:
+        raise ProtocolError(f"a pull of {queue} ends in the middle of a record, at {at} of {end} bytes") from None
+    return messages
+
+
+def _retried(run: bytes, queue: MessageQueue, namespace: str) -> list[ReceivedMessage]:
+    """Messages that are delivered again show the topic they were sent to at first."""
+    messages: list[ReceivedMessage] = []
+    at = 0
+    while at < len(run):
+        record = decode(run, at, check_crc=False)
+        messages.append(received(record, queue.broker_name, namespace, restore_topic=True))
+        at += record.total_size
+    return messages

@@ -83,7 +83,7 @@ class SendBack:
         return random.choice(elsewhere or queues)
 
     def _send_header(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> dict[str, object]:
-        known = dict(message.properties)
+        known = message.all_properties
         for name in _NOT_AGAIN:
             known.pop(name, None)
         if not message.queue.topic.startswith(RETRY_PREFIX):

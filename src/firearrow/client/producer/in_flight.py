@@ -31,7 +31,7 @@ from firearrow.wire.frame import Command
 
 if TYPE_CHECKING:
     from firearrow.client.connection.pool import Connections
-    from firearrow.client.producer.destinations import RouteCache
+    from firearrow.client.producer.routing import RouteCache
     from firearrow.net.channel import Channel
 
 log = logging.getLogger("firearrow.client")

@@ -38,13 +38,11 @@ from firearrow.client.options import (
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.batches import PartialBatchError, results_of, split_into_batches
 from firearrow.client.producer.delay import When, delay_properties, for_version
-from firearrow.client.producer.destinations import RouteCache
 from firearrow.client.producer.fault_avoidance import FaultTable
 from firearrow.client.producer.in_flight import InFlightSends, SendAttempt
-from firearrow.client.producer.queue_choice import Selector, by_sharding_key
 from firearrow.client.producer.recall import parse_recall_handle
 from firearrow.client.producer.request_reply import reply_message, request_properties
-from firearrow.client.producer.routing import SINGLE, Sender, Target, TopicRouting
+from firearrow.client.producer.routing import SINGLE, RouteCache, Selector, Sender, Target, TopicRouting, by_sharding_key
 from firearrow.client.producer.validation import check_body, check_group_name, properties_text
 from firearrow.client.trace.hook import Trace, trace_producer
 from firearrow.wire.codes import RequestCode

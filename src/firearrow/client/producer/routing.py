@@ -1,7 +1,11 @@
-"""Where the messages of a topic can go, with everything about a request that does not change from message to message.
+"""Routing of messages: the queues of a topic, the choice among them, and the request templates for each queue.
 
-A target is one queue at its broker's master. The header of a send request is JSON text with places for what varies; filling them
-in is one formatting operation, about a tenth of what building and dumping the header would cost:
+A producer looks up the route of a topic at its first message (`RouteCache`) and keeps it up to date. Without an argument of the
+caller, messages go to the queues in turn, starting at a random one; after a failure to another broker if there is one. With a
+sharding key they go to the queue that Java's `SelectMessageQueueByHash` chooses for the same text.
+
+A `Target` is one queue at its broker's master. The header of a send request is a JSON template; filling it in is one formatting
+operation, about a tenth of the cost of building and dumping the header:
 
     {"code":310,"extFields":{"a":group,"b":topic,"c":"TBW102","d":"4","e":queue,"f":flags,"g":born,"h":flag,"i":properties,
      "j":"0","k":"false","m":is a batch,"n":broker name[,signature]},"flag":0,"language":"PYTHON","opaque":n,...}
@@ -9,18 +13,74 @@ in is one formatting operation, about a tenth of what building and dumping the h
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import struct
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from firearrow.client.connection.routes import DEFAULT_TOPIC_QUEUES, MASTER, TopicRoute
+from firearrow.client.connection.instance import ClientInstance
+from firearrow.client.connection.pool import closed_error
+from firearrow.client.connection.routes import DEFAULT_TOPIC_QUEUES, MASTER, TopicRoute, template_route
 from firearrow.client.connection.signing import Signer
-from firearrow.client.errors import ClientError, InvalidMessageError
-from firearrow.client.message import MessageQueue
-from firearrow.client.producer.queue_choice import RoundRobin
+from firearrow.client.errors import ClientError, FirearrowError, InvalidMessageError, NoRouteError
+from firearrow.client.message import Message, MessageQueue
+from firearrow.client.namespaces import with_namespace
+from firearrow.client.producer.fault_avoidance import FaultTable
+from firearrow.client.producer.validation import check_sendable_topic
 from firearrow.wire.codes import VERSION, RequestCode
+from firearrow.wire.java_hash import hash_code
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+
+Selector = Callable[[list[MessageQueue], Message], MessageQueue]
+
+
+class OfBroker(Protocol):
+    @property
+    def broker_name(self) -> str: ...
+
+
+T = TypeVar("T", bound=OfBroker)
+
+
+class RoundRobin:
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = random.randrange(1 << 16)
+
+    def choose(self, targets: Sequence[T], last_broker: str | None = None) -> T:
+        """The next one; one of another broker than the last if there is any."""
+        index = self._next = self._next + 1
+        count = len(targets)
+        if last_broker is not None:
+            for turn in range(count):
+                target = targets[(index + turn) % count]
+                if target.broker_name != last_broker:
+                    self._next += turn
+                    return target
+        return targets[index % count]
+
+    def choose_available(self, targets: Sequence[T], faults: FaultTable, now_ms: float, last_broker: str | None = None) -> T:
+        """The next one of a broker that is not to be left alone; failing that, of one that can be reached, of the least bad."""
+        index = self._next = self._next + 1
+        count = len(targets)
+        in_turn = [targets[(index + turn) % count] for turn in range(count)]
+        for good in (faults.available, faults.reachable):
+            for target in in_turn:
+                if target.broker_name != last_broker and good(target.broker_name, now_ms):
+                    return target
+        others = [target for target in in_turn if target.broker_name != last_broker] or in_turn
+        return min(others, key=lambda target: faults.penalty(target.broker_name))
+
+
+def by_sharding_key(count: int, key: str) -> int:
+    """The index among `count` queues for a key."""
+    return abs(hash_code(key)) % count
+
 
 SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
 
@@ -133,6 +193,122 @@ class TopicRouting:
         if target is None:
             raise InvalidMessageError(f"{queue} is none of the {len(self.queues)} queues that can be sent to: {self.queues}")
         return target
+
+
+Routed = Callable[[TopicRouting | None, Exception | None], None]
+
+log = logging.getLogger("firearrow.client")
+
+_SUSPECT_PAUSE_S: Final = 1.0
+
+
+class RouteCache:
+    def __init__(self, instance: ClientInstance, sender: Sender, namespace: str) -> None:
+        self.known: dict[str, TopicRouting] = {}  # by the user's name of the topic
+        self._instance = instance
+        self._sender = sender
+        self._namespace = namespace
+        self._asking: dict[str, list[Routed]] = {}
+        self._full_names: dict[str, str] = {}
+        self._suspected: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def get(self, topic: str, *, full_name: str | None = None) -> TopicRouting:
+        """The targets of a topic; `full_name` if its name on the brokers is not that in the namespace."""
+        found = self.known.get(topic)
+        if found is not None:
+            return found
+        future: asyncio.Future[TopicRouting] = asyncio.get_running_loop().create_future()
+
+        def routed(targets: TopicRouting | None, problem: Exception | None) -> None:
+            if not future.done():
+                if targets is not None:
+                    future.set_result(targets)
+                else:
+                    future.set_exception(problem or NoRouteError(topic))
+
+        self.ask(topic, routed, full_name)
+        return await future
+
+    def ask(self, topic: str, routed: Routed, full_name: str | None = None) -> None:
+        """Calls `routed` with the targets of a topic, or the reason why there are none. InvalidMessageError for a bad name."""
+        waiting = self._asking.get(topic)
+        if waiting is not None:
+            waiting.append(routed)
+            return
+        check_sendable_topic(topic)
+        self._full_names[topic] = full_name or with_namespace(topic, self._namespace)
+        self._asking[topic] = [routed]
+        self._run(self._find(topic))
+
+    def full_names(self) -> set[str]:
+        """The topics in use, by their names on the brokers."""
+        return {self._full_names[topic] for topic in self.known}
+
+    def route_changed(self, full_name: str) -> None:
+        route = self._instance.known_route(full_name)
+        for topic, targets in self.known.items():
+            if route is not None and self._full_names[topic] == full_name:
+                try:
+                    targets.update(route)
+                except ClientError as error:
+                    log.warning("%s", error)
+
+    def suspect(self, topic: str) -> None:
+        """A route led nowhere: asks again, but not more often than once a second."""
+        now = asyncio.get_running_loop().time()
+        if topic in self.known and now >= self._suspected.get(topic, 0.0):
+            self._suspected[topic] = now + _SUSPECT_PAUSE_S
+            self._run(self._refresh(topic))
+
+    async def settled(self, timeout_s: float | None = None) -> None:
+        """Returns when no message waits for a route."""
+        if self._asking:
+            await asyncio.wait(list(self._tasks), timeout=timeout_s)
+
+    def close(self) -> None:
+        self.known.clear()
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _find(self, topic: str) -> None:
+        targets: TopicRouting | None = None
+        problem: Exception | None = None
+        try:
+            targets = await self._new_targets(topic, self._full_names[topic])
+        except asyncio.CancelledError:
+            problem = closed_error("producer")
+            raise
+        except Exception as error:
+            problem = error
+        finally:
+            if targets is not None:
+                self.known[topic] = targets
+            for routed in self._asking.pop(topic):
+                routed(targets, problem)
+
+    async def _new_targets(self, topic: str, full_name: str) -> TopicRouting:
+        try:
+            return TopicRouting(self._sender, topic, await self._instance.route(full_name))
+        except NoRouteError as error:
+            if not error.asked:
+                raise
+            try:
+                template = await self._instance.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
+            except NoRouteError:
+                raise error from None
+        return TopicRouting(self._sender, topic, template_route(full_name, template), is_template=True)
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._instance.route(self._full_names[topic], refresh=True)
+        except FirearrowError as error:
+            log.debug("the route of %s stays as it was: %s", topic, error)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _escaped(text: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from firearrow.client.errors import InvalidMessageError
-from firearrow.client.message import Message
+from firearrow.client.message import SYSTEM_PROPERTIES, Message
 from firearrow.wire import properties
 from firearrow.wire.names import NOT_SENDABLE_TOPICS, check_group, check_topic
 
@@ -20,19 +20,7 @@ MAX_DELAY_LEVEL: Final = 18
 _FOR_USERS: Final = frozenset((
     properties.PROPERTY_SHARDING_KEY, properties.PROPERTY_TRACE_CONTEXT, properties.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
 ))  # fmt: skip
-RESERVED: Final = (
-    frozenset(value for name, value in vars(properties).items() if name.startswith("PROPERTY_"))
-    | {
-        "BUYER_ID",
-        "TRANSFER_FLAG",
-        "CORRECTION_FLAG",
-        "MQ2_FLAG",
-        "EXTEND_UNIQ_INFO",
-        "DUP_INFO",
-        "__PRODUCER_ID",
-        "__PRODUCER_SEQ",
-    }
-) - _FOR_USERS
+RESERVED: Final = SYSTEM_PROPERTIES - _FOR_USERS
 
 
 def check_sendable_topic(topic: str) -> None:

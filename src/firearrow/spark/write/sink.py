@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from firearrow.client.errors import BrokerError
-from firearrow.client.producer.queue_choice import by_sharding_key
+from firearrow.client.producer.routing import by_sharding_key
 from firearrow.clock import wall_ms
 from firearrow.spark.cluster import ClusterClient
 from firearrow.spark.decode.slices import Ints

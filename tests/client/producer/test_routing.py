@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.queue_choice import RoundRobin, by_sharding_key
+from firearrow.client.producer.routing import RoundRobin, by_sharding_key
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) 
             ):
                 await dead.wait(1)
             assert dead.messages[0].body == b"a"
-            assert dead.messages[0].properties["DLQ_ORIGIN_TOPIC"] == "T"
+            assert dead.messages[0].system_properties["DLQ_ORIGIN_TOPIC"] == "T"
 
     run(story())
 
