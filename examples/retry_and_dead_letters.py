@@ -5,7 +5,7 @@ import threading
 import time
 
 import firearrow as fa
-from firearrow.admin import Admin
+from firearrow.admin.sync import Admin
 
 NAME_SERVER = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 broken = True
