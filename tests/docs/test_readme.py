@@ -25,6 +25,11 @@ def test_the_pytest_example_passes(tmp_path: Path) -> None:
     program = tmp_path / "test_readme_example.py"
     program.write_text(BLOCKS[1])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", str(program)], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+        [sys.executable, "-m", "pytest", "-q", str(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
