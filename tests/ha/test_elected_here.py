@@ -71,8 +71,8 @@ def test_a_leader_whose_disk_fails_goes_out_and_another_leads(tmp_path: Path, fl
             others = [broker for broker in brokers if broker is not first]
             first.parts.store._log.fail("somebody pulled the plug")
             await until(lambda: leader_of(others))
-            assert member_of(first).raft.role is Role.OUT
-            assert "somebody pulled the plug" in member_of(first).raft.reason
+            assert member_of(first).raft.role is Role.HALTED
+            assert "somebody pulled the plug" in member_of(first).raft.halt_reason
             assert first.settings.is_slave
             second = leader_of(others)
             assert second is not None

@@ -6,7 +6,7 @@ import random
 
 from firearrow.ha.raft.epochs import Epoch, EpochTable
 from firearrow.ha.raft.hard_state import HardState
-from firearrow.ha.raft.messages import Message, Probe, Vote
+from firearrow.ha.raft.messages import Message, Probe, RequestVote
 from firearrow.ha.raft.raft import Options, Raft, Role
 
 
@@ -30,7 +30,15 @@ class EmptyLog:
 def follower_of_n0(now_ms: int) -> Raft:
     members = ["n0", "n1", "n2"]
     raft = Raft(
-        "n1", members, EmptyLog(), HardState(1), EpochTable(), options=Options(), rng=random.Random(7), now_ms=now_ms, fresh=True
+        "n1",
+        members,
+        EmptyLog(),
+        HardState(1),
+        EpochTable(),
+        options=Options(),
+        rng=random.Random(7),
+        now_ms=now_ms,
+        uninitialised=True,
     )
     raft.step("n0", Probe(1, 0, 0, 0, EpochTable([Epoch(1, 0)])), now_ms)
     assert (raft.role, raft.leader) == (Role.FOLLOWER, "n0")
@@ -41,7 +49,7 @@ def sent(messages: list[tuple[str, Message]]) -> list[tuple[str, Message]]:
     return sorted(messages, key=lambda one: one[0])
 
 
-PRE_VOTES = [("n0", Vote(2, 1, 0, pre=True)), ("n2", Vote(2, 1, 0, pre=True))]
+PRE_VOTES = [("n0", RequestVote(2, 1, 0, pre=True)), ("n2", RequestVote(2, 1, 0, pre=True))]
 
 
 def test_a_leader_whose_connection_ended_is_not_waited_for() -> None:
@@ -61,7 +69,7 @@ def test_who_still_hears_the_leader_does_not_vote_for_one_that_lost_its_connecti
     hears, lost = follower_of_n0(1000), follower_of_n0(1000)
     lost.disconnected("n0", 1100)
     assert lost.tick(1700).messages
-    answers = hears.step("n2", Vote(2, 1, 0, pre=True), 1700).messages
+    answers = hears.step("n2", RequestVote(2, 1, 0, pre=True), 1700).messages
     assert [message for _, message in answers if getattr(message, "granted", False)] == []
 
 
@@ -69,5 +77,5 @@ def test_a_member_that_is_reached_late_is_asked_for_its_vote() -> None:
     raft = follower_of_n0(1000)
     raft.disconnected("n0", 1100)
     raft.tick(1700)
-    assert raft.connected("n2", 1750).messages == [("n2", Vote(2, 1, 0, pre=True))]
+    assert raft.connected("n2", 1750).messages == [("n2", RequestVote(2, 1, 0, pre=True))]
     assert follower_of_n0(1000).connected("n2", 1100).messages == []

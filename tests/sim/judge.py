@@ -35,11 +35,11 @@ class Judge:
                     f"{machine.name} shows what is not confirmed: {log.store.confirm_offset} > {raft.commit}"
                 )
             self._check_visible(machine, log)
-        if raft.role is Role.OUT:
+        if raft.role is Role.HALTED:
             if self.leaders.get(raft.term) == machine.name and raft.commit > len(self.history):
                 self._extend_history(machine)  # its last words may have told others
-            if "nothing was cut off" in raft.reason or "both lead" in raft.reason:
-                raise BrokenPromiseError(raft.reason)
+            if "Nothing was truncated" in raft.halt_reason or "both lead" in raft.halt_reason:
+                raise BrokenPromiseError(raft.halt_reason)
             return False
         if raft.role is Role.LEADER and self.leaders.get(raft.term) != machine.name:
             self._check_new_leader(machine)

@@ -7,10 +7,9 @@ import random
 from collections.abc import Callable, Sequence
 
 from firearrow.ha.raft.epochs import EpochTable
-from firearrow.ha.raft.hard_state import HardState
+from firearrow.ha.raft.hard_state import COPY, DamagedFileError, HardState
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
-from firearrow.ha.raft.raft_files import COPY, DamagedFileError
 from firearrow.store.errors import StoreError
 from tests.sim.modellog import ModelLog
 from tests.sim.storelog import SimulatedStore
@@ -90,7 +89,8 @@ class Machine:
         except (OSError, StoreError) as error:
             return f"does not start: {error}"
         state = self.node.raft
-        return f"starts: term {state.term} log {log.min_offset}..{log.end_offset} epochs {state.epochs} doubtful {state.doubtful}"
+        log_range = f"{log.min_offset}..{log.end_offset}"
+        return f"starts: term {state.term} log {log_range} epochs {state.epochs} quarantined {state.quarantined}"
 
     def stop(self, *, power_cut: bool) -> None:
         self.node = self.log = None
@@ -150,12 +150,12 @@ class Machine:
         if self.harmed or not self.disk.exists(f"{DIRECTORY}/currterm"):
             return True
         if self.node is not None:
-            return self.node.raft.doubtful or self.node.raft.epochs.last == 0
-        return HardState.decode(self.disk.read_bytes(f"{DIRECTORY}/currterm")).doubtful
+            return self.node.raft.quarantined or self.node.raft.epochs.last == 0
+        return HardState.decode(self.disk.read_bytes(f"{DIRECTORY}/currterm")).quarantined
 
     def whole_again(self) -> bool:
         """Nothing of the harm is left: the log reads well and both copies of the small files do."""
-        if self.node is None or self.log is None or self.node.raft.role is Role.OUT or self.node.raft.doubtful:
+        if self.node is None or self.log is None or self.node.raft.role is Role.HALTED or self.node.raft.quarantined:
             return False
         if not self.log.is_sound():
             return False

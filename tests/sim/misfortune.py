@@ -92,7 +92,7 @@ class FaultSchedule:
         if self._too_much(machine):
             return "not now"
         others = [other.node.raft for other in self._world.machines.values() if other is not machine and other.node is not None]
-        if sum(raft.epochs.last > 0 and raft.role is not Role.OUT for raft in others) <= len(self._world.machines) // 2:
+        if sum(raft.epochs.last > 0 and raft.role is not Role.HALTED for raft in others) <= len(self._world.machines) // 2:
             return "too few others"
         machine.wipe()
         machine.harmed = True
@@ -131,11 +131,13 @@ class FaultSchedule:
         leaders = [other for other in self._world.machines.values() if other.leads and other is not machine]
         if leaders:
             leader = leaders[0]
-            self._world.on(leader, lambda: leader.leads and leader.node and leader.node.transfer(machine.name, leader.clock()))
+            self._world.on(
+                leader, lambda: leader.leads and leader.node and leader.node.transfer_leadership(machine.name, leader.clock())
+            )
         return f"to {machine.name}"
 
     def expire(self, machine: Machine) -> str:
-        if machine.node is None or machine.log is None or machine.node.raft.role is Role.OUT:
+        if machine.node is None or machine.log is None or machine.node.raft.role is Role.HALTED:
             return "not now"
         try:
             machine.log.expire(self._world.rng.randint(0, machine.node.raft.commit))

@@ -146,7 +146,7 @@ class ModelLog:
 
     def settle(self, raft: Raft) -> None:
         """What waits is known again when a term has begun well."""
-        if raft.role is not Role.LEADER or not raft.confirmed_start:
+        if raft.role is not Role.LEADER or not raft.is_ready_to_serve:
             self._learned = 0
         elif self._learned != raft.term:
             self._broker.learn(self._payloads())

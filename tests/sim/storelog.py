@@ -55,7 +55,7 @@ class SimulatedStore(StoreLog):
             self._serving = 0
             self.store.forget_pending()
             self._services.follow()
-        if raft.role is Role.LEADER and not self._serving and raft.confirmed_start:
+        if raft.role is Role.LEADER and not self._serving and raft.is_ready_to_serve:
             self.store.look_at_raw()
             self.store.follow_no_more()
             self.store.confirm(raft.commit)

@@ -70,7 +70,7 @@ def test_a_store_that_shows_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_half_that_is_seen_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that stores halves where their messages belong."""
-    monkeypatch.setattr(Transactions, "place", lambda *_: None)
+    monkeypatch.setattr(Transactions, "defer", lambda *_: False)
     with pytest.raises(BrokenPromiseError, match="half of a transaction that nobody has decided about"):
         World(1, real=True).run()
 
@@ -129,13 +129,13 @@ def test_the_runs_are_not_idle() -> None:
     assert sum(len(world.judge.leaders) for world in worlds) > 20
     for word in (
         "power cut",
-        "cuts its log",
+        "truncates its log",
         "steps down",
         "does not vote",
         "votes again",
         "bit flipped",
-        "is out",
-        "hands term",
+        "has left its group",
+        "transfers the leadership",
     ):
         assert word in lines, word
 

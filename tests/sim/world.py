@@ -126,7 +126,7 @@ class World:
                 raft = machine.node.raft
                 states.append(
                     f"{machine.name} {raft.role.value} term {raft.term} end {raft.end} durable {raft.durable} "
-                    f"commit {raft.commit} epochs {raft.epochs} doubtful {raft.doubtful} {raft.reason}"
+                    f"commit {raft.commit} epochs {raft.epochs} quarantined {raft.quarantined} {raft.halt_reason}"
                 )
         return "; ".join(states) + f"; history {len(self.judge.history)}"
 
@@ -169,7 +169,7 @@ class World:
     def _look(self, machine: Machine) -> None:
         """The broker of a machine deals with what its member of the group came to."""
         node, log = machine.node, machine.log
-        if node is None or log is None or node.raft.role is Role.OUT:
+        if node is None or log is None or node.raft.role is Role.HALTED:
             return
         try:
             log.settle(node.raft)
@@ -182,9 +182,9 @@ class World:
         node = machine.node
         if node is None:
             return
-        for note in node.notes:
+        for note in node.log_lines:
             self.trace(note)
-        node.notes.clear()
+        node.log_lines.clear()
         for receiver, data in node.outbox:
             for delay, arrived in self.network.carry(machine.name, receiver, data):
                 self.after(delay, lambda to=self.machines[receiver], data=arrived: self._deliver(to, data))
@@ -194,12 +194,12 @@ class World:
             life = machine.lives
             slow = self.rng.random() < 0.1
             self.after(self.rng.randint(100, 1500) if slow else self.rng.randint(1, 15), lambda: self._sync(machine, life))
-        if node.raft.lagging and not machine.pump_planned:
+        if node.raft.has_backlog and not machine.pump_planned:
             machine.pump_planned = True
             self.after(1, lambda life=machine.lives: self._pump(machine, life))
         if self.judge.check(machine):
             self._acknowledge(machine)
-        elif node.raft.role is Role.OUT:
+        elif node.raft.role is Role.HALTED:
             self._restart_later(machine)
 
     def _sync(self, machine: Machine, life: int) -> None:
@@ -214,7 +214,7 @@ class World:
         def pump() -> None:
             if machine.lives == life and machine.node is not None:
                 machine.pump_planned = False
-                machine.node.pump(machine.clock())
+                machine.node.send_backlog(machine.clock())
 
         self.on(machine, pump)
 
@@ -264,7 +264,7 @@ class World:
         """A leader's broker has something to store; False: not this one, or not now. What `work` returns is acknowledged when it
         is confirmed."""
         node, log = machine.node, machine.log
-        if node is None or log is None or not node.raft.accepting or not log.serving:
+        if node is None or log is None or not node.raft.accepts_appends or not log.serving:
             return False
         term = node.raft.term
 
@@ -360,7 +360,7 @@ class World:
 
         def restart() -> None:
             if machine.lives == life and machine.node is not None:
-                self.stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.reason)
+                self.stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.halt_reason)
 
         self.after(self.rng.randint(100, 2000), restart)
 
@@ -371,8 +371,8 @@ class World:
             self._served_after_trouble()
             and len(rafts) == len(self.machines)
             and len(leaders) == 1
-            and leaders[0].confirmed_start
-            and all(raft.commit == leaders[0].commit == raft.end and not raft.doubtful for raft in rafts)
+            and leaders[0].is_ready_to_serve
+            and all(raft.commit == leaders[0].commit == raft.end and not raft.quarantined for raft in rafts)
         )
 
     def _served_after_trouble(self) -> bool:

@@ -10,7 +10,7 @@ import struct
 import time
 from pathlib import Path
 
-from firearrow.ha.raft.messages import Codec, Vote
+from firearrow.ha.raft.messages import Codec, RequestVote
 from firearrow.net.event_loop import run as run_loop
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -169,7 +169,7 @@ def test_strangers_are_refused_and_the_group_goes_on(tmp_path: Path) -> None:
         async with group(tmp_path) as members:
             producers = await producing(members)
             leader = await members.leader()
-            stranger = Codec("other", ["n0", "n1", "n2"], "n1").encode("n0", Vote(99, 99, 1 << 40))
+            stranger = Codec("other", ["n0", "n1", "n2"], "n1").encode("n0", RequestVote(99, 99, 1 << 40))
             frame = struct.pack(">I", len(stranger)) + stranger
             old = bytearray(frame)
             old[6] = 9  # the format

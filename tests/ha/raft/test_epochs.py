@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.ha.raft.epochs import MAX_ENTRIES, Epoch, EpochTable, load_epochs, save_epochs
-from firearrow.ha.raft.raft_files import DamagedFileError
+from firearrow.ha.raft.epochs import MAX_ENTRIES, Epoch, EpochTable
+from firearrow.ha.raft.hard_state import DamagedFileError, load_epochs, save_epochs
 from tests.store.simdisk import SimulatedDisk
 
 
@@ -28,19 +28,19 @@ def table(*entries: tuple[int, int]) -> EpochTable:
     ],
 )
 def test_where_two_logs_part(mine: EpochTable, end: int, leader: EpochTable, point: int | None) -> None:
-    assert mine.agreement(leader, end) == point
+    assert mine.shared_prefix(leader, end) == point
 
 
 def test_a_new_epoch_drops_what_is_empty_or_expired() -> None:
-    assert table((1, 0), (2, 50)).begun(4, 50, 0) == table((1, 0), (4, 50))
-    assert table((1, 0), (2, 50), (3, 80)).begun(4, 90, 60) == table((2, 50), (3, 80), (4, 90))
+    assert table((1, 0), (2, 50)).with_epoch(4, 50, 0) == table((1, 0), (4, 50))
+    assert table((1, 0), (2, 50), (3, 80)).with_epoch(4, 90, 60) == table((2, 50), (3, 80), (4, 90))
     full = table(*((i + 1, i) for i in range(MAX_ENTRIES)))
-    assert len(full.begun(MAX_ENTRIES + 1, MAX_ENTRIES, 0).entries) == MAX_ENTRIES
+    assert len(full.with_epoch(MAX_ENTRIES + 1, MAX_ENTRIES, 0).entries) == MAX_ENTRIES
 
 
 @pytest.mark.parametrize("entries", [((2, 0), (1, 5)), ((1, 5), (2, 5)), ((1, 5), (2, 4)), ((0, 0),), ((2**31, 0),), ((1, -1),)])
 def test_what_cannot_be_a_table(entries: tuple[tuple[int, int], ...]) -> None:
-    with pytest.raises(ValueError, match="must rise"):
+    with pytest.raises(ValueError, match="must increase"):
         table(*entries)
 
 
@@ -68,5 +68,5 @@ def test_either_copy_will_do_and_neither_is_an_error() -> None:
     disk._inode("/store/table").data[6] ^= 1
     assert load_epochs(disk, "/store/table") == table((1, 0), (2, 10))  # not an older one
     disk._inode("/store/table.bak").data[6] ^= 1
-    with pytest.raises(DamagedFileError, match="fetches everything"):
+    with pytest.raises(DamagedFileError, match="copies everything"):
         load_epochs(disk, "/store/table")

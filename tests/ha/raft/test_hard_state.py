@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from firearrow.ha.raft.hard_state import HardState, load_vote, save_vote
+from firearrow.ha.raft.hard_state import HardState, load_hard_state, save_hard_state
 from tests.store.simdisk import SimulatedDisk
 
 
@@ -41,7 +41,7 @@ def test_a_power_cut_while_saving_leaves_the_old_or_the_new(seed: int) -> None:
     rng = random.Random(seed)
     disk = SimulatedDisk()
     disk.mkdirs("/store")
-    save_vote(disk, "/store/currterm", HardState(1, "n1"))
+    save_hard_state(disk, "/store/currterm", HardState(1, "n1"))
     left = rng.randint(0, 8)
     check = disk.check
 
@@ -55,8 +55,8 @@ def test_a_power_cut_while_saving_leaves_the_old_or_the_new(seed: int) -> None:
     disk.check = counted  # type: ignore[method-assign]
     saved = True
     try:
-        save_vote(disk, "/store/currterm", HardState(2, "n2"))
+        save_hard_state(disk, "/store/currterm", HardState(2, "n2"))
     except Dark:
         saved = False
-    found = load_vote(disk.power_cut(rng), "/store/currterm")
+    found = load_hard_state(disk.power_cut(rng), "/store/currterm")
     assert found in ((HardState(2, "n2"),) if saved else (HardState(1, "n1"), HardState(2, "n2")))

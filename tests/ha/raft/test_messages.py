@@ -9,22 +9,33 @@ import zlib
 import pytest
 
 from firearrow.ha.raft.epochs import Epoch, EpochTable
-from firearrow.ha.raft.messages import MAX_MESSAGE, Ack, Append, Codec, Message, Probe, TakeOver, Verdict, Vote, VoteReply
+from firearrow.ha.raft.messages import (
+    MAX_MESSAGE,
+    AppendEntries,
+    AppendResponse,
+    AppendStatus,
+    Codec,
+    Message,
+    Probe,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
 from firearrow.wire.errors import ProtocolError
 
 MEMBERS = ["n2", "n0", "n1"]
 ONE, OTHER = Codec("g", MEMBERS, "n0"), Codec("g", sorted(MEMBERS), "n1")
 
 MESSAGES: list[Message] = [
-    Vote(7, 6, 123456789012, pre=True),
-    Vote(7, 6, 123456789012, transfer=True),
-    VoteReply(7, True),
-    VoteReply(7, False, pre=True),
+    RequestVote(7, 6, 123456789012, pre=True),
+    RequestVote(7, 6, 123456789012, transfer=True),
+    VoteResponse(7, True),
+    VoteResponse(7, False, pre=True),
     Probe(7, 1 << 30, 1 << 40, 1 << 39, EpochTable([Epoch(3, 1 << 29), Epoch(7, 1 << 38)])),
-    Append(7, 100, 200, 90, 1 << 61, b"records"),
-    Append(7, 200, 200, 200),
-    Ack(7, 100, 120, 6, Verdict.GAP, 99),
-    TakeOver(7),
+    AppendEntries(7, 100, 200, 90, 1 << 61, b"records"),
+    AppendEntries(7, 200, 200, 200),
+    AppendResponse(7, 100, 120, 6, AppendStatus.GAP, 99),
+    TimeoutNow(7),
 ]
 
 
@@ -36,7 +47,7 @@ def test_there_and_back(message: Message) -> None:
 def test_to_the_byte() -> None:
     head = bytes.fromhex("fa520101") + zlib.crc32(b"g\nn0\nn1\nn2").to_bytes(4, "big") + bytes.fromhex("0001000100000007")
     fields = bytes.fromhex("00000006 0000000000000064")
-    assert ONE.encode("n1", Vote(7, 6, 100, pre=True)) == head + fields + zlib.crc32(head + fields).to_bytes(4, "big")
+    assert ONE.encode("n1", RequestVote(7, 6, 100, pre=True)) == head + fields + zlib.crc32(head + fields).to_bytes(4, "big")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -50,23 +61,23 @@ def test_a_flipped_bit_or_a_missing_end_is_refused(message: Message) -> None:
 
 
 def test_who_does_not_belong_is_told_apart() -> None:
-    data = ONE.encode("n1", TakeOver(1))
+    data = ONE.encode("n1", TimeoutNow(1))
     with pytest.raises(ProtocolError, match="compare dLegerGroup and dLegerPeers"):
         Codec("other", MEMBERS, "n1").decode(data)
-    with pytest.raises(ProtocolError, match="counts other members than n0, n1, n2, n3"):
+    with pytest.raises(ProtocolError, match="members are not n0, n1, n2, n3"):
         Codec("g", [*MEMBERS, "n3"], "n1").decode(data)
-    with pytest.raises(ProtocolError, match="two have one id"):
+    with pytest.raises(ProtocolError, match="duplicate member ids"):
         Codec("g", MEMBERS, "n2").decode(data)
-    with pytest.raises(ProtocolError, match="no member of a group"):
+    with pytest.raises(ProtocolError, match="not a member of an elected group"):
         OTHER.decode(b"GET / HTTP/1.1\r\n\r\n    ")
-    with pytest.raises(ProtocolError, match="format 2, this member speaks 1"):
+    with pytest.raises(ProtocolError, match="format version 2, expected 1"):
         OTHER.decode(data[:2] + b"\x02" + data[3:])
     with pytest.raises(ProtocolError, match="bytes, expected"):
         OTHER.decode(bytes(MAX_MESSAGE + 1))
 
 
 def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
-    whole = ONE.encode("n1", TakeOver(term))[:-4]
+    whole = ONE.encode("n1", TimeoutNow(term))[:-4]
     whole = whole[:3] + bytes([kind]) + whole[4:] + fields
     return whole + zlib.crc32(whole).to_bytes(4, "big")
 

@@ -8,12 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from firearrow.ha.raft.epochs import Epoch, EpochTable, save_epochs
-from firearrow.ha.raft.hard_state import HardState, load_vote, save_vote
-from firearrow.ha.raft.messages import Append, Codec, Message, Probe, Vote
+from firearrow.ha.raft.epochs import Epoch, EpochTable
+from firearrow.ha.raft.hard_state import DamagedFileError, HardState, load_hard_state, save_epochs, save_hard_state
+from firearrow.ha.raft.messages import AppendEntries, Codec, Message, Probe, RequestVote
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
-from firearrow.ha.raft.raft_files import DamagedFileError
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
 from tests.sim.modellog import ModelLog, records
@@ -56,7 +55,7 @@ def filled(payloads: int = 3) -> tuple[SimulatedDisk, int]:
     node = start(disk)
     data = records(0, [b"x" * 100] * payloads)
     node.received(from_n1(Probe(1, 0, 0, 0, table((1, 0)))), 10)
-    node.received(from_n1(Append(1, 0, len(data), 0, 0, data)), 20)
+    node.received(from_n1(AppendEntries(1, 0, len(data), 0, 0, data)), 20)
     node.sync(30)
     return disk, len(data)
 
@@ -64,10 +63,10 @@ def filled(payloads: int = 3) -> tuple[SimulatedDisk, int]:
 def test_a_vote_is_durable_in_both_copies_before_the_answer_exists() -> None:
     disk = SimulatedDisk()
     node = start(disk)
-    node.received(from_n1(Vote(3, 0, 0)), 10)
+    node.received(from_n1(RequestVote(3, 0, 0)), 10)
     assert len(node.outbox) == 1
     cut = disk.power_cut(random.Random(1))
-    assert load_vote(cut, VOTE) == HardState(3, "n1")
+    assert load_hard_state(cut, VOTE) == HardState(3, "n1")
     assert cut.read_bytes(VOTE) == cut.read_bytes(VOTE + ".bak")
 
 
@@ -75,11 +74,11 @@ def test_no_answer_leaves_when_the_vote_cannot_be_kept() -> None:
     disk = SimulatedDisk()
     node = start(disk)
     disk.fail("fdatasync", "currterm", errno.EIO)
-    node.received(from_n1(Vote(3, 0, 0)), 10)
+    node.received(from_n1(RequestVote(3, 0, 0)), 10)
     assert node.outbox == []
-    assert node.raft.role is Role.OUT
-    assert "is out of its group: [Errno 5]" in node.notes[-1]
-    assert "Start this member again when its disk is well" in node.notes[-1]
+    assert node.raft.role is Role.HALTED
+    assert "has left its group: [Errno 5]" in node.log_lines[-1]
+    assert "Restart this member when its disk is repaired" in node.log_lines[-1]
 
 
 def test_the_log_is_cut_before_the_table_and_the_table_written_before_bytes() -> None:
@@ -89,7 +88,7 @@ def test_the_log_is_cut_before_the_table_and_the_table_written_before_bytes() ->
     node = start(disk)
     disk.seen.clear()
     node.received(from_n1(Probe(2, 0, 500, 0, table((2, 0)))), 10)
-    node.received(from_n1(Append(2, 0, 500, 0, 0, records(0, [b"other"]))), 20)
+    node.received(from_n1(AppendEntries(2, 0, 500, 0, 0, records(0, [b"other"]))), 20)
     order = [step for step in disk.seen if step.startswith(("truncate log", "create", "pwrite"))]
     assert order == [
         "create currterm.bak.tmp",
@@ -117,28 +116,28 @@ def test_a_damaged_log_puts_its_member_in_doubt_until_it_is_repaired() -> None:
     disk, _ = filled()
     disk._inode("/store/log/00000000000000000000").data[150] ^= 1
     node = start(disk)
-    assert node.raft.doubtful
+    assert node.raft.quarantined
     assert node.raft.end == 116
-    assert node.notes == ["n0 does not vote until it has caught up: bytes of its log that had been durable are gone or damaged"]
-    assert start(disk).raft.doubtful  # not forgotten by another start
+    assert node.log_lines == ["n0 does not vote until it has caught up: durable bytes of its log are missing or damaged"]
+    assert start(disk).raft.quarantined  # not forgotten by another start
 
 
 def test_a_log_without_a_vote_is_in_doubt_and_one_without_a_table_does_not_start() -> None:
     disk, _ = filled()
     disk.unlink(VOTE)
     disk.unlink(VOTE + ".bak")
-    assert start(disk).raft.doubtful
+    assert start(disk).raft.quarantined
     disk, _ = filled()
     disk.unlink(TABLE)
     disk.unlink(TABLE + ".bak")
-    with pytest.raises(StoreError, match="is not an elected group's"):
+    with pytest.raises(StoreError, match="does not belong to an elected group"):
         start(disk)
 
 
 @pytest.mark.parametrize("path", [VOTE, TABLE])
 def test_with_one_copy_damaged_it_starts_with_both_it_stays_out(path: str) -> None:
     disk, _ = filled()
-    save_vote(disk, VOTE, HardState(5, "n2"))
+    save_hard_state(disk, VOTE, HardState(5, "n2"))
     disk._inode(path).data[3] ^= 4
     assert start(disk).raft.voted_for == "n2"
     disk._inode(path + ".bak").data[3] ^= 4
@@ -150,9 +149,9 @@ def test_a_log_that_begins_anew_is_in_doubt_only_while_it_lasts() -> None:
     disk, _ = filled()
     node = start(disk)
     node.received(from_n1(Probe(4, 5000, 9000, 8000, table((3, 4000), (4, 9000)))), 10)
-    assert (node.raft.end, node.raft.epochs, node.raft.doubtful) == (5000, table((3, 4000)), False)
+    assert (node.raft.end, node.raft.epochs, node.raft.quarantined) == (5000, table((3, 4000)), False)
     again = start(disk)
-    assert (again.raft.end, again.raft.epochs, again.raft.doubtful) == (5000, table((3, 4000)), False)
+    assert (again.raft.end, again.raft.epochs, again.raft.quarantined) == (5000, table((3, 4000)), False)
 
 
 @pytest.mark.parametrize("operations", range(0, 60))
@@ -178,12 +177,12 @@ def test_a_beginning_anew_that_is_cut_short_at_any_step_leaves_no_table_for_the_
     again = start(disk.power_cut(random.Random(operations))).raft
     old = (again.end, again.epochs) == (348, table((1, 0)))
     new = (again.end, again.epochs) == (5000, table((3, 4000)))
-    assert old or new or again.doubtful
+    assert old or new or again.quarantined
     assert not again.epochs.entries or old or new
 
 
 def test_strangers_are_refused_and_change_nothing() -> None:
     node = start(SimulatedDisk())
     with pytest.raises(ProtocolError, match="compare dLegerGroup"):
-        node.received(Codec("other", MEMBERS, "n1").encode("n0", Vote(9, 9, 9)), 10)
+        node.received(Codec("other", MEMBERS, "n1").encode("n0", RequestVote(9, 9, 9)), 10)
     assert node.raft.term == 0

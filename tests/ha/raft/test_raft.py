@@ -13,7 +13,7 @@ import pytest
 from firearrow.ha.raft.epochs import Epoch, EpochTable
 from firearrow.ha.raft.hard_state import HardState
 from firearrow.ha.raft.interfaces import LogDamagedError, Ready
-from firearrow.ha.raft.messages import Ack, Append, Probe, TakeOver, Verdict, Vote, VoteReply
+from firearrow.ha.raft.messages import AppendEntries, AppendResponse, AppendStatus, Probe, RequestVote, TimeoutNow, VoteResponse
 from firearrow.ha.raft.raft import NotLeaderError, Options, Raft, Role
 
 OPTIONS = Options(heartbeat_ms=200, election_ms=1000, batch_bytes=100, window_bytes=250)
@@ -60,7 +60,7 @@ def transcript(ready: Ready) -> list[str]:
     lines = []
     if ready.hard_state is not None:
         state = ready.hard_state
-        lines.append(f"save term {state.term} vote {state.voted_for}" + " in doubt" * state.doubtful)
+        lines.append(f"save term {state.term} vote {state.voted_for}" + " quarantined" * state.quarantined)
     if ready.reset_to is not None:
         lines.append(f"reset to {ready.reset_to}")
     if ready.truncate_to is not None:
@@ -75,17 +75,17 @@ def transcript(ready: Ready) -> list[str]:
 
 def short(message: object) -> str:
     match message:
-        case Vote(term, last_epoch, end, pre, transfer):
+        case RequestVote(term, last_epoch, end, pre, transfer):
             return f"{'pre-vote' if pre else 'vote'} term {term} log {last_epoch}:{end}" + " as asked" * transfer
-        case VoteReply(term, granted, pre):
+        case VoteResponse(term, granted, pre):
             return f"{'yes' if granted else 'no'} term {term}" + " (pre)" * pre
         case Probe(term, min_offset, end, commit, epochs):
             return f"probe term {term} log {min_offset}..{end} commit {commit} table {epochs}"
-        case Append(term, offset, end, commit, _, data):
+        case AppendEntries(term, offset, end, commit, _, data):
             return f"append term {term} {offset}+{len(data)} of {end} commit {commit}"
-        case Ack(term, match_, end, epoch, verdict, doubt):
-            return f"ack term {term} {epoch}:{match_} end {end} {verdict.name}" + " in doubt" * bool(doubt)
-        case TakeOver(term):
+        case AppendResponse(term, match_, end, epoch, status, token):
+            return f"ack term {term} {epoch}:{match_} end {end} {status.name}" + " quarantined" * bool(token)
+        case TimeoutNow(term):
             return f"take over after term {term}"
     raise AssertionError(message)
 
@@ -95,9 +95,9 @@ def elected(end: int = 0, epochs: EpochTable | None = None, state: HardState | N
     raft, log = member(end, epochs, state, **more)  # type: ignore[arg-type]
     raft.tick(2000)
     for peer in raft.peers[: raft.majority - 1]:
-        raft.step(peer, VoteReply(raft.term + 1, True, pre=True), 2000)
+        raft.step(peer, VoteResponse(raft.term + 1, True, pre=True), 2000)
     for peer in raft.peers[: raft.majority - 1]:
-        raft.step(peer, VoteReply(raft.term, True), 2000)
+        raft.step(peer, VoteResponse(raft.term, True), 2000)
     assert raft.role is Role.LEADER
     return raft, log
 
@@ -110,24 +110,24 @@ def test_an_election_from_silence_to_the_first_confirmed_record() -> None:
     assert transcript(raft.tick(900)) == []
     assert transcript(raft.tick(2000)) == ["n1 <- pre-vote term 1 log 0:0", "n2 <- pre-vote term 1 log 0:0"]
     assert raft.term == 0
-    assert transcript(raft.step("n1", VoteReply(1, True, pre=True), 2010)) == [
+    assert transcript(raft.step("n1", VoteResponse(1, True, pre=True), 2010)) == [
         "save term 1 vote n0",
         "n1 <- vote term 1 log 0:0",
         "n2 <- vote term 1 log 0:0",
     ]
-    assert transcript(raft.step("n2", VoteReply(1, True), 2020)) == [
+    assert transcript(raft.step("n2", VoteResponse(1, True), 2020)) == [
         "table 1@0",
         "sync",
         "n1 <- probe term 1 log 0..0 commit 0 table 1@0",
         "n2 <- probe term 1 log 0..0 commit 0 table 1@0",
     ]
-    assert raft.accepting
-    assert not raft.confirmed_start
-    raft.step("n1", Ack(1, 0, 0, 1), 2030)
-    assert raft.confirmed_start
+    assert raft.accepts_appends
+    assert not raft.is_ready_to_serve
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2030)
+    assert raft.is_ready_to_serve
     log.end_offset = 30
     assert transcript(raft.appended(30, 2040)) == ["sync", "n1 <- append term 1 0+30 of 30 commit 0"]
-    raft.step("n1", Ack(1, 30, 30, 1), 2050)
+    raft.step("n1", AppendResponse(1, 30, 30, 1), 2050)
     assert raft.commit == 0  # our own disk has not confirmed it, and one is no majority
     raft.synced(30, 0, 2060)
     assert raft.commit == 30
@@ -135,47 +135,47 @@ def test_an_election_from_silence_to_the_first_confirmed_record() -> None:
 
 def test_a_vote_is_saved_before_it_is_given_and_given_once_a_term() -> None:
     raft, _ = member()
-    assert transcript(raft.step("n1", Vote(4, 0, 0), 100)) == ["save term 4 vote n1", "n1 <- yes term 4"]
-    assert transcript(raft.step("n1", Vote(4, 0, 0), 110)) == ["n1 <- yes term 4"]
-    assert transcript(raft.step("n2", Vote(4, 9, 900), 120)) == ["n2 <- no term 4"]
-    assert transcript(raft.step("n2", Vote(3, 9, 900), 130)) == ["n2 <- no term 4"]
+    assert transcript(raft.step("n1", RequestVote(4, 0, 0), 100)) == ["save term 4 vote n1", "n1 <- yes term 4"]
+    assert transcript(raft.step("n1", RequestVote(4, 0, 0), 110)) == ["n1 <- yes term 4"]
+    assert transcript(raft.step("n2", RequestVote(4, 9, 900), 120)) == ["n2 <- no term 4"]
+    assert transcript(raft.step("n2", RequestVote(3, 9, 900), 130)) == ["n2 <- no term 4"]
 
 
 @pytest.mark.parametrize(("last_epoch", "end", "answer"), [(3, 50, "yes"), (3, 49, "no"), (2, 900, "no"), (4, 0, "yes")])
 def test_a_vote_goes_to_a_log_that_is_no_older(last_epoch: int, end: int, answer: str) -> None:
     raft, _ = member(50, table((1, 0), (3, 20)), HardState(3))
-    assert transcript(raft.step("n1", Vote(5, last_epoch, end), 100))[-1] == f"n1 <- {answer} term 5"
+    assert transcript(raft.step("n1", RequestVote(5, last_epoch, end), 100))[-1] == f"n1 <- {answer} term 5"
 
 
 def test_a_pre_vote_changes_nothing_and_is_refused_while_a_leader_is_heard() -> None:
     raft, _ = member()
-    assert transcript(raft.step("n1", Vote(1, 0, 0, pre=True), 10)) == ["n1 <- yes term 1 (pre)"]
+    assert transcript(raft.step("n1", RequestVote(1, 0, 0, pre=True), 10)) == ["n1 <- yes term 1 (pre)"]
     assert (raft.term, raft.voted_for) == (0, None)
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 20)
-    assert transcript(raft.step("n2", Vote(2, 1, 0, pre=True), 900)) == []
-    assert transcript(raft.step("n2", Vote(9, 1, 0), 900)) == []
+    assert transcript(raft.step("n2", RequestVote(2, 1, 0, pre=True), 900)) == []
+    assert transcript(raft.step("n2", RequestVote(9, 1, 0), 900)) == []
     assert raft.term == 1
-    assert transcript(raft.step("n2", Vote(2, 1, 0, pre=True), 1100)) == ["n2 <- yes term 2 (pre)"]
+    assert transcript(raft.step("n2", RequestVote(2, 1, 0, pre=True), 1100)) == ["n2 <- yes term 2 (pre)"]
 
 
 def test_votes_for_another_term_or_from_the_same_member_do_not_count() -> None:
     raft, _ = member(members=5)
     raft.tick(2000)
-    raft.step("n1", VoteReply(1, True, pre=True), 2000)
-    raft.step("n1", VoteReply(1, True, pre=True), 2000)
+    raft.step("n1", VoteResponse(1, True, pre=True), 2000)
+    raft.step("n1", VoteResponse(1, True, pre=True), 2000)
     assert raft.role is Role.PRE_CANDIDATE
-    raft.step("n2", VoteReply(1, True, pre=True), 2000)
+    raft.step("n2", VoteResponse(1, True, pre=True), 2000)
     assert raft.role is Role.CANDIDATE
-    raft.step("n1", VoteReply(1, True), 2000)
-    raft.step("n1", VoteReply(1, True), 2000)
-    raft.step("n3", VoteReply(1, True, pre=True), 2000)
+    raft.step("n1", VoteResponse(1, True), 2000)
+    raft.step("n1", VoteResponse(1, True), 2000)
+    raft.step("n3", VoteResponse(1, True, pre=True), 2000)
     assert raft.role is Role.CANDIDATE
 
 
 def test_a_group_of_one_leads_itself() -> None:
     raft, _ = member(members=1)
     assert transcript(raft.tick(2000)) == ["save term 1 vote n0", "table 1@0", "sync"]
-    assert raft.confirmed_start
+    assert raft.is_ready_to_serve
 
 
 # The commit
@@ -185,10 +185,10 @@ def test_bytes_of_an_earlier_term_are_confirmed_only_with_the_mark_of_this_one()
     """A majority holds them, but a member with a later epoch could still be elected and replace them."""
     raft, _ = elected(50, table((1, 0), (2, 20)), HardState(3))
     raft.synced(50, 0, 2000)
-    raft.step("n1", Ack(4, 50, 50, 2), 2010)
-    raft.step("n2", Ack(4, 50, 50, 2), 2010)
+    raft.step("n1", AppendResponse(4, 50, 50, 2), 2010)
+    raft.step("n2", AppendResponse(4, 50, 50, 2), 2010)
     assert raft.commit == 0
-    raft.step("n1", Ack(4, 50, 50, 4), 2020)
+    raft.step("n1", AppendResponse(4, 50, 50, 4), 2020)
     assert raft.commit == 50
 
 
@@ -200,7 +200,7 @@ def test_an_epoch_that_wrote_nothing_leaves_nothing_behind() -> None:
 def test_a_sync_that_began_before_a_cut_says_nothing() -> None:
     raft, _ = member(50, table((1, 0), (2, 20)), HardState(2))
     raft.step("n1", Probe(3, 0, 30, 0, table((1, 0), (3, 20))), 10)
-    raft.step("n1", Append(3, 20, 30, 0, data=bytes(10)), 20)
+    raft.step("n1", AppendEntries(3, 20, 30, 0, data=bytes(10)), 20)
     assert transcript(raft.synced(50, 0, 30)) == []
     assert transcript(raft.synced(30, 1, 40)) == ["n1 <- ack term 3 3:30 end 30 OK"]
 
@@ -217,7 +217,7 @@ def test_a_follower_cuts_where_the_logs_part_and_acknowledges_when_it_is_durable
         "table 1@0 3@20",
         "n1 <- ack term 3 3:20 end 20 OK",
     ]
-    assert transcript(raft.step("n1", Append(3, 20, 40, 20, data=bytes(20)), 20)) == ["write 20..40", "sync"]
+    assert transcript(raft.step("n1", AppendEntries(3, 20, 40, 20, data=bytes(20)), 20)) == ["write 20..40", "sync"]
     assert raft.commit == 20
     assert transcript(raft.synced(40, 1, 30)) == ["n1 <- ack term 3 3:40 end 40 OK"]
     assert transcript(raft.step("n1", probe, 40)) == ["n1 <- ack term 3 3:40 end 40 OK"]  # late, and without harm
@@ -225,23 +225,29 @@ def test_a_follower_cuts_where_the_logs_part_and_acknowledges_when_it_is_durable
 
 def test_a_follower_that_forgot_the_table_asks_for_it_and_keeps_what_it_has() -> None:
     raft, _ = member(40, table((1, 0), (3, 20)), HardState(3))
-    assert transcript(raft.step("n1", Append(3, 40, 60, 0, data=bytes(20)), 10)) == ["n1 <- ack term 3 3:40 end 40 PROBE"]
+    assert transcript(raft.step("n1", AppendEntries(3, 40, 60, 0, data=bytes(20)), 10)) == [
+        "n1 <- ack term 3 3:40 end 40 NEEDS_PROBE"
+    ]
     assert transcript(raft.step("n1", Probe(3, 0, 20, 0, table((1, 0), (3, 20))), 20)) == ["n1 <- ack term 3 3:40 end 40 OK"]
 
 
 def test_gaps_and_repetitions() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
-    assert transcript(raft.step("n1", Append(1, 10, 30, 0, data=bytes(20)), 20)) == ["n1 <- ack term 1 1:0 end 0 GAP"]
-    assert transcript(raft.step("n1", Append(1, 0, 30, 0, data=bytes(20)), 30)) == ["write 0..20", "sync"]
-    assert transcript(raft.step("n1", Append(1, 10, 30, 0, data=bytes(20)), 40)) == ["write 20..30", "sync"]
-    assert transcript(raft.step("n1", Append(1, 0, 30, 0, data=bytes(20)), 50)) == ["n1 <- ack term 1 1:0 end 30 OK"]
+    assert transcript(raft.step("n1", AppendEntries(1, 10, 30, 0, data=bytes(20)), 20)) == ["n1 <- ack term 1 1:0 end 0 GAP"]
+    assert transcript(raft.step("n1", AppendEntries(1, 0, 30, 0, data=bytes(20)), 30)) == ["write 0..20", "sync"]
+    assert transcript(raft.step("n1", AppendEntries(1, 10, 30, 0, data=bytes(20)), 40)) == ["write 20..30", "sync"]
+    assert transcript(raft.step("n1", AppendEntries(1, 0, 30, 0, data=bytes(20)), 50)) == ["n1 <- ack term 1 1:0 end 30 OK"]
 
 
 def test_the_mark_of_an_epoch_is_on_the_disk_before_its_bytes() -> None:
     raft, _ = member()
     raft.step("n1", Probe(3, 0, 40, 0, table((1, 0), (3, 20))), 10)
-    assert transcript(raft.step("n1", Append(3, 0, 40, 0, data=bytes(30)), 20)) == ["table 1@0 3@20", "write 0..30", "sync"]
+    assert transcript(raft.step("n1", AppendEntries(3, 0, 40, 0, data=bytes(30)), 20)) == [
+        "table 1@0 3@20",
+        "write 0..30",
+        "sync",
+    ]
 
 
 def test_a_follower_of_whose_log_nothing_is_left_elsewhere_begins_anew() -> None:
@@ -256,17 +262,17 @@ def test_nothing_confirmed_is_cut_off() -> None:
     assert raft.commit == 50
     ready = raft.step("n2", Probe(2, 0, 10, 0, table((2, 0))), 20)
     assert transcript(ready) == []
-    assert raft.role is Role.OUT
-    assert "confirmed up to 50: nothing was cut off" in raft.reason
-    assert ready.notes == [f"n0 is out of its group: {raft.reason}"]
+    assert raft.role is Role.HALTED
+    assert "committed up to 50. Nothing was truncated" in raft.halt_reason
+    assert ready.log_lines == [f"n0 has left its group: {raft.halt_reason}"]
 
 
 def test_a_second_leader_of_a_term_is_a_reason_to_go_out() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
     raft.step("n2", Probe(1, 0, 0, 0, table((1, 0))), 20)
-    assert raft.role is Role.OUT
-    assert "n2 and n1 both lead term 1" in raft.reason
+    assert raft.role is Role.HALTED
+    assert "n2 and n1 both lead term 1" in raft.halt_reason
 
 
 # Leading
@@ -274,72 +280,72 @@ def test_a_second_leader_of_a_term_is_a_reason_to_go_out() -> None:
 
 def test_a_leader_that_hears_no_majority_steps_down() -> None:
     raft, _ = elected()
-    raft.step("n1", Ack(1, 0, 0, 1), 2500)
-    assert raft.tick(3400).notes == []
-    assert raft.tick(3500).notes[0] == "n0 steps down from term 1: it hears 0 of 2 others"
-    with pytest.raises(NotLeaderError, match="nobody it knows of"):
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2500)
+    assert raft.tick(3400).log_lines == []
+    assert raft.tick(3500).log_lines[0] == "n0 steps down from term 1: it hears 0 of 2 peers"
+    with pytest.raises(NotLeaderError, match="the leader is unknown"):
         raft.appended(10, 3500)
 
 
 def test_a_leader_gives_way_to_a_later_term() -> None:
     raft, _ = elected()
-    assert transcript(raft.step("n1", Ack(7, 0, 0, 0, Verdict.STALE), 2100)) == ["save term 7 vote None"]
+    assert transcript(raft.step("n1", AppendResponse(7, 0, 0, 0, AppendStatus.STALE_TERM), 2100)) == ["save term 7 vote None"]
     assert raft.role is Role.FOLLOWER
 
 
 def test_a_former_leader_hears_that_its_term_is_over() -> None:
     raft, _ = member(0, None, HardState(5))
-    assert transcript(raft.step("n1", Append(3, 0, 0, 0), 10)) == ["n1 <- ack term 5 0:0 end 0 STALE"]
+    assert transcript(raft.step("n1", AppendEntries(3, 0, 0, 0), 10)) == ["n1 <- ack term 5 0:0 end 0 STALE_TERM"]
 
 
 def test_what_is_on_its_way_is_bounded_and_sent_again_when_it_does_not_arrive() -> None:
     raft, log = elected()
-    raft.step("n1", Ack(1, 0, 0, 1), 2000)
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.end_offset = 1000
     sent = transcript(raft.appended(1000, 2010))
     assert sent == ["sync", *(f"n1 <- append term 1 {at}+100 of 1000 commit 0" for at in (0, 100, 200))]
-    assert transcript(raft.step("n1", Ack(1, 100, 100, 1), 2020)) == ["n1 <- append term 1 300+100 of 1000 commit 0"]
-    raft.step("n2", Ack(1, 0, 0, 1), 2900)
+    assert transcript(raft.step("n1", AppendResponse(1, 100, 100, 1), 2020)) == ["n1 <- append term 1 300+100 of 1000 commit 0"]
+    raft.step("n2", AppendResponse(1, 0, 0, 1), 2900)
     assert "n1 <- append term 1 100+100 of 1000 commit 0" in transcript(raft.tick(3019)) + transcript(raft.tick(3020))
 
 
 def test_a_leader_that_cannot_read_its_log_goes_out() -> None:
     raft, log = elected()
-    raft.step("n1", Ack(1, 0, 0, 1), 2000)
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.damaged = True
     assert transcript(raft.appended(100, 2010)) == []
-    assert raft.role is Role.OUT
-    assert "Start this member again: it repairs from the others" in raft.reason
+    assert raft.role is Role.HALTED
+    assert "Restart this member: it repairs itself from the others" in raft.halt_reason
     assert transcript(raft.tick(9000)) == []
 
 
 def test_leadership_is_handed_over_when_the_other_has_everything() -> None:
     raft, log = elected()
-    raft.step("n1", Ack(1, 0, 0, 1), 2000)
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.end_offset = 50
     raft.appended(50, 2010)
-    assert transcript(raft.transfer("n1", 2020)) == []
-    assert not raft.accepting
-    assert transcript(raft.step("n1", Ack(1, 50, 50, 1), 2030)) == ["n1 <- take over after term 1"]
-    assert transcript(raft.step("n1", Vote(2, 1, 50, transfer=True), 2040)) == ["save term 2 vote n1", "n1 <- yes term 2"]
+    assert transcript(raft.transfer_leadership("n1", 2020)) == []
+    assert not raft.accepts_appends
+    assert transcript(raft.step("n1", AppendResponse(1, 50, 50, 1), 2030)) == ["n1 <- take over after term 1"]
+    assert transcript(raft.step("n1", RequestVote(2, 1, 50, transfer=True), 2040)) == ["save term 2 vote n1", "n1 <- yes term 2"]
     with pytest.raises(NotLeaderError):
-        raft.transfer("n1", 2050)
+        raft.transfer_leadership("n1", 2050)
 
 
 def test_a_hand_over_that_takes_too_long_is_given_up() -> None:
     raft, _ = elected()
-    raft.transfer("n1", 2100)
-    raft.step("n2", Ack(1, 0, 0, 1), 3000)
+    raft.transfer_leadership("n1", 2100)
+    raft.step("n2", AppendResponse(1, 0, 0, 1), 3000)
     raft.tick(3100)
-    assert raft.accepting
+    assert raft.accepts_appends
     with pytest.raises(ValueError, match="expected one of n1, n2"):
-        raft.transfer("n9", 3200)
+        raft.transfer_leadership("n9", 3200)
 
 
 def test_who_is_asked_to_take_over_stands_at_once() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
-    assert transcript(raft.step("n1", TakeOver(1), 20)) == [
+    assert transcript(raft.step("n1", TimeoutNow(1), 20)) == [
         "save term 2 vote n0",
         "n1 <- vote term 2 log 1:0 as asked",
         "n2 <- vote term 2 log 1:0 as asked",
@@ -348,10 +354,10 @@ def test_who_is_asked_to_take_over_stands_at_once() -> None:
 
 def test_the_preferred_leader_is_asked_when_it_has_caught_up() -> None:
     raft, _ = elected(options=Options(preferred_leader="n2", preferred_check_ms=500))
-    raft.step("n1", Ack(1, 0, 0, 1), 2400)
-    raft.step("n2", Ack(1, 0, 0, 1, doubt=5), 2400)
-    assert "n2 <- take over after term 1" not in transcript(raft.tick(2600))  # it is in doubt
-    raft.step("n2", Ack(1, 0, 0, 1), 2900)
+    raft.step("n1", AppendResponse(1, 0, 0, 1), 2400)
+    raft.step("n2", AppendResponse(1, 0, 0, 1, quarantine_token=5), 2400)
+    assert "n2 <- take over after term 1" not in transcript(raft.tick(2600))  # it is quarantined
+    raft.step("n2", AppendResponse(1, 0, 0, 1), 2900)
     assert "n2 <- take over after term 1" in transcript(raft.tick(3200))
 
 
@@ -361,50 +367,50 @@ def test_the_preferred_leader_is_asked_when_it_has_caught_up() -> None:
 def test_a_member_in_doubt_neither_votes_nor_stands() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1, None, True))
     assert transcript(raft.tick(5000)) == []
-    assert transcript(raft.step("n1", Vote(2, 1, 90, pre=True), 5000)) == ["n1 <- no term 1 (pre)"]
-    assert transcript(raft.step("n1", Vote(2, 1, 90), 5000)) == ["save term 2 vote None in doubt", "n1 <- no term 2"]
+    assert transcript(raft.step("n1", RequestVote(2, 1, 90, pre=True), 5000)) == ["n1 <- no term 1 (pre)"]
+    assert transcript(raft.step("n1", RequestVote(2, 1, 90), 5000)) == ["save term 2 vote None quarantined", "n1 <- no term 2"]
     raft.step("n1", Probe(2, 0, 90, 0, table((1, 0), (2, 90))), 5010)
-    assert transcript(raft.step("n1", TakeOver(2), 5020)) == []
+    assert transcript(raft.step("n1", TimeoutNow(2), 5020)) == []
 
 
 def test_doubt_ends_with_what_the_leader_had_after_it_was_told() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1, None, True))
     ready = raft.step("n1", Probe(2, 0, 90, 0, table((1, 0), (2, 60))), 10)
     (_, ack) = ready.messages[0]
-    assert isinstance(ack, Ack)
-    assert ack.doubt
-    raft.step("n1", Append(2, 50, 60, 0, data=bytes(10)), 20)  # sent before the leader knew of the doubt
+    assert isinstance(ack, AppendResponse)
+    assert ack.quarantine_token
+    raft.step("n1", AppendEntries(2, 50, 60, 0, data=bytes(10)), 20)  # sent before the leader knew of the doubt
     raft.synced(60, 0, 30)
-    assert raft.doubtful
-    raft.step("n1", Append(2, 60, 90, 0, ack.doubt, bytes(20)), 40)
+    assert raft.quarantined
+    raft.step("n1", AppendEntries(2, 60, 90, 0, ack.quarantine_token, bytes(20)), 40)
     raft.synced(80, 0, 50)
-    assert raft.doubtful
-    raft.step("n1", Append(2, 80, 100, 0, ack.doubt, bytes(10)), 60)
+    assert raft.quarantined
+    raft.step("n1", AppendEntries(2, 80, 100, 0, ack.quarantine_token, bytes(10)), 60)
     assert transcript(raft.synced(90, 0, 70)) == ["save term 2 vote None", "n1 <- ack term 2 2:90 end 90 OK"]
-    assert not raft.doubtful
+    assert not raft.quarantined
 
 
 def test_a_member_without_files_does_not_vote_in_a_group_with_a_history() -> None:
-    raft, _ = member(fresh=True)
-    assert transcript(raft.step("n1", Vote(5, 4, 100), 10)) == ["save term 5 vote None in doubt", "n1 <- no term 5"]
-    raft, _ = member(fresh=True)
-    assert transcript(raft.step("n1", Vote(1, 0, 0), 10)) == ["save term 1 vote n1", "n1 <- yes term 1"]
+    raft, _ = member(uninitialised=True)
+    assert transcript(raft.step("n1", RequestVote(5, 4, 100), 10)) == ["save term 5 vote None quarantined", "n1 <- no term 5"]
+    raft, _ = member(uninitialised=True)
+    assert transcript(raft.step("n1", RequestVote(1, 0, 0), 10)) == ["save term 1 vote n1", "n1 <- yes term 1"]
 
 
 def test_one_that_is_far_behind_gets_a_slice_at_a_time() -> None:
     options = Options(batch_bytes=100, window_bytes=1000, slice_bytes=200)
     raft, _ = elected(5000, table((1, 0)), HardState(1), options=options)
-    assert transcript(raft.step("n1", Ack(2, 0, 0, 1, Verdict.OK), 2010)) == [
+    assert transcript(raft.step("n1", AppendResponse(2, 0, 0, 1, AppendStatus.OK), 2010)) == [
         "n1 <- append term 2 0+100 of 5000 commit 0",
         "n1 <- append term 2 100+100 of 5000 commit 0",
     ]
-    assert raft.lagging
+    assert raft.has_backlog
     slices = 1
-    while raft.lagging:
-        assert len(transcript(raft.pump(2011))) == 2
+    while raft.has_backlog:
+        assert len(transcript(raft.send_backlog(2011))) == 2
         slices += 1
     assert slices == 5  # that is its window
-    assert transcript(raft.pump(2012)) == []
-    raft.step("n1", Ack(2, 300, 1000, 1, Verdict.OK), 2020)
+    assert transcript(raft.send_backlog(2012)) == []
+    raft.step("n1", AppendResponse(2, 300, 1000, 1, AppendStatus.OK), 2020)
     assert raft.progress["n1"].next == 1200
-    assert raft.lagging
+    assert raft.has_backlog

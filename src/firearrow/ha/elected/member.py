@@ -106,13 +106,16 @@ class QuorumReplica:
             options=Options(preferred_leader=settings.preferred_leader_id or None),
             rng=random.Random(os.urandom(8)),
             now_ms=monotonic_ms(),
+            commit=self._store.confirm_offset,
         )
         self.raft = self.node.raft
-        self.raft.commit = max(self.raft.commit, self._store.confirm_offset)
         self._links = {other: OutboundPeer(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
         self._tables = TableCopies(broker, self.leader_address)
         self._passing = LeaderForwarder(
-            self.leader_address, lambda: self._serving > 0 and self.raft.accepting, broker.serve, client_context(settings.use_tls)
+            self.leader_address,
+            lambda: self._serving > 0 and self.raft.accepts_appends,
+            broker.serve,
+            client_context(settings.use_tls),
         )
         self.pass_on: PassOn | None = self._passing.pass_on
         self._paused = False
@@ -142,7 +145,7 @@ class QuorumReplica:
         alive = [peer for peer in progress if self._links[peer].connected]
         if self.raft.role is not Role.LEADER or not alive:
             return
-        self.node.transfer(max(alive, key=lambda peer: progress[peer].match), now)
+        self.node.transfer_leadership(max(alive, key=lambda peer: progress[peer].match), now)
         self._after()
         try:
             async with asyncio.timeout(HAND_OVER_S):
@@ -177,25 +180,25 @@ class QuorumReplica:
         self._look_at_disk(now)
         self.node.tick(now)
         self._after()
-        if self.raft.leader is not None or self.raft.role is Role.OUT:  # while nobody leads, stand-ins are needed most
+        if self.raft.leader is not None or self.raft.role is Role.HALTED:  # while nobody leads, stand-ins are needed most
             self._broker.stand_in(self._is_stand_in(now))
 
     def _look_at_disk(self, now: int) -> None:
         """A member whose disk failed goes out; a leader that can store nothing, for want of space, lets another one try."""
         store, raft = self._store, self.raft
-        if store.broken and raft.role is not Role.OUT:
+        if store.broken and raft.role is not Role.HALTED:
             self.node.failed(StoreError(store.refusal or "the disk failed"))
         elif self._serving and not store.writable and now >= self._next_transfer_ms:
             self._next_transfer_ms = now + FULL_MS
             alive = [peer for peer in raft.progress if self._links[peer].connected]
-            if alive and raft.accepting:
+            if alive and raft.accepts_appends:
                 log.warning("%s cannot store messages (%s) and hands over", self.peers.me, store.refusal)
-                self.node.transfer(max(alive, key=lambda peer: raft.progress[peer].match), now)
+                self.node.transfer_leadership(max(alive, key=lambda peer: raft.progress[peer].match), now)
 
     def _is_stand_in(self, now_ms: int) -> bool:
         """The first followers that can be reached, as each of them sees it; and afterwards for as long as a client may have its
         route from then. So whatever route a client has, it names a member beside the one that fails."""
-        if self.raft.role is Role.OUT:
+        if self.raft.role is Role.HALTED:
             return False
         if self.raft.role is Role.FOLLOWER:
             before = [other for other in self.peers.others if other < self.peers.me and other != self.raft.leader]
@@ -215,7 +218,7 @@ class QuorumReplica:
         """Says the flusher. The log may have been cut since: what counts is what the flusher holds to be flushed now."""
         if self._store.settings.sync_flush:
             offset = min(offset, self._store.synced_offset)
-        self.node.synced(offset, self.raft.cuts, monotonic_ms())
+        self.node.synced(offset, self.raft.truncations, monotonic_ms())
         self._after()
 
     def _connected(self, link: OutboundPeer) -> None:
@@ -258,36 +261,36 @@ class QuorumReplica:
         for to, data in node.outbox:
             self._links[to].send(data)
         node.outbox.clear()
-        for note in node.notes:
-            log.warning("%s", note)
-        node.notes.clear()
+        for line in node.log_lines:
+            log.warning("%s", line)
+        node.log_lines.clear()
         if raft.leader != self._leader:
             self._leader = raft.leader
             self._changed.set()
-        if self._serving and self._paused == raft.accepting:
-            self._paused = not raft.accepting
+        if self._serving and self._paused == raft.accepts_appends:
+            self._paused = not raft.accepts_appends
             self._broker.pause(self._paused)
         if raft.role is Role.LEADER:
-            if not self._serving and raft.confirmed_start:
+            if not self._serving and raft.is_ready_to_serve:
                 self._take_office()
             if self._serving and raft.commit > self._commit:
                 self._commit = raft.commit
                 self._commit_group.release(raft.commit)
-            if self._pump_timer is None and raft.lagging:
+            if self._pump_timer is None and raft.has_backlog:
                 self._pump_timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pump)
         elif raft.commit > self._commit and self._look_timer is None:
             self._look_timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
 
     def _pump(self) -> None:
         self._pump_timer = None
-        self.node.pump(monotonic_ms())
+        self.node.send_backlog(monotonic_ms())
         self._after()
 
     def _sync(self) -> None:
         """Under SYNC_FLUSH the flusher was asked when the bytes were written, and reports to `durable`."""
         self.node.sync_wanted = False
         if not self._store.settings.sync_flush:
-            self.node.synced(self._store.max_offset, self.raft.cuts, monotonic_ms())
+            self.node.synced(self._store.max_offset, self.raft.truncations, monotonic_ms())
 
     def _look(self) -> None:
         """A follower's records become readable, as far as the group has confirmed them."""

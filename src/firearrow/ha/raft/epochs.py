@@ -1,20 +1,18 @@
-"""Which epoch wrote which range of the commit log: the table that makes a physical offset a raft position.
+"""Epoch table: which term wrote which range of the commit log. It turns a physical offset into a Raft log position.
 
-An entry (epoch, start) says: from `start` to the start of the next entry, the bytes were written by the leader of term `epoch`. A
-term has one leader and a leader begins its epoch once, so an epoch has the same start wherever it is known, and two logs that
-share an epoch are equal up to where the shorter of them leaves it. That is raft's log matching, with one comparison an epoch
-instead of one an entry.
+An entry (epoch, start) means that the leader of term `epoch` wrote the bytes from `start` to the start of the next entry. A
+term has one leader, and a leader starts its epoch once. An epoch therefore has the same start in every table, and two logs that
+share an epoch are equal up to where the shorter of them leaves it. This is Raft's log matching property with one comparison per
+epoch instead of one per entry.
 
-The entry is also the mark that raft wants at the start of a term: a member whose table ends with the current term holds
+The entry also replaces the no-op entry at the start of a Raft term: a member whose table ends with the current term holds
 everything its leader began with, without a byte in the log itself.
 
-Invariants: epochs and starts both rise strictly. An epoch that wrote nothing is replaced by the next that starts at its place, so
-elections without traffic leave nothing behind.
+Invariants: epochs and starts are strictly increasing. An epoch that wrote nothing is replaced by the next one with the same
+start, so elections without traffic leave no entries behind.
 
-The file is Apache's `epochFileCheckpoint`: a line with the number of entries, a line with the CRC-32 of the entry lines (31 bits,
-0 when unchecked), then `epoch-start` a line. It is kept twice: the copy (`.bak`) is replaced first, the file itself second, each
-durable before the next step. So a good file is what was decided last or the step before it, and when the file is damaged the
-copy is at least as new.
+The file format is Apache's `epochFileCheckpoint`: a line with the number of entries, a line with the CRC-32 of the entry lines
+(31 bits, 0 if unchecked), then one `epoch-start` line per entry.
 """
 
 from __future__ import annotations
@@ -23,10 +21,6 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from firearrow.ha.raft.raft_files import load_twice, save_twice
-from firearrow.store.filesystem import Disk
-
-FILE_NAME = "epochFileCheckpoint"
 MAX_EPOCH = 2**31 - 1  # Apache's epochs are int32
 MAX_OFFSET = 2**63 - 1
 MAX_ENTRIES = 4096
@@ -38,7 +32,7 @@ class Epoch(NamedTuple):
 
 
 class EpochTable:
-    """Not changed in place: every change gives a new table, which is the current one once its file is written."""
+    """An immutable table. A new table takes effect once its file is written."""
 
     __slots__ = ("entries",)
 
@@ -47,10 +41,10 @@ class EpochTable:
         previous = Epoch(0, -1)
         for entry in self.entries:
             if not (previous.epoch < entry.epoch <= MAX_EPOCH and previous.start < entry.start <= MAX_OFFSET):
-                raise ValueError(f"epoch table: {entry} cannot follow {previous}: epochs and starts must rise")
+                raise ValueError(f"epoch table: {entry} cannot follow {previous}: epochs and starts must increase")
             previous = entry
         if len(self.entries) > MAX_ENTRIES:
-            raise ValueError(f"epoch table: {len(self.entries)} entries, at most {MAX_ENTRIES} are possible")
+            raise ValueError(f"epoch table: {len(self.entries)} entries, the maximum is {MAX_ENTRIES}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EpochTable) and self.entries == other.entries
@@ -63,34 +57,36 @@ class EpochTable:
 
     @property
     def last(self) -> int:
-        """The newest epoch; 0 when nobody ever led."""
+        """The newest epoch; 0 before the first election."""
         return self.entries[-1].epoch if self.entries else 0
 
-    def begun(self, epoch: int, start: int, min_offset: int) -> EpochTable:
-        """The table of the leader that begins `epoch`: without an empty epoch at the same place, and without those that ended
-        before the log begins."""
+    def with_epoch(self, epoch: int, start: int, min_offset: int) -> EpochTable:
+        """Return the table of a leader that starts `epoch` at `start`.
+
+        An empty epoch with the same start and epochs that ended before `min_offset` are dropped.
+        """
         kept = [entry for entry in self.entries if entry.start < start]
         while len(kept) > 1 and kept[1].start <= min_offset:
             del kept[0]
         return EpochTable([*kept[-(MAX_ENTRIES - 1) :], Epoch(epoch, start)])
 
     def up_to(self, end: int) -> EpochTable:
-        """The entries that a log of this length can have."""
+        """Return the entries that a log ending at `end` can have."""
         return EpochTable(entry for entry in self.entries if entry.start <= end)
 
-    def agreement(self, leader: EpochTable, end: int) -> int | None:
-        """Up to which offset a log with this table and end equals the log of a leader with that table; None: nothing in common.
+    def shared_prefix(self, leader: EpochTable, end: int) -> int | None:
+        """Return the offset up to which a log with this table and `end` equals the leader's, None if they share nothing.
 
-        The leader's own epoch has no end: it only grows, and what a member has of it came from the leader.
+        The leader's newest epoch is open-ended: it only grows, and a member's bytes of it came from the leader.
         """
-        theirs = {entry: i for i, entry in enumerate(leader.entries)}
-        mine_end = end
+        positions = {entry: i for i, entry in enumerate(leader.entries)}
+        epoch_end = end
         for entry in reversed(self.entries):
-            at = theirs.get(entry)
+            at = positions.get(entry)
             if at is not None:
-                last = at == len(leader.entries) - 1
-                return mine_end if last else min(mine_end, leader.entries[at + 1].start)
-            mine_end = entry.start
+                is_newest = at == len(leader.entries) - 1
+                return epoch_end if is_newest else min(epoch_end, leader.entries[at + 1].start)
+            epoch_end = entry.start
         return None
 
     def encode(self) -> bytes:
@@ -99,13 +95,13 @@ class EpochTable:
 
     @classmethod
     def decode(cls, text: bytes) -> EpochTable:
-        """Apache's file or ours. ValueError says what is wrong with it."""
+        """Parse a file written by Apache or by us. The ValueError says what is wrong with it."""
         count_line, _, rest = text.replace(b"\r\n", b"\n").partition(b"\n")
         crc_line, _, lines = rest.partition(b"\n")
         count, crc = _number(count_line, "count"), _number(crc_line, "checksum")
         found = zlib.crc32(text[text.index(b"\n", text.index(b"\n") + 1) + 1 :]) & 0x7FFFFFFF
         if crc not in (0, found):
-            raise ValueError(f"epoch table: checksum {found} where the file says {crc}")
+            raise ValueError(f"epoch table: the checksum is {found}, the file says {crc}")
         entries = []
         for line in lines.splitlines():
             epoch, dash, start = line.partition(b"-")
@@ -113,17 +109,8 @@ class EpochTable:
                 raise ValueError(f"epoch table: {line[:40]!r} is not epoch-start")
             entries.append(Epoch(_number(epoch, "epoch"), _number(start, "start")))
         if len(entries) != count:
-            raise ValueError(f"epoch table: {len(entries)} entries where the file says {count}")
+            raise ValueError(f"epoch table: {len(entries)} entries, the file says {count}")
         return cls(entries)
-
-
-def load_epochs(disk: Disk, path: str) -> EpochTable | None:
-    """None when there is no table yet; DamagedFileError when neither copy can be read."""
-    return load_twice(disk, path, EpochTable.decode)
-
-
-def save_epochs(disk: Disk, path: str, table: EpochTable) -> None:
-    save_twice(disk, path, table.encode())
 
 
 def _number(text: bytes, what: str) -> int:

@@ -1,51 +1,69 @@
-"""What a member must not forget: its term, whom it gave its vote in that term, and whether it is in doubt.
+"""Durable state of a member of an elected group: its hard state (term and vote) and its epoch table.
 
-In doubt is a member that may have lost bytes it once confirmed: its log was found damaged below what had been durable, or it came
-back without its files. It follows, but neither votes nor stands for election until it holds everything a leader had after the
-doubt began (see raft.py).
+A member is quarantined when it may have lost bytes that it once acknowledged: its log was found damaged below what had been
+durable, or it came back without its files. It follows, but neither votes nor campaigns until it holds everything that a leader
+had after the quarantine began (raft.py).
 
-The file `currterm` is lines of `name=value`, DLedger's names first:
+The file `currterm` consists of `name=value` lines, the first two with DLedger's names:
 
     currTerm=7
     voteLeader=n0        empty: no vote in this term
-    doubtful=false
+    doubtful=false       whether the member is quarantined
     crc=1234567          CRC-32 of the lines above, newlines included
 
-It is durable, in two copies (raft_files.py), before any answer that depends on it leaves.
+The file `epochFileCheckpoint` contains the epoch table (epochs.py).
+
+Both files are kept in two copies and are durable before a message that depends on them is sent. Saving replaces `<file>.bak`
+first and `<file>` second, with the same content. After a crash in between, the copy is one step ahead, but no message about
+that step has been sent, so both contents are valid. Loading therefore prefers the file and reads the copy only if the file is
+damaged: the copy is never older. (A backup with the previous version, as the broker's tables have, would not do: with an older
+vote the member could vote twice.)
 """
 
 from __future__ import annotations
 
+import os
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from firearrow.ha.raft.epochs import MAX_EPOCH
-from firearrow.ha.raft.raft_files import load_twice, save_twice
+from firearrow.ha.raft.epochs import MAX_EPOCH, EpochTable
+from firearrow.store.atomic_file import replace
+from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk
 
-FILE_NAME = "currterm"
+HARD_STATE_FILE = "currterm"
+EPOCH_FILE = "epochFileCheckpoint"
+COPY = ".bak"
+
+Value = TypeVar("Value")
+
+
+class DamagedFileError(StoreError):
+    """A file and its copy are both unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class HardState:
     term: int = 0
     voted_for: str | None = None
-    doubtful: bool = False
+    quarantined: bool = False
 
     def encode(self) -> bytes:
         vote = self.voted_for or ""
-        lines = f"currTerm={self.term}\nvoteLeader={vote}\ndoubtful={'true' if self.doubtful else 'false'}\n".encode()
+        lines = f"currTerm={self.term}\nvoteLeader={vote}\ndoubtful={'true' if self.quarantined else 'false'}\n".encode()
         return lines + b"crc=%d\n" % zlib.crc32(lines)
 
     @classmethod
     def decode(cls, text: bytes) -> HardState:
-        """ValueError says what is wrong."""
+        """Parse the file. The ValueError says what is wrong with it."""
         at = text.rfind(b"crc=")
         if at < 0:
-            raise ValueError("vote file: no checksum")
+            raise ValueError("vote file: the checksum is missing")
         lines, crc = text[:at], text[at + 4 :].strip()
         if crc != b"%d" % zlib.crc32(lines):
-            raise ValueError(f"vote file: checksum {zlib.crc32(lines)} where the file says {crc[:20]!r}")
+            raise ValueError(f"vote file: the checksum is {zlib.crc32(lines)}, the file says {crc[:20]!r}")
         values = dict(line.split("=", 1) for line in lines.decode().splitlines() if "=" in line)
         term = values.get("currTerm", "")
         if not term.isdigit() or int(term) > MAX_EPOCH:
@@ -53,10 +71,46 @@ class HardState:
         return cls(int(term), values.get("voteLeader") or None, values.get("doubtful") == "true")
 
 
-def load_vote(disk: Disk, path: str) -> HardState | None:
-    """None when this member has never been started; DamagedFileError when neither copy can be read."""
-    return load_twice(disk, path, HardState.decode)
+def load_hard_state(disk: Disk, path: str) -> HardState | None:
+    """Return None if this member was never started. Raises DamagedFileError if neither copy can be read."""
+    return _load_two_copies(disk, path, HardState.decode)
 
 
-def save_vote(disk: Disk, path: str, state: HardState) -> None:
-    save_twice(disk, path, state.encode())
+def save_hard_state(disk: Disk, path: str, state: HardState) -> None:
+    _save_two_copies(disk, path, state.encode())
+
+
+def load_epochs(disk: Disk, path: str) -> EpochTable | None:
+    """Return None if no table was saved yet. Raises DamagedFileError if neither copy can be read."""
+    return _load_two_copies(disk, path, EpochTable.decode)
+
+
+def save_epochs(disk: Disk, path: str, table: EpochTable) -> None:
+    _save_two_copies(disk, path, table.encode())
+
+
+def _save_two_copies(disk: Disk, path: str, content: bytes) -> None:
+    disk.mkdirs(os.path.dirname(path))
+    replace(disk, path + COPY, content)
+    replace(disk, path, content)
+
+
+def _load_two_copies(disk: Disk, path: str, decode: Callable[[bytes], Value]) -> Value | None:
+    """Return the decoded file or its copy, None if neither exists. `decode` raises ValueError for damaged content.
+
+    A copy without a file is left by a first save that was interrupted. Nothing depends on it yet, and it is valid.
+    """
+    problems = []
+    for target in (path, path + COPY):
+        if not disk.exists(target):
+            continue
+        try:
+            return decode(disk.read_bytes(target))
+        except ValueError as error:
+            problems.append(f"{target}: {error}")
+    if problems:
+        raise DamagedFileError(
+            f"{'; '.join(problems)}. This member stays out of its group. If the other members are healthy, stop it, move its "
+            "store directory away and start it again: it then copies everything from them"
+        )
+    return None

@@ -1,7 +1,7 @@
-"""The log as raft sees it, and what raft asks of whoever drives it.
+"""Interfaces of the Raft core: the log it replicates, and the effects it asks its driver to carry out.
 
-Positions are physical offsets of whole records. A `read` gives whole records, so that whatever arrives at a follower ends where a
-record ends, and a follower that is elected begins its epoch there.
+Positions are physical offsets of whole records. `read` returns whole records, so a follower's log always ends at a record
+boundary, and a follower that is elected starts its epoch at one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from firearrow.store.errors import StoreError
 
 
 class LogDamagedError(StoreError):
-    """Bytes that were durable cannot be read, or are not what was written."""
+    """Durable bytes cannot be read or differ from what was written."""
 
 
 class RaftLog(Protocol):
-    """After an error of `append`, `truncate`, `reset` or `sync` the log is not used again before it was opened anew."""
+    """A replicated log. After `append`, `truncate`, `reset` or `sync` fails it must be reopened before further use."""
 
     @property
     def min_offset(self) -> int: ...
@@ -30,40 +30,42 @@ class RaftLog(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Found at the opening: bytes that had been durable are gone or damaged. The log ends before them."""
+        """Whether durable bytes were found missing or damaged when the log was opened. The log ends before them."""
         ...
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Whole records from `offset` on: up to `limit` bytes, at least one record. LogDamagedError, OSError."""
+        """Return whole records from `offset`: up to `limit` bytes, at least one record. Raises LogDamagedError, OSError."""
         ...
 
     def append(self, offset: int, data: bytes) -> None:
-        """Whole records, at the end. Durable after `sync`."""
+        """Append whole records at the end of the log. They are durable after `sync`."""
         ...
 
     def truncate(self, offset: int) -> None:
-        """Cuts off what lies behind. Durable on return."""
+        """Remove the bytes from `offset` on. Durable on return."""
         ...
 
     def reset(self, offset: int) -> None:
-        """An empty log that begins at `offset`. Durable on return."""
+        """Replace the log with an empty one that begins at `offset`. Durable on return."""
         ...
 
     def sync(self) -> int:
-        """Makes everything appended durable; the end it had then."""
+        """Make the appended bytes durable and return the end of the log at that time."""
         ...
 
 
 @dataclass(slots=True)
 class Ready:
-    """What one event led to. To be carried out in the order of the fields, each durable before the next begins (but for
-    `writes`); messages leave only after everything above them."""
+    """The effects of one event, to be carried out in the order of the fields.
+
+    Each is durable before the next begins, except `writes`. Messages are sent after everything above them.
+    """
 
     hard_state: HardState | None = None
-    reset_to: int | None = None  # in doubt and without a table while it lasts: it may be cut short
+    reset_to: int | None = None  # a crash may interrupt the reset, so the member is quarantined and without a table meanwhile
     truncate_to: int | None = None
     epochs: EpochTable | None = None
     writes: list[tuple[int, bytes]] = field(default_factory=list)
-    sync: bool = False  # wanted soon; its end is reported as an event of its own
+    sync: bool = False  # requested soon; its completion is an event of its own
     messages: list[tuple[str, Message]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # lines for the operator
+    log_lines: list[str] = field(default_factory=list)  # for the operator

@@ -1,12 +1,12 @@
-"""One member of an elected group with its files: opens them, and carries out what the state machine asks for, in its order.
+"""Driver of the Raft core: opens a member's files and carries out each `Ready` in order.
 
-Still without sockets, threads and clocks: bytes that arrived go in at `received`, bytes to send come out of `outbox`, and whoever
-drives it calls `tick`, `sync` (or, from a flusher of its own, `synced`) soon after `sync_wanted` is set, and `pump` while
-`raft.lagging` is.
+It has no sockets, threads or clocks either. Received bytes go into `received`, bytes to send come out of `outbox`. The owner
+calls `tick` regularly, `sync` (or `synced`, with a flusher of its own) soon after `sync_wanted` is set, and `send_backlog`
+while `raft.has_backlog`.
 
-Opening. The table loses entries that begin behind the end of the log: their bytes were never durable. A member is in doubt
-(raft_vote.py) when its log lost bytes that had been durable, when it has a log but no vote, or when it was in doubt before. A log
-that is not empty without a table is not a group's: the member does not start.
+Opening. Entries of the epoch table that start behind the end of the log are dropped: their bytes were never durable. A member is
+quarantined (hard_state.py) if its log lost durable bytes, if it has a log but no vote file, or if it was quarantined before. A
+non-empty log without an epoch table does not belong to an elected group: the member does not start.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from firearrow.ha.raft import epochs as epochs_file
-from firearrow.ha.raft import hard_state as hard_state_file
-from firearrow.ha.raft.epochs import EpochTable, load_epochs, save_epochs
-from firearrow.ha.raft.hard_state import HardState, load_vote, save_vote
+from firearrow.ha.raft.epochs import EpochTable
+from firearrow.ha.raft.hard_state import (
+    EPOCH_FILE,
+    HARD_STATE_FILE,
+    HardState,
+    load_epochs,
+    load_hard_state,
+    save_epochs,
+    save_hard_state,
+)
 from firearrow.ha.raft.interfaces import RaftLog, Ready
 from firearrow.ha.raft.messages import Codec, Hello, Message
 from firearrow.ha.raft.raft import Options, Raft, Role
@@ -28,7 +34,10 @@ from firearrow.store.filesystem import Disk
 
 
 class RaftNode:
-    """`outbox`: (receiver, bytes), for the driver to take. `notes`: lines for the operator, likewise."""
+    """A member with its files.
+
+    The owner drains `outbox`, pairs of (receiver, bytes), and `log_lines`, messages for the operator.
+    """
 
     def __init__(
         self,
@@ -42,103 +51,114 @@ class RaftNode:
         options: Options,
         rng: random.Random,
         now_ms: int,
+        commit: int = 0,
     ) -> None:
         self.codec = Codec(group, members, me)
         self._disk = disk
         self._log = log
-        self._vote_path = os.path.join(directory, hard_state_file.FILE_NAME)
-        self._epochs_path = os.path.join(directory, epochs_file.FILE_NAME)
+        self._hard_state_path = os.path.join(directory, HARD_STATE_FILE)
+        self._epochs_path = os.path.join(directory, EPOCH_FILE)
         self.outbox: list[tuple[str, bytes]] = []
-        self.notes: list[str] = []
+        self.log_lines: list[str] = []
         self.sync_wanted = False
-        hard_state, epochs, fresh = self._load(me, directory)
-        self.raft = Raft(me, members, log, hard_state, epochs, options=options, rng=rng, now_ms=now_ms, fresh=fresh)
+        hard_state, epochs, uninitialised = self._load(me, directory)
+        self.raft = Raft(
+            me,
+            members,
+            log,
+            hard_state,
+            epochs,
+            options=options,
+            rng=rng,
+            now_ms=now_ms,
+            uninitialised=uninitialised,
+            commit=commit,
+        )
 
     def _load(self, me: str, directory: str) -> tuple[HardState, EpochTable, bool]:
-        saved_vote, saved_epochs = load_vote(self._disk, self._vote_path), load_epochs(self._disk, self._epochs_path)
-        hard_state, saved_epochs = saved_vote or HardState(), saved_epochs or EpochTable()
-        fresh = saved_vote is None and not saved_epochs.entries and self._log.end_offset == 0
+        saved_state = load_hard_state(self._disk, self._hard_state_path)
+        saved_epochs = load_epochs(self._disk, self._epochs_path) or EpochTable()
+        hard_state = saved_state or HardState()
+        uninitialised = saved_state is None and not saved_epochs.entries and self._log.end_offset == 0
         reasons = {
-            "bytes of its log that had been durable are gone or damaged": self._log.lost,
-            "it has a log and no vote": saved_vote is None and not fresh,
+            "durable bytes of its log are missing or damaged": self._log.lost,
+            "it has a log but no vote file": saved_state is None and not uninitialised,
         }
-        why = [reason for reason, holds in reasons.items() if holds]
-        if why:
-            hard_state = replace(hard_state, doubtful=True)
-            save_vote(self._disk, self._vote_path, hard_state)
-            self.notes.append(f"{me} does not vote until it has caught up: {', '.join(why)}")
-        if self._log.end_offset > self._log.min_offset and not saved_epochs.entries and not hard_state.doubtful:
+        causes = [reason for reason, holds in reasons.items() if holds]
+        if causes:
+            hard_state = replace(hard_state, quarantined=True)
+            save_hard_state(self._disk, self._hard_state_path, hard_state)
+            self.log_lines.append(f"{me} does not vote until it has caught up: {', '.join(causes)}")
+        if self._log.end_offset > self._log.min_offset and not saved_epochs.entries and not hard_state.quarantined:
             raise StoreError(
-                f"{directory}: a log up to {self._log.end_offset} without {epochs_file.FILE_NAME} is not an elected group's. "
-                "Put the table back, or move the directory away and start again: the member fetches everything from the others"
+                f"{directory}: a log up to {self._log.end_offset} without {EPOCH_FILE} does not belong to an elected group. "
+                "Restore the file, or move the directory away and start again: the member then copies everything from the others"
             )
         epochs = saved_epochs.up_to(self._log.end_offset)
         if epochs != saved_epochs:
             save_epochs(self._disk, self._epochs_path, epochs)
-        return hard_state, epochs, fresh
+        return hard_state, epochs, uninitialised
 
     # Events
 
     def received(self, data: bytes, now_ms: int) -> None:
-        """ProtocolError when the bytes come from no member of this group."""
+        """Handle an encoded message. Raises ProtocolError if it does not come from a member of this group."""
         sender, message = self.codec.decode(data)
         if not isinstance(message, Hello):
             self.step(sender, message, now_ms)
 
     def step(self, sender: str, message: Message, now_ms: int) -> None:
-        self._carry_out(self.raft.step(sender, message, now_ms))
+        self._apply(self.raft.step(sender, message, now_ms))
 
     def connected(self, peer: str, now_ms: int) -> None:
-        self._carry_out(self.raft.connected(peer, now_ms))
+        self._apply(self.raft.connected(peer, now_ms))
 
     def disconnected(self, peer: str, now_ms: int) -> None:
-        self._carry_out(self.raft.disconnected(peer, now_ms))
+        self._apply(self.raft.disconnected(peer, now_ms))
 
     def tick(self, now_ms: int) -> None:
-        self._carry_out(self.raft.tick(now_ms))
+        self._apply(self.raft.tick(now_ms))
 
     def appended(self, now_ms: int) -> None:
-        """The leader's broker wrote records at the end of the log."""
-        self._carry_out(self.raft.appended(self._log.end_offset, now_ms))
+        """Handle records that the leader's broker has appended to the log."""
+        self._apply(self.raft.appended(self._log.end_offset, now_ms))
 
-    def pump(self, now_ms: int) -> None:
-        self._carry_out(self.raft.pump(now_ms))
+    def send_backlog(self, now_ms: int) -> None:
+        self._apply(self.raft.send_backlog(now_ms))
 
     def sync(self, now_ms: int) -> None:
-        """Makes the log durable here and now."""
+        """Make the log durable in the calling thread."""
         self.sync_wanted = False
-        if self.raft.role is Role.OUT:
+        if self.raft.role is Role.HALTED:
             return
         try:
             end = self._log.sync()
         except (OSError, StoreError) as error:
             self.failed(error)
             return
-        self.synced(end, self.raft.cuts, now_ms)
+        self.synced(end, self.raft.truncations, now_ms)
 
-    def synced(self, offset: int, cuts: int, now_ms: int) -> None:
-        """A flusher made the log durable up to `offset`; `cuts` is what raft.cuts was when it began."""
-        self._carry_out(self.raft.synced(offset, cuts, now_ms))
+    def synced(self, offset: int, truncations: int, now_ms: int) -> None:
+        """Handle a completed flush up to `offset`; `truncations` is the value of `raft.truncations` when it began."""
+        self._apply(self.raft.synced(offset, truncations, now_ms))
 
-    def transfer(self, to: str, now_ms: int) -> None:
-        self._carry_out(self.raft.transfer(to, now_ms))
+    def transfer_leadership(self, to: str, now_ms: int) -> None:
+        self._apply(self.raft.transfer_leadership(to, now_ms))
 
     def failed(self, error: OSError | StoreError) -> None:
-        """An append, a read or a sync of the log failed."""
-        self._carry_out(self.raft.fail(f"{error}. Start this member again when its disk is well"))
+        """Halt after a failed append, read or sync of the log."""
+        self._apply(self.raft.halt(f"{error}. Restart this member when its disk is repaired"))
 
     def _hard_state(self) -> HardState:
-        return HardState(self.raft.term, self.raft.voted_for, self.raft.doubtful)
+        return HardState(self.raft.term, self.raft.voted_for, self.raft.quarantined)
 
-    # What came of it
-
-    def _carry_out(self, ready: Ready) -> None:
-        self.notes += ready.notes
+    def _apply(self, ready: Ready) -> None:
+        self.log_lines += ready.log_lines
         try:
             if ready.hard_state is not None:
-                save_vote(self._disk, self._vote_path, ready.hard_state)
+                save_hard_state(self._disk, self._hard_state_path, ready.hard_state)
             if ready.reset_to is not None:
-                save_vote(self._disk, self._vote_path, replace(self._hard_state(), doubtful=True))
+                save_hard_state(self._disk, self._hard_state_path, replace(self._hard_state(), quarantined=True))
                 save_epochs(self._disk, self._epochs_path, EpochTable())
                 self._log.reset(ready.reset_to)
             if ready.truncate_to is not None:
@@ -146,7 +166,7 @@ class RaftNode:
             if ready.epochs is not None:
                 save_epochs(self._disk, self._epochs_path, ready.epochs)
             if ready.reset_to is not None:
-                save_vote(self._disk, self._vote_path, self._hard_state())
+                save_hard_state(self._disk, self._hard_state_path, self._hard_state())
             for offset, data in ready.writes:
                 self._log.append(offset, data)
         except (OSError, StoreError) as error:

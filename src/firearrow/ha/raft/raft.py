@@ -1,166 +1,657 @@
-"""Raft over the commit log: who leads an elected group, and up to where its log is confirmed.
+"""Raft over the commit log: leader election and the committed offset of an elected group.
 
-A plain object. Every event (`step` a message, `tick`, `appended`, `synced`, `transfer`) returns a `Ready`: what to persist,
-then what to send. It has no socket, no clock and no file; from the log it only reads, to fill its messages.
+`Raft` is a plain object without socket, clock or file. Every event (`step` with a message, `tick`, `appended`, `synced`, ...)
+returns a `Ready`: what to persist, then what to send. Of the log it only reads the bytes that it puts into messages.
 
-A position is (epoch, physical offset). The epoch table (raft_epochs.py) says which term wrote which range; its newest entry is
-the mark that raft wants at the start of a term, so the log itself holds nothing but the broker's records.
+A log position is (epoch, physical offset). The epoch table (epochs.py) records which term wrote which range of the log. Its
+newest entry replaces the no-op entry with which a Raft leader begins its term, so the log holds nothing but the broker's
+records.
 
-How a term goes. A member that hears from no leader for a random time asks for pre-votes, which cost nobody anything; with a
-majority of those it takes the next term, votes for itself, and asks for votes. The winner begins its epoch at its end and sends
-its table to everyone (Probe). A follower finds the newest epoch that both know with the same start, cuts its log where the two
-part, takes over the table up to there and says so (Ack). From then on, in this term, its log is a beginning of the leader's,
-and bytes follow as they come (Append). The table of a leader does not change in its term, so a probe that comes late or twice
-does no harm.
+Course of a term. A member that does not hear from a leader for a random time requests pre-votes, which change no state anywhere.
+With a majority of these it starts the next term, votes for itself and requests votes. The winner starts its epoch at the end of
+its log and sends its epoch table to every peer (Probe). A follower finds the newest epoch that both tables contain with the same
+start, truncates its log where the two diverge, adopts the table up to there and replies (AppendResponse). For the rest of the
+term its log is a prefix of the leader's, and the leader streams bytes to it (AppendEntries). A leader's table does not change
+during its term, so late and repeated probes are harmless.
 
 Invariants
-- A vote, a term and a mark are durable before a message that depends on them leaves.
-- A member acknowledges only what is durable, and a leader counts only acknowledgements made with its own term's mark in place:
-  commit is the majority's offset within the current epoch.
-- The commit never goes back, and nothing below it is cut off; a member that is asked to goes out instead and says so.
-- A leader that has not heard from a majority for `election_ms` steps down; a member that heard from a leader within that time
-  helps nobody else to be elected, unless the leader asked for it.
-- A member in doubt (raft_vote.py) does not vote and does not stand. The doubt ends when it holds what its leader had after the
-  doubt began: it sends a number of its own, and waits for the end that comes with the number's echo. Its leader has a term not
-  below any in which it ever acknowledged something, and was elected without its vote, so that leader has whatever the group
-  ever confirmed with its help.
-- A member whose disk fails or whose log turns out to be damaged goes out: it says nothing more until it is opened anew.
-
-What is known is in `RaftState` (raft_state.py); what events do to it is told apart by duty: raft_election.py, raft_following.py,
-raft_leading.py.
+- A term, a vote and an epoch are durable before a message that depends on them is sent.
+- A member acknowledges only durable bytes. A leader counts only acknowledgements from members whose table contains its epoch:
+  the committed offset is the offset that a majority holds within the current epoch.
+- The committed offset never decreases, and committed bytes are never truncated. A member that is asked to do so halts instead.
+- A leader that has not heard from a majority for `election_ms` steps down. A member that has heard from a leader within that time
+  grants no vote, unless the leader itself requested the election.
+- A quarantined member (hard_state.py) neither votes nor campaigns. The quarantine ends when the member holds what its leader had
+  after the quarantine began: the member sends a random token, and waits until it holds the log up to the end that the leader
+  reports together with that token. The leader's term is not below any in which the member ever acknowledged bytes, and the leader
+  was elected without its vote. So the leader has everything that was ever committed with this member's help.
+- A member whose disk fails or whose log is damaged halts: it sends nothing until it is restarted.
 """
 
 from __future__ import annotations
 
-from firearrow.ha.raft import raft_election as election
-from firearrow.ha.raft import raft_following as following
-from firearrow.ha.raft import raft_leading as leading
-from firearrow.ha.raft.interfaces import Ready
-from firearrow.ha.raft.messages import Ack, Append, Message, Probe, TakeOver, Vote, VoteReply
-from firearrow.ha.raft.raft_state import NotLeaderError, Options, RaftState, Role
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 
-__all__ = ["NotLeaderError", "Options", "Raft", "Role"]
+from firearrow.ha.raft.epochs import MAX_EPOCH, EpochTable
+from firearrow.ha.raft.hard_state import HardState
+from firearrow.ha.raft.interfaces import LogDamagedError, RaftLog, Ready
+from firearrow.ha.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    AppendStatus,
+    Message,
+    Probe,
+    RequestVote,
+    TimeoutNow,
+    VoteResponse,
+)
+from firearrow.ha.raft.progress import Progress
+
+_NEVER_MS = -(10**9)
 
 
-class Raft(RaftState):
-    """One member."""
+class Role(Enum):
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    heartbeat_ms: int = 200
+    election_ms: int = 1000  # the election timeout is random between this and twice this
+    resend_ms: int = 1000  # bytes not acknowledged within this time are sent again
+    batch_bytes: int = 256 << 10  # maximum of one AppendEntries
+    window_bytes: int = 8 << 20  # maximum in flight to one follower
+    slice_bytes: int = 512 << 10  # maximum sent per event, so that a lagging follower does not delay the others
+    preferred_leader: str | None = None
+    preferred_check_ms: int = 5000
+    preferred_lag_bytes: int = 1 << 20  # leadership is transferred to the preferred leader when it lags by at most this
+
+
+class NotLeaderError(Exception):
+    """The operation requires leadership; the text names the leader."""
+
+
+class Raft:
+    """One member of an elected group.
+
+    `uninitialised`: the member has no files yet. `commit`: an offset known to be committed from an earlier run.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        members: Sequence[str],
+        log: RaftLog,
+        hard_state: HardState,
+        epochs: EpochTable,
+        *,
+        options: Options,
+        rng: random.Random,
+        now_ms: int,
+        uninitialised: bool = False,
+        commit: int = 0,
+    ) -> None:
+        self.me = me
+        self.peers = [member for member in members if member != me]
+        self.majority = len(members) // 2 + 1
+        self.role = Role.FOLLOWER
+        self.leader: str | None = None
+        self.term = hard_state.term
+        self.voted_for = hard_state.voted_for
+        self.quarantined = hard_state.quarantined
+        self.epochs = epochs  # equals the table on disk once the last Ready is applied
+        self.end = log.end_offset
+        self.durable = log.end_offset  # opening a log makes its content durable
+        self.commit = max(log.min_offset, commit)
+        self.truncations = 0  # number of truncations; the result of a sync that began before one is void
+        self.halt_reason = ""
+        self.progress: dict[str, Progress] = {}  # of the peers, while this member leads
+        self._options = options
+        self._log = log
+        self._rng = rng
+        self._uninitialised = uninitialised
+        self._now_ms = now_ms
+        self._votes: set[str] = set()
+        self._term_start = 0  # where this leader's epoch begins
+        self._transfer_to: str | None = None
+        self._transfer_until_ms = 0
+        self._preferred_check_ms = 0
+        self._leader_epochs: EpochTable | None = None  # set once our log is a prefix of this term's leader's
+        self._leader_commit = 0
+        self._leader_heard_ms = _NEVER_MS
+        self._quarantine_token = self._new_token() if self.quarantined else 0
+        self._quarantine_end: int | None = None
+        self._election_due_ms = 0
+        self._ready = Ready()
+        self._reset_election_timer()
+
+    # Events
 
     def step(self, sender: str, message: Message, now_ms: int) -> Ready:
-        """A message arrived."""
-        if self.role is Role.OUT:
+        """Handle a message from a peer."""
+        if self.role is Role.HALTED:
             return Ready()
-        self.now_ms = now_ms
+        self._now_ms = now_ms
         if message.term > self.term:
-            if not election.takes_newer_term(self, sender, message):
-                return self.done()
+            if not self._accept_newer_term(sender, message):
+                return self._take_ready()
         elif message.term < self.term:
-            election.answer_older_term(self, sender, message)
-            return self.done()
+            self._reject_older_term(sender, message)
+            return self._take_ready()
         match message:
-            case Vote():
-                election.on_vote(self, sender, message)
-            case VoteReply():
-                election.on_vote_reply(self, sender, message)
+            case RequestVote():
+                self._handle_request_vote(sender, message)
+            case VoteResponse():
+                self._handle_vote_response(sender, message)
             case Probe():
-                following.on_probe(self, sender, message)
-            case Append():
-                following.on_append(self, sender, message)
-            case Ack():
-                leading.on_ack(self, sender, message)
-            case TakeOver():
-                if sender == self.leader and self.role is Role.FOLLOWER and not self.doubtful:
-                    election.campaign(self, transfer=True)
-        return self.done()
+                self._handle_probe(sender, message)
+            case AppendEntries():
+                self._handle_append_entries(sender, message)
+            case AppendResponse():
+                self._handle_append_response(sender, message)
+            case TimeoutNow():
+                if sender == self.leader and self.role is Role.FOLLOWER and not self.quarantined:
+                    self._become_candidate(transfer=True)
+        return self._take_ready()
 
     def tick(self, now_ms: int) -> Ready:
-        """Time passed. To be called several times a heartbeat."""
-        self.now_ms = max(self.now_ms, now_ms)
+        """Handle the passing of time. Call it several times per heartbeat interval."""
+        self._now_ms = max(self._now_ms, now_ms)
         if self.role is Role.LEADER:
-            leading.tick_leader(self)
-        elif self.role is not Role.OUT and self.now_ms >= self.election_due_ms:
-            self.wait_for_votes()
-            if not self.doubtful:
-                election.campaign_before(self)
-        return self.done()
-
-    def disconnected(self, peer: str, now_ms: int) -> Ready:
-        """The connection from a member ended. Of the leader, that is a reason not to wait for long."""
-        self.now_ms = max(self.now_ms, now_ms)
-        if self.role is Role.FOLLOWER and peer == self.leader:
-            self.heard_ms = -(10**9)
-            soon = self.options.heartbeat_ms
-            self.election_due_ms = min(self.election_due_ms, self.now_ms + soon // 4 + self.rng.randrange(2 * soon))
-        return self.done()
+            self._tick_leader()
+        elif self.role is not Role.HALTED and self._now_ms >= self._election_due_ms:
+            self._reset_campaign_timer()
+            if not self.quarantined:
+                self._start_pre_vote()
+        return self._take_ready()
 
     def connected(self, peer: str, now_ms: int) -> Ready:
-        """Messages reach a member from now on: it has not heard yet that we want to be elected."""
-        self.now_ms = max(self.now_ms, now_ms)
+        """Repeat a pending vote request to a peer that has become reachable."""
+        self._now_ms = max(self._now_ms, now_ms)
         if self.role is Role.PRE_CANDIDATE:
-            self.send(peer, Vote(self.term + 1, self.epochs.last, self.end, pre=True))
+            self._send(peer, RequestVote(self.term + 1, self.epochs.last, self.end, pre=True))
         elif self.role is Role.CANDIDATE:
-            self.send(peer, Vote(self.term, self.epochs.last, self.end))
-        return self.done()
+            self._send(peer, RequestVote(self.term, self.epochs.last, self.end))
+        return self._take_ready()
+
+    def disconnected(self, peer: str, now_ms: int) -> Ready:
+        """Shorten the election timeout if the lost connection came from the leader."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if self.role is Role.FOLLOWER and peer == self.leader:
+            self._leader_heard_ms = _NEVER_MS
+            heartbeat_ms = self._options.heartbeat_ms
+            due_ms = self._now_ms + heartbeat_ms // 4 + self._rng.randrange(2 * heartbeat_ms)
+            self._election_due_ms = min(self._election_due_ms, due_ms)
+        return self._take_ready()
 
     def appended(self, end: int, now_ms: int) -> Ready:
-        """The leader's broker wrote records up to `end`."""
-        self.must_lead()
-        self.now_ms = now_ms
+        """Replicate records that the leader's broker has written up to `end`."""
+        self._require_leader()
+        self._now_ms = now_ms
         assert end >= self.end, f"the log ends at {self.end}, not yet at {end}: a leader only appends"
         self.end = end
-        self.ready.sync = True
+        self._ready.sync = True
         for peer in self.peers:
-            leading.send_bytes(self, peer)
-        return self.done()
+            self._send_append(peer)
+        return self._take_ready()
 
-    def pump(self, now_ms: int) -> Ready:
-        """More for those that are `lagging`. To be called soon, when others had their turn."""
-        self.now_ms = max(self.now_ms, now_ms)
+    def send_backlog(self, now_ms: int) -> Ready:
+        """Send the next slice to followers that lag. Call it while `has_backlog`, after other work had its turn."""
+        self._now_ms = max(self._now_ms, now_ms)
         if self.role is Role.LEADER:
             for peer in self.peers:
-                leading.send_bytes(self, peer)
-        return self.done()
+                self._send_append(peer)
+        return self._take_ready()
 
-    def synced(self, offset: int, cuts: int, now_ms: int) -> Ready:
-        """A sync that began when the log ended at `offset` and had been cut `cuts` times is complete."""
-        if self.role is Role.OUT or cuts != self.cuts or offset <= self.durable:
-            return self.done()
-        self.now_ms = now_ms
+    def synced(self, offset: int, truncations: int, now_ms: int) -> Ready:
+        """Handle the end of a sync that began when the log ended at `offset` and had been truncated `truncations` times."""
+        if self.role is Role.HALTED or truncations != self.truncations or offset <= self.durable:
+            return self._take_ready()
+        self._now_ms = now_ms
         self.durable = min(offset, self.end)
         if self.role is Role.LEADER:
-            leading.advance_commit(self)
-        elif self.leader_epochs is not None and self.leader is not None:
-            following.learn_commit(self, self.leader_commit)
-            following.end_doubt(self)
-            following.ack(self, self.leader)
-        return self.done()
+            self._advance_commit()
+        elif self._leader_epochs is not None and self.leader is not None:
+            self._learn_commit(self._leader_commit)
+            self._end_quarantine_if_caught_up()
+            self._acknowledge(self.leader)
+        return self._take_ready()
 
-    def transfer(self, to: str, now_ms: int) -> Ready:
-        """Asks another member to take over once it has everything. Until then, or for `election_ms`, nothing is accepted."""
-        self.must_lead()
+    def transfer_leadership(self, to: str, now_ms: int) -> Ready:
+        """Ask a peer to take over once it holds the whole log.
+
+        Until the peer takes over, or `election_ms` have passed, the leader does not accept appends.
+        """
+        self._require_leader()
         if to not in self.progress:
             raise ValueError(f"leadership cannot go to {to!r}: expected one of {', '.join(self.peers)}")
-        self.now_ms = now_ms
-        leading.begin_transfer(self, to)
-        return self.done()
+        self._now_ms = now_ms
+        self._start_transfer(to)
+        return self._take_ready()
 
-    def fail(self, reason: str) -> Ready:
-        """The disk failed or the log is damaged: this member goes out."""
-        self.go_out(reason)
-        return self.done()
+    def halt(self, reason: str) -> Ready:
+        """Stop taking part in the group because the disk failed or the log is damaged."""
+        self._halt(reason)
+        return self._take_ready()
 
     # State
 
     @property
-    def lagging(self) -> bool:
-        """There is more to send to somebody than went out at once."""
-        return self.role is Role.LEADER and any(leading.may_send(self, progress) for progress in self.progress.values())
+    def has_backlog(self) -> bool:
+        """Whether a follower could be sent more than one event sends."""
+        return self.role is Role.LEADER and any(
+            not progress.probing and progress.next < self.end and progress.in_flight < self._options.window_bytes
+            for progress in self.progress.values()
+        )
 
     @property
-    def accepting(self) -> bool:
-        """May the broker append? (What is appended before `confirmed_start` must wait for it like everything else.)"""
-        return self.role is Role.LEADER and self.transfer_to is None
+    def accepts_appends(self) -> bool:
+        """Whether the broker may append. A leader that transfers leadership accepts nothing."""
+        return self.role is Role.LEADER and self._transfer_to is None
 
     @property
-    def confirmed_start(self) -> bool:
-        """The leader knows that everything it began with is confirmed: it may serve."""
-        return self.role is Role.LEADER and self.commit >= self.term_start and leading.counted(self, self.term_start)
+    def is_ready_to_serve(self) -> bool:
+        """Whether everything that the leader's log contained at the start of its term is committed."""
+        if self.role is not Role.LEADER or self.commit < self._term_start:
+            return False
+        holders = sum(progress.match >= self._term_start for progress in self.progress.values())
+        return holders + (self.durable >= self._term_start) >= self.majority
+
+    # Terms and roles
+
+    def _accept_newer_term(self, sender: str, message: Message) -> bool:
+        """Adopt the message's term where Raft requires it. Return False if the message is to be ignored."""
+        match message:
+            case RequestVote() if not message.transfer and self._hears_leader():
+                return False  # a member that was partitioned does not depose a leader that others still hear
+            case RequestVote(pre=True):
+                return True
+            case VoteResponse(granted=True, pre=True):
+                return self.role is Role.PRE_CANDIDATE
+            case Probe() | AppendEntries():
+                self._become_follower(message.term, sender)
+            case _:
+                self._become_follower(message.term, None)
+        return True
+
+    def _reject_older_term(self, sender: str, message: Message) -> None:
+        match message:
+            case RequestVote():
+                self._send(sender, VoteResponse(self.term, False, message.pre))
+            case Probe() | AppendEntries():
+                self._send(sender, AppendResponse(self.term, 0, 0, 0, AppendStatus.STALE_TERM))
+            case _:
+                pass
+
+    def _become_follower(self, term: int, leader: str | None) -> None:
+        if term > self.term:
+            self.term = term
+            self.voted_for = None
+            self._leader_epochs = None
+            self._leader_commit = 0
+            self._quarantine_end = None
+            self._persist_hard_state()
+        if self.role is Role.LEADER:
+            self._log_line(f"{self.me} no longer leads; term {self.term}")
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self._transfer_to = None
+        self.progress = {}
+        self._reset_election_timer()
+
+    def _start_pre_vote(self) -> None:
+        """Ask the peers whether they would vote for this member, without changing the term."""
+        if self.term >= MAX_EPOCH:
+            return
+        self.role = Role.PRE_CANDIDATE
+        self.leader = None
+        self._votes = {self.me}
+        if len(self._votes) >= self.majority:
+            self._become_candidate()
+            return
+        for peer in self.peers:
+            self._send(peer, RequestVote(self.term + 1, self.epochs.last, self.end, pre=True))
+
+    def _become_candidate(self, *, transfer: bool = False) -> None:
+        self.role = Role.CANDIDATE
+        self.leader = None
+        self.term += 1
+        self.voted_for = self.me
+        self._leader_epochs = None
+        self._leader_commit = 0
+        self._uninitialised = False
+        self._persist_hard_state()
+        self._reset_campaign_timer()
+        self._votes = {self.me}
+        if len(self._votes) >= self.majority:
+            self._become_leader()
+            return
+        for peer in self.peers:
+            self._send(peer, RequestVote(self.term, self.epochs.last, self.end, transfer=transfer))
+
+    def _become_leader(self) -> None:
+        assert not self.quarantined, "a quarantined member was elected"
+        assert self.epochs.last < self.term, f"the table contains epoch {self.epochs.last} before term {self.term} has begun"
+        self.role = Role.LEADER
+        self.leader = self.me
+        self._term_start = self.end
+        self._set_epochs(self.epochs.with_epoch(self.term, self.end, self._log.min_offset))
+        self._ready.sync = True
+        self._preferred_check_ms = self._now_ms + self._options.preferred_check_ms
+        self.progress = {peer: Progress(self._now_ms) for peer in self.peers}
+        self._log_line(f"{self.me} leads term {self.term} from offset {self.end}")
+        for peer in self.peers:
+            self._send_probe(peer)
+        self._advance_commit()
+
+    def _halt(self, reason: str) -> None:
+        if self.role is not Role.HALTED:
+            self.role = Role.HALTED
+            self.leader = None
+            self.halt_reason = reason
+            self._ready = Ready()
+            self._log_line(f"{self.me} has left its group: {reason}")
+
+    def _hears_leader(self) -> bool:
+        if self.role is Role.LEADER:
+            return True
+        return self.leader is not None and self._now_ms - self._leader_heard_ms < self._options.election_ms
+
+    def _require_leader(self) -> None:
+        if self.role is not Role.LEADER:
+            raise NotLeaderError(f"{self.me} does not lead its group; the leader is {self.leader or 'unknown'}")
+
+    def _reset_election_timer(self) -> None:
+        base_ms = self._options.election_ms
+        self._election_due_ms = self._now_ms + base_ms + self._rng.randrange(base_ms)
+
+    def _reset_campaign_timer(self) -> None:
+        """Start a shorter timeout for the repetition of a campaign: no leader exists that it could disturb."""
+        base_ms = self._options.election_ms // 2
+        self._election_due_ms = self._now_ms + base_ms + self._rng.randrange(base_ms)
+
+    # Votes
+
+    def _handle_request_vote(self, sender: str, message: RequestVote) -> None:
+        if self._uninitialised and message.last_epoch:
+            self._start_quarantine("it has no files, and its group has a history")
+        is_current = (message.last_epoch, message.end) >= (self.epochs.last, self.end)
+        if message.pre:
+            granted = is_current and not self.quarantined and not self._hears_leader() and message.term > self.term
+            self._send(sender, VoteResponse(message.term if granted else self.term, granted, pre=True))
+            return
+        is_free = self.voted_for == sender or (self.voted_for is None and self.leader is None)
+        granted = is_current and is_free and not self.quarantined
+        if granted:
+            self._uninitialised = False
+            if self.voted_for is None:
+                self.voted_for = sender
+                self._persist_hard_state()
+            self._reset_election_timer()
+        self._send(sender, VoteResponse(self.term, granted))
+
+    def _handle_vote_response(self, sender: str, message: VoteResponse) -> None:
+        awaited = (Role.PRE_CANDIDATE, self.term + 1) if message.pre else (Role.CANDIDATE, self.term)
+        if not message.granted or (self.role, message.term) != awaited:
+            return
+        self._votes.add(sender)
+        if len(self._votes) >= self.majority:
+            if message.pre:
+                self._become_candidate()
+            else:
+                self._become_leader()
+
+    # Follower
+
+    def _handle_probe(self, sender: str, message: Probe) -> None:
+        if not self._follow(sender):
+            return
+        if self._leader_epochs is None:
+            if self._uninitialised and message.end > 0:
+                self._start_quarantine("it has no files, and its group has a history")
+            self._uninitialised = False
+            if not self._match_leader_log(message):
+                return
+            self._leader_epochs = message.epochs
+        self._learn_commit(message.commit)
+        self._acknowledge(sender)
+
+    def _match_leader_log(self, message: Probe) -> bool:
+        """Make the log a prefix of the leader's. Halt and return False if that would remove committed bytes."""
+        shared = self.epochs.shared_prefix(message.epochs, self.end) or 0
+        if self.commit > max(shared, message.min_offset):
+            self._halt(
+                f"the leader of term {self.term} ({self.leader}) shares this log only up to {shared}, but it is committed up to "
+                f"{self.commit}. Nothing was truncated. Compare the store directories of the group before you continue"
+            )
+            return False
+        if shared < max(message.min_offset, self._log.min_offset):
+            self._reset_log(message.min_offset)
+        elif shared < self.end:
+            self._log_line(
+                f"{self.me} truncates its log from {self.end} to {shared}, where it diverges from the leader of term {self.term}"
+            )
+            self._ready.truncate_to = shared
+            self.end = shared
+            self.durable = min(self.durable, shared)
+            self.truncations += 1
+        self._set_epochs(message.epochs.up_to(self.end))
+        return True
+
+    def _reset_log(self, start: int) -> None:
+        """Discard the log and restart it where the leader's begins: the leader no longer has the bytes after our end."""
+        self._log_line(f"{self.me} restarts its log at {start}: it ended at {self.end}, and the leader's begins at {start}")
+        self._ready.reset_to = start
+        self.epochs = EpochTable()
+        self.end = self.durable = start
+        self.commit = max(self.commit, start)
+        self.truncations += 1
+
+    def _handle_append_entries(self, sender: str, message: AppendEntries) -> None:
+        if not self._follow(sender):
+            return
+        if self._leader_epochs is None:
+            self._acknowledge(sender, AppendStatus.NEEDS_PROBE)
+            return
+        if message.echoed_token and message.echoed_token == self._quarantine_token and self._quarantine_end is None:
+            self._quarantine_end = message.end
+        if message.offset > self.end:
+            self._acknowledge(sender, AppendStatus.GAP)
+            return
+        data = message.data[self.end - message.offset :]
+        if data:
+            self._ready.writes.append((self.end, data))
+            self._ready.sync = True
+            self.end += len(data)
+            self._set_epochs(self._leader_epochs.up_to(self.end))
+        self._learn_commit(message.commit)
+        self._end_quarantine_if_caught_up()
+        if not data:
+            self._acknowledge(sender)
+
+    def _follow(self, leader: str) -> bool:
+        """Follow the sender as leader of the current term. A second leader in one term means that a vote was given twice."""
+        if self.role is Role.LEADER or self.leader not in (None, leader):
+            self._halt(
+                f"{leader} and {self.leader} both lead term {self.term}. Check whether two members have the same id or a copied "
+                "store directory"
+            )
+            return False
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self._leader_heard_ms = self._now_ms
+        self._reset_election_timer()
+        return True
+
+    def _learn_commit(self, commit: int) -> None:
+        self._leader_commit = max(self._leader_commit, commit)
+        self.commit = max(self.commit, min(self._leader_commit, self.durable))
+
+    def _acknowledge(self, leader: str, status: AppendStatus = AppendStatus.OK) -> None:
+        response = AppendResponse(self.term, self.durable, self.end, self.epochs.last, status, self._quarantine_token)
+        self._send(leader, response)
+
+    # Quarantine
+
+    def _start_quarantine(self, reason: str) -> None:
+        if not self.quarantined:
+            self.quarantined = True
+            self._persist_hard_state()
+            self._log_line(f"{self.me} does not vote until it has caught up: {reason}")
+        self._quarantine_token = self._new_token()
+        self._quarantine_end = None
+
+    def _end_quarantine_if_caught_up(self) -> None:
+        if self._quarantine_end is not None and self.durable >= self._quarantine_end and self.epochs.last == self.term:
+            self.quarantined = False
+            self._quarantine_token = 0
+            self._quarantine_end = None
+            self._persist_hard_state()
+            self._log_line(f"{self.me} has caught up at {self.durable} and votes again")
+
+    def _new_token(self) -> int:
+        return self._rng.getrandbits(62) + 1
+
+    # Leader
+
+    def _handle_append_response(self, sender: str, message: AppendResponse) -> None:
+        progress = self.progress.get(sender)
+        if self.role is not Role.LEADER or progress is None or message.status is AppendStatus.STALE_TERM:
+            return
+        progress.last_heard_ms = self._now_ms
+        progress.quarantine_token = message.quarantine_token
+        if message.status is AppendStatus.NEEDS_PROBE or message.end < self._log.min_offset:
+            progress.start_probing()
+            self._send_probe(sender)
+            return
+        if progress.probing:
+            progress.start_streaming(message.end, self._now_ms)
+        elif message.status is AppendStatus.GAP:
+            progress.rewind(message.end, self._now_ms, self._options.heartbeat_ms)
+        if message.match > progress.acked:
+            progress.acked = message.match
+            progress.moved_ms = self._now_ms
+        progress.next = max(progress.next, progress.acked)
+        if message.epoch == self.term and message.match > progress.match:
+            progress.match = message.match
+            self._advance_commit()
+        self._send_append(sender)
+        self._finish_transfer()
+
+    def _advance_commit(self) -> None:
+        """Commit what a majority holds within the current epoch."""
+        own = self.durable if self.durable >= self._term_start else -1
+        offsets = sorted([own, *(progress.match for progress in self.progress.values())], reverse=True)
+        held = offsets[self.majority - 1]
+        if held >= self._term_start and held > self.commit:
+            self.commit = held
+
+    def _tick_leader(self) -> None:
+        options = self._options
+        heard = sum(self._now_ms - progress.last_heard_ms < options.election_ms for progress in self.progress.values())
+        if heard + 1 < self.majority:
+            self._log_line(f"{self.me} steps down from term {self.term}: it hears {heard} of {len(self.peers)} peers")
+            self._become_follower(self.term, None)
+            return
+        if self._transfer_to is not None and self._now_ms >= self._transfer_until_ms:
+            self._log_line(f"{self.me} continues to lead: {self._transfer_to} did not take over in time")
+            self._transfer_to = None
+        self._check_preferred_leader()
+        for peer in self.peers:
+            progress = self.progress[peer]
+            if not progress.probing and progress.in_flight and self._now_ms - progress.moved_ms >= options.resend_ms:
+                progress.next = progress.acked
+                progress.moved_ms = self._now_ms
+                self._send_append(peer)
+            if self._now_ms - progress.last_sent_ms >= options.heartbeat_ms:
+                if progress.probing:
+                    self._send_probe(peer)
+                else:
+                    self._send_append(peer, heartbeat=True)
+            if self.role is not Role.LEADER:
+                return
+
+    def _check_preferred_leader(self) -> None:
+        name = self._options.preferred_leader
+        preferred = self.progress.get(name or "")
+        if name is None or preferred is None or self._now_ms < self._preferred_check_ms:
+            return
+        self._preferred_check_ms = self._now_ms + self._options.preferred_check_ms
+        is_alive = self._now_ms - preferred.last_heard_ms < self._options.election_ms and not preferred.quarantine_token
+        is_near = preferred.match >= max(self.end - self._options.preferred_lag_bytes, 0)
+        if is_alive and is_near and self._transfer_to is None:
+            self._start_transfer(name)
+
+    def _start_transfer(self, to: str) -> None:
+        self._log_line(f"{self.me} transfers the leadership of term {self.term} to {to}")
+        self._transfer_to = to
+        self._transfer_until_ms = self._now_ms + self._options.election_ms
+        self._send_append(to)
+        self._finish_transfer()
+
+    def _finish_transfer(self) -> None:
+        if self._transfer_to is not None and self.progress[self._transfer_to].match >= self.end:
+            self._send(self._transfer_to, TimeoutNow(self.term))
+
+    def _send_probe(self, peer: str) -> None:
+        self.progress[peer].last_sent_ms = self._now_ms
+        self._send(peer, Probe(self.term, self._log.min_offset, self.end, self.commit, self.epochs))
+
+    def _send_append(self, peer: str, *, heartbeat: bool = False) -> None:
+        """Send what the peer lacks, within its window and one slice. `heartbeat`: send an empty message if it lacks nothing."""
+        progress = self.progress[peer]
+        if progress.probing:
+            return
+        limit = min(self.end, progress.next + self._options.slice_bytes)
+        while progress.next < limit and progress.in_flight < self._options.window_bytes:
+            if progress.next < self._log.min_offset:
+                progress.start_probing()
+                self._send_probe(peer)
+                return
+            data = self._read(progress.next)
+            if data is None:
+                return
+            if not progress.in_flight:
+                progress.moved_ms = self._now_ms
+            self._send(peer, AppendEntries(self.term, progress.next, self.end, self.commit, progress.quarantine_token, data))
+            progress.next += len(data)
+            progress.last_sent_ms = self._now_ms
+            heartbeat = False
+        if heartbeat:
+            self._send(peer, AppendEntries(self.term, progress.next, self.end, self.commit, progress.quarantine_token))
+            progress.last_sent_ms = self._now_ms
+
+    def _read(self, offset: int) -> bytes | None:
+        try:
+            return self._log.read(offset, min(self._options.batch_bytes, self.end - offset))
+        except (LogDamagedError, OSError) as error:
+            self._halt(f"the log cannot be read at {offset}: {error}. Restart this member: it repairs itself from the others")
+            return None
+
+    # Ready
+
+    def _take_ready(self) -> Ready:
+        ready, self._ready = self._ready, Ready()
+        return ready
+
+    def _send(self, to: str, message: Message) -> None:
+        if self.role is not Role.HALTED:
+            self._ready.messages.append((to, message))
+
+    def _log_line(self, text: str) -> None:
+        self._ready.log_lines.append(text)
+
+    def _persist_hard_state(self) -> None:
+        self._ready.hard_state = HardState(self.term, self.voted_for, self.quarantined)
+
+    def _set_epochs(self, table: EpochTable) -> None:
+        if table != self.epochs:
+            self.epochs = table
+            self._ready.epochs = table
