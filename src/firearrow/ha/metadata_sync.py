@@ -1,17 +1,20 @@
-"""What a slave copies from its master beside the log: topics, groups, consumer and delay offsets, request modes, timers.
+"""Metadata replication beside the log: topics, groups, consumer and delay offsets, request modes, timers.
 
-A copy is a few requests on an ordinary connection, every `slaveSyncInterval`, the first as soon as the master is known. A table
-takes the place of the slave's own, or, offsets, goes into it. One that the master does not give is left as it is.
+A copy is a few requests on an ordinary connection. A slave copies every `slaveSyncInterval`, the first time as soon as the master
+is known. A table of the master replaces the slave's, except that consumer offsets are merged. A table that the master does not
+return stays as it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.net.channel import Channel
+from firearrow.net.tls import client_context
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, TopicConfigSerializeWrapper
@@ -21,28 +24,31 @@ from firearrow.wire.frame import Command
 
 CALL_TIMEOUT_MS = 3_000
 _PAGE = 2_000
-_MOST_PAGES = 1_000
+_MAX_PAGES = 1_000
+MAX_INTERVAL_MS = 1_000  # between two copies of a follower
+_LEADER_CHECK_S = 0.1
 
 log = logging.getLogger("firearrow.ha.slave")
+group_log = logging.getLogger("firearrow.ha.group")
 
 
 class MetadataCopy:
-    """`parts` of the broker change; nobody else has to be told: listeners are."""
+    """A one-time copy into the tables of a broker, which notify their own listeners."""
 
     def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker
 
     async def copy(self, channel: Channel) -> None:
-        """Everything once. OSError when the master cannot be asked; what it answers wrongly is logged and left out."""
+        """Copy every table once. Raises OSError if the master cannot be reached; an invalid table is logged and skipped."""
         tables = (self._topics, self._groups, self._offsets, self._delay_offsets, self._request_modes)
         for table in (*tables, self._timer_check_point, self._timer_metrics):
-            await _tolerant(table, channel)
+            await _copy_if_possible(table, channel)
 
     async def _topics(self, channel: Channel) -> None:
         whole: TopicConfigSerializeWrapper | None = None
-        for page in range(_MOST_PAGES):
+        for page in range(_MAX_PAGES):
             ext = {"topicSeq": page * _PAGE, "maxTopicNum": _PAGE, "dataVersion": ""}
-            answer = await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
+            answer = await self._call(channel, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
             theirs = TopicConfigSerializeWrapper.from_json(_table(answer))
             if whole is None:
                 whole = theirs
@@ -59,9 +65,9 @@ class MetadataCopy:
 
     async def _groups(self, channel: Channel) -> None:
         whole: dict[str, Any] = {}
-        for page in range(_MOST_PAGES):
+        for page in range(_MAX_PAGES):
             ext = {"groupSeq": page * _PAGE, "maxGroupNum": _PAGE, "dataVersion": ""}
-            answer = await self._ask(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
+            answer = await self._call(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
             theirs = _table(answer)
             if not whole:
                 whole = dict(theirs)
@@ -73,11 +79,11 @@ class MetadataCopy:
         self._broker.parts.groups.take_over(whole)
 
     async def _offsets(self, channel: Channel) -> None:
-        answer = await self._ask(channel, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = await self._call(channel, RequestCode.GET_ALL_CONSUMER_OFFSET)
         self._broker.parts.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(_table(answer)))
 
     async def _delay_offsets(self, channel: Channel) -> None:
-        theirs = _table(await self._ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
+        theirs = _table(await self._call(channel, RequestCode.GET_ALL_DELAY_OFFSET))
         broker = self._broker
         delay, config = broker.parts.delay, broker.config
         before = delay.to_json(0)["offsetTable"]
@@ -87,51 +93,100 @@ class MetadataCopy:
             broker.parts.store.submit(lambda: config.save_text("delayOffset.json", text))
 
     async def _request_modes(self, channel: Channel) -> None:
-        self._broker.parts.request_modes.take_over(_table(await self._ask(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
+        self._broker.parts.request_modes.take_over(_table(await self._call(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
 
     async def _timer_check_point(self, channel: Channel) -> None:
-        answer = await self._ask(channel, RequestCode.GET_TIMER_CHECK_POINT)
+        answer = await self._call(channel, RequestCode.GET_TIMER_CHECK_POINT)
         timers = self._broker.parts.timers
         if answer.body:
             timers.follow(TimerCheckpoint.decode_fields(answer.body))
 
     async def _timer_metrics(self, channel: Channel) -> None:
-        theirs = _table(await self._ask(channel, RequestCode.GET_TIMER_METRICS))
+        theirs = _table(await self._call(channel, RequestCode.GET_TIMER_METRICS))
         timers = self._broker.parts.timers
         save = timers.metrics.follow(theirs)
         if save is not None:
             self._broker.parts.store.submit(save)
 
-    async def _ask(self, channel: Channel, code: RequestCode, ext: Mapping[str, Any] | None = None) -> Command:
+    async def _call(self, channel: Channel, code: RequestCode, ext: Mapping[str, Any] | None = None) -> Command:
         answer = await channel.call(code, ext or {}, b"", timeout_ms=CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
-            raise _NotGivenError(f"request {int(code)} was answered with code {answer.code}: {answer.remark}")
+            raise _NotProvidedError(f"request {int(code)} failed with code {answer.code}: {answer.remark}")
         if not self._broker.parts.settings.is_slave:
-            raise _NotGivenError("this broker has become the master meanwhile")
+            raise _NotProvidedError("this broker has become the master")
         return answer
 
 
-class _NotGivenError(Exception):
-    pass
+class FollowerMetadataSync:
+    """Periodic copies from the leader of an elected group to this follower."""
+
+    def __init__(self, broker: ReplicationHost, leader_address: Callable[[], str | None]) -> None:
+        self._settings = broker.parts.settings
+        self._leader_address = leader_address
+        self._copy = MetadataCopy(broker)
+        self._channel: Channel | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._failure_logged = False
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._drop_channel()
+
+    async def _run(self) -> None:
+        while True:
+            address = self._leader_address()
+            if address is None:
+                self._drop_channel()
+                await asyncio.sleep(_LEADER_CHECK_S)
+                continue
+            try:
+                await self._copy.copy(await self._connect(address))
+                self._failure_logged = False
+            except OSError as error:
+                self._drop_channel()
+                if not self._failure_logged:
+                    group_log.warning("cannot copy topics, groups and offsets from %s: %s; trying again", address, error)
+                self._failure_logged = True
+            await asyncio.sleep(min(self._settings.slave_sync_interval, MAX_INTERVAL_MS) / 1000)
+
+    async def _connect(self, address: str) -> Channel:
+        if self._channel is None or self._channel.closed or self._channel.address != address:
+            self._drop_channel()
+            self._channel = await Channel.connect(address, tls=client_context(self._settings.use_tls))
+        return self._channel
+
+    def _drop_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None and not channel.closed:
+            channel.abandon("no longer needed")
 
 
-async def _tolerant(copy: Callable[[Channel], Awaitable[None]], channel: Channel) -> None:
+class _NotProvidedError(Exception):
+    """The master does not provide a table."""
+
+
+async def _copy_if_possible(copy: Callable[[Channel], Awaitable[None]], channel: Channel) -> None:
     try:
         await copy(channel)
-    except _NotGivenError as error:
-        log.debug("the master at %s does not give a table: %s", channel.address, error)
+    except _NotProvidedError as error:
+        log.debug("the master at %s does not provide a table: %s", channel.address, error)
     except (ProtocolError, ValueError, TypeError, KeyError) as error:
-        log.warning("a table of the master at %s cannot be read: %s", channel.address, error)
+        log.warning("invalid table from the master at %s: %s", channel.address, error)
 
 
 def _table(answer: Command) -> dict[str, Any]:
     value = fastjson.loads(answer.body) if answer.body else {}
     if not isinstance(value, dict):
-        raise ProtocolError(f"an object was expected, not {type(value).__name__}")
+        raise ProtocolError(f"expected a JSON object, not {type(value).__name__}")
     return value
 
 
 def _total(answer: Command, field: str) -> int:
-    """How many entries there are; 0 from a master that gives all at once."""
+    """Return the total number of entries; 0 from a master that returns all of them at once."""
     text = str((answer.ext or {}).get(field) or "0")
     return int(text) if text.isdigit() else 0

@@ -1,7 +1,7 @@
-"""Addresses: `host:port` texts, peer names of sockets, and listening sockets.
+"""Addresses: `host:port` strings, peer names of sockets, and bound sockets.
 
-An IPv4 peer that reaches a dual-stack listener shows up as `::ffff:a.b.c.d`; it is an IPv4 peer all the same and is stored as
-one (old decoders cannot read records with IPv6 hosts), so such addresses are unmapped here, once.
+An IPv4 peer of a dual-stack listener appears as `::ffff:a.b.c.d`. It is stored as the IPv4 address, because old decoders cannot
+read records with IPv6 hosts; `unmapped` performs this conversion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PAIR_ATTEMPTS = 64
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as (host, port)."""
+    """Parse `host:port` or `[v6]:port`."""
     host, colon, port_text = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -30,7 +30,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_address_list(text: str) -> list[str]:
-    """`a:1;b:2` as its addresses, each checked, in order, without repetition."""
+    """Parse `a:1;b:2` into valid addresses, in order, without duplicates."""
     addresses: dict[str, None] = {}
     for part in text.split(";"):
         if part.strip():
@@ -40,7 +40,7 @@ def parse_address_list(text: str) -> list[str]:
 
 
 def unmapped(ip: str) -> str:
-    """A peer's address as text: IPv4-mapped IPv6 becomes IPv4, a zone (`%eth0`) is dropped."""
+    """Convert an IPv4-mapped IPv6 address to IPv4 and drop a zone (`%eth0`)."""
     if ":" not in ip:
         return ip
     ip = ip.partition("%")[0]
@@ -49,12 +49,12 @@ def unmapped(ip: str) -> str:
 
 
 def advertised_ip(bind_address: str) -> str:
-    """What peers are told to dial when nobody said: the address listened on, or for a wildcard this machine's own."""
+    """Return the default address for peers to dial: the bind address, or this machine's own for a wildcard."""
     if bind_address not in WILDCARDS:
         return bind_address
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only makes the system choose the interface of its default route
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it makes the system choose the interface of the default route
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
@@ -75,17 +75,17 @@ def host_name() -> str:
 
 
 def ip_of(host: str) -> str:
-    """The address of a host, an IPv4 one if it has any; records hold addresses, not names. ValueError if it has none."""
+    """Resolve a host, preferring IPv4, because records contain addresses, not names. Raises ValueError."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
-        raise ValueError(f"{host!r} is not an IP address, nor a host name that resolves") from error
+        raise ValueError(f"{host!r} is not an IP address, nor a host name that can be resolved") from error
     first = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return unmapped(str(first[4][0]))
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound, not yet listening TCP socket; port 0 lets the system choose. OSError names the address."""
+    """Return a bound TCP socket that does not listen yet. Port 0 lets the system choose. The OSError names the address."""
     try:
         family, kind, protocol, _, name = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -107,7 +107,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Sockets for a broker's listen port and its fast port (listen port - 2); port 0 finds a free pair."""
+    """Bind a broker's listen port and fast port (listen port - 2). Port 0 finds a free pair."""
     if port:
         if port <= FAST_PORT_GAP:
             why = f"listen port {port} leaves no room for the fast port, which is the listen port - {FAST_PORT_GAP}"
@@ -124,4 +124,4 @@ def bind_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
             return main, bind(host, main.getsockname()[1] - FAST_PORT_GAP)
         except OSError:
             main.close()
-    raise OSError(errno.EADDRINUSE, f"found no free pair of ports on {host} in {_PAIR_ATTEMPTS} attempts")
+    raise OSError(errno.EADDRINUSE, f"no free pair of ports on {host} after {_PAIR_ATTEMPTS} attempts")

@@ -1,20 +1,20 @@
-"""One TCP connection of the remoting protocol, seen from either end.
+"""One accepted connection of the remoting protocol.
 
-Both ends may ask: the peer's requests go to the service in the order they came, all complete frames of a read at once; our own
-requests get their answers matched here by opaque number, and the service never sees a response.
+Both peers can send requests. The peer's requests go to the service in order of arrival, all complete frames of a read at once.
+Responses to our own requests are matched here by opaque number; the service never sees a response.
 
 Costs and limits
-- `write` *is* the transport's write: no layer in between. It is replaced when the connection fills up or ends, so call it
-  through the connection each time and do not keep it.
-- `write_file` has the system copy from a file to the socket. Our memory does not see the bytes: pulls of large messages cost a
-  quarter less. It goes past the transport, so only while nothing waits there.
-- Nothing is timed per read. A read sets one flag; a sweep (net/server.py) looks at the flags every few seconds.
-- When more than WRITE_HIGH bytes wait to be sent, nothing more is read until fewer than WRITE_LOW wait: a peer that asks but
-  does not read holds up only itself. The requests of one read are served SLICE at a time, and other connections get their
-  turn in between: a read can hold thousands of pulls. When more than WRITE_LIMIT wait all the same (answers to parked
-  requests), the peer is cut off.
+- `write` is the transport's own method, without a layer in between. It is replaced when the connection fills up or ends, so call
+  it through the connection each time and do not keep a reference.
+- `write_file` makes the system copy from a file to the socket, without a copy in our memory: pulls of large messages cost a
+  quarter less. It bypasses the transport and therefore only works while the transport's buffer is empty.
+- There is no timer per read. A read sets a flag, and a sweep (net/server.py) checks the flags every few seconds.
+- When more than WRITE_HIGH bytes wait to be sent, nothing is read until fewer than WRITE_LOW wait: a peer that sends requests but
+  does not read responses delays only itself. The requests of one read are served SLICE at a time, and other connections have
+  their turn in between, because a read can contain thousands of pulls. When more than WRITE_LIMIT bytes wait (responses to
+  parked requests), the connection is aborted.
 
-Bytes that are not a frame end this connection and no other: what was complete before them is still served.
+Invalid frames end this connection only; complete frames before them are still served.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _LAST_DATA_SENT = struct.Struct("=44xI")
 
 
 class Service(Protocol):
-    """What a listener serves. All three are called on the event loop and must not block."""
+    """The handler of a listener's connections. Its methods are called on the event loop and must not block."""
 
     def connected(self, conn: Connection) -> None: ...
 
     def received(self, conn: Connection, commands: list[Command]) -> None:
-        """Requests (never responses) in the order they came; answers go to `conn.write`, now or later, in any order."""
+        """Handle requests (never responses) in order of arrival. Responses go to `conn.write`, now or later, in any order."""
 
     def disconnected(self, conn: Connection) -> None:
-        """Called once for every `connected`."""
+        """Handle the end of a connection. Called once for every `connected`."""
 
 
 class Connection(asyncio.Protocol):
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         "_service",
         "_socket",
         "_transport",
-        "_turn_awaited",
+        "_turn_scheduled",
         "active",
         "binary",
         "closed",
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self.state: Any = None  # belongs to the service
         self.closed = False
         self.binary = False  # header type last seen from the peer; our own requests use it
-        self.active = True  # something was received since the last idle sweep
+        self.active = True  # data was received since the last idle sweep
         self.idle_since_ms = 0
         self.takes_files = False  # whether `write_file` may be called
         self.write = _discard
@@ -103,13 +103,13 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._feed = FrameDecoder().feed
         self._pending: dict[int, tuple[asyncio.Future[Command], asyncio.TimerHandle]] = {}
-        self._full = False  # the peer does not read: nothing is read from it, nothing more of what was read is served
-        self._held: list[Command] = []  # read, and to be served when the peer has caught up and the others had their turn
-        self._turn_awaited = False
+        self._full = False  # the peer does not read: reading from it and serving its requests is suspended
+        self._held: list[Command] = []  # requests that were read and wait for their turn
+        self._turn_scheduled = False
         self._next_opaque = 1  # some clients take 0 for "unset"
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None  # the transport's own, for `write_file`; made when it is wanted first
+        self._socket: socket.socket | None = None  # shares the transport's descriptor; created by the first `write_file`
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
     def request(
         self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, timeout_ms: int = 3_000
     ) -> asyncio.Future[Command]:
-        """Asks the peer. The future gives its response, or RequestTimeoutError, or ConnectionLostError."""
+        """Send a request to the peer. The future returns the response or raises RequestTimeoutError or ConnectionLostError."""
         future: asyncio.Future[Command] = self._loop.create_future()
         if self.closed:
             future.set_exception(ConnectionLostError(f"connection to {self.peer} is closed; request {code} was not sent"))
@@ -134,13 +134,13 @@ class Connection(asyncio.Protocol):
         return future
 
     def notify(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> None:
-        """Tells the peer, one-way. Nothing happens on a closed connection."""
+        """Send a one-way request to the peer. Does nothing on a closed connection."""
         if not self.closed:
             self.active = True
             self.write(encode_request(code, ext or {}, body, opaque=self._take_opaque(), oneway=True, binary=self.binary))
 
     def write_file(self, head: bytes, descriptor: int, position: int, size: int) -> None:
-        """Writes `head` and bytes of a file, which must be there, as one frame."""
+        """Write `head` and `size` bytes of a file, which must exist, as one frame."""
         transport = self._transport
         if transport is None or self.closed:
             return
@@ -155,11 +155,11 @@ class Connection(asyncio.Protocol):
         except ConnectionError:
             self.abort()
         except OSError as error:
-            log.warning("cutting connection to %s, whose answer cannot be read: %s", self.peer, error)
-            self.abort()  # part of a frame may be gone already
+            log.warning("aborting connection to %s, whose response cannot be read from the file: %s", self.peer, error)
+            self.abort()  # part of the frame may have been sent
 
     def close(self, reason: str) -> None:
-        """Ends the connection once what was written is sent. `disconnected` follows."""
+        """Close the connection after sending what was written. `disconnected` follows."""
         if self.closed:
             return
         log.debug("closing connection to %s: %s", self.peer, reason)
@@ -168,13 +168,13 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Ends the connection without waiting for anything."""
-        self._end(f"connection to {self.peer} was cut")
+        """Close the connection at once."""
+        self._end(f"connection to {self.peer} was aborted")
         if self._transport is not None:
             self._transport.abort()
 
     def sent_within_ms(self, window_ms: int) -> bool:
-        """Whether the system has sent data lately; False where it cannot say. One system call: for sweeps only."""
+        """Return whether the system has sent data within the window. Costs a system call: for sweeps only."""
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or not hasattr(socket, "TCP_INFO"):
             return False
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
             return False
         return len(info) == _LAST_DATA_SENT.size and _LAST_DATA_SENT.unpack(info)[0] < window_ms
 
-    # What the event loop calls.
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)
@@ -193,13 +193,13 @@ class Connection(asyncio.Protocol):
         self.write = stream.write
         self.takes_files = _CAN_SEND_FILES and _is_plain_socket(stream)
         name = stream.get_extra_info("peername")
-        if name:  # a peer that is gone already has none
+        if name:  # None if the peer has already disconnected
             self.peer_ip, self.peer_port = unmapped(name[0]), name[1]
             self.peer_host = host_bytes(self.peer_ip, self.peer_port)
         try:
             self._service.connected(self)
         except Exception:
-            log.exception("closing connection to %s: the service could not take it", self.peer)
+            log.exception("closing connection to %s: the service rejected it", self.peer)
             self.close("internal error")
 
     def data_received(self, data: bytes) -> None:
@@ -209,15 +209,15 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             log.warning("closing connection to %s: %s", self.peer, error)
             if error.commands:
-                self._hand_over(error.commands, at_once=True)
+                self._dispatch(error.commands, at_once=True)
             self.close("broken frame")
             return
         if commands:
-            self._hand_over(commands)
+            self._dispatch(commands)
 
     def pause_writing(self) -> None:
         if self._transport is not None and not self.closed:
-            log.debug("%s does not read its answers; reading from it is paused", self.peer)
+            log.debug("%s does not read its responses; reading from it is paused", self.peer)
             self._transport.pause_reading()
             self._full = True
             self.write = self._write_while_full
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
             self._full = False
             if not self._held:
                 self._transport.resume_reading()
-            elif not self._turn_awaited:
+            elif not self._turn_scheduled:
                 self._serve_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -239,23 +239,23 @@ class Connection(asyncio.Protocol):
             if self._on_lost is not None:
                 self._on_lost(self)
 
-    # Inside.
+    # Internals
 
     def _send_file(self, transport: asyncio.Transport, head: bytes, descriptor: int, position: int, size: int) -> int:
-        """Sends as much of both together as the system takes now; returns how much that is."""
+        """Send as much of both as the system accepts now. Return the number of bytes."""
         sock = self._socket
         if sock is None:
             sock = self._socket = socket.socket(fileno=transport.get_extra_info("socket").fileno())
         sent = 0
         try:
-            sent = sock.send(head, socket.MSG_MORE)  # leaves with what follows
+            sent = sock.send(head, socket.MSG_MORE)  # sent together with the file bytes
             if sent == len(head):
                 sent += os.sendfile(sock.fileno(), descriptor, position, size)
         except BlockingIOError:
             return sent
         return sent
 
-    def _hand_over(self, commands: list[Command], *, at_once: bool = False) -> None:
+    def _dispatch(self, commands: list[Command], *, at_once: bool = False) -> None:
         self.binary = commands[-1].binary
         for command in commands:
             if command.flag & 1:
@@ -272,21 +272,21 @@ class Connection(asyncio.Protocol):
         self._serve_held()
 
     def _serve_held(self) -> None:
-        """Serves a slice of what was read; the others get their turn before the next. Reading goes on when nothing is left."""
+        """Serve one slice of the held requests and yield to other connections. Resume reading when none is left."""
         if self._full or self.closed:
             return
         commands = self._held[:SLICE]
         del self._held[:SLICE]
         self._serve(commands)
         if self._held:
-            if not self._turn_awaited:
-                self._turn_awaited = True
+            if not self._turn_scheduled:
+                self._turn_scheduled = True
                 self._loop.call_soon(self._next_turn)
         elif not self._full and not self.closed and self._transport is not None:
             self._transport.resume_reading()
 
     def _next_turn(self) -> None:
-        self._turn_awaited = False
+        self._turn_scheduled = False
         if self._held:
             self._serve_held()
 
@@ -305,7 +305,7 @@ class Connection(asyncio.Protocol):
                 continue
             asked = self._pending.pop(command.opaque, None)
             if asked is None:
-                log.debug("%s answered opaque %d, which nobody asked (or no longer waits for)", self.peer, command.opaque)
+                log.debug("%s sent a response with opaque %d, for which no request is pending", self.peer, command.opaque)
                 continue
             future, timer = asked
             timer.cancel()
@@ -328,17 +328,17 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         if transport.get_write_buffer_size() + len(data) > WRITE_LIMIT:
-            log.warning("cutting connection to %s: more than %d bytes wait to be read by it", self.peer, WRITE_LIMIT)
+            log.warning("aborting connection to %s: more than %d bytes wait to be read by it", self.peer, WRITE_LIMIT)
             self.abort()
         else:
             transport.write(data)
 
     def _end(self, why: str) -> None:
-        """Marks the connection closed; whoever waits for an answer is told why there is none."""
+        """Mark the connection closed and fail the pending requests."""
         self.closed = True
         self.takes_files = False
         if self._socket is not None:
-            self._socket.detach()  # it is the transport's, who will close it
+            self._socket.detach()  # the transport owns and closes the descriptor
             self._socket = None
         self.write = _discard
         self._held = []
@@ -350,9 +350,9 @@ class Connection(asyncio.Protocol):
 
 
 def _is_plain_socket(transport: asyncio.Transport) -> bool:
-    """Whether what is written goes to a socket as it is."""
+    """Return whether written bytes reach a socket unchanged."""
     return transport.get_extra_info("socket") is not None and transport.get_extra_info("ssl_object") is None
 
 
 def _discard(data: bytes) -> None:
-    """Stands in for `write` when there is nobody to write to."""
+    """Replace `write` on a closed connection."""

@@ -1,19 +1,19 @@
-"""What can go wrong between two peers, as exceptions that name the peer.
+"""Network errors; each message names the peer.
 
-They derive from the built-in kinds, so a caller that only cares "could not talk to it" catches `OSError` (`ConnectionError` and
-`TimeoutError` are both that).
+They derive from built-in exceptions: a caller that only needs to know that the peer could not be reached catches `OSError`, of
+which `ConnectionError` and `TimeoutError` are subclasses.
 """
 
 from __future__ import annotations
 
 
 class ConnectError(ConnectionError):
-    """No connection could be made."""
+    """The connection could not be established."""
 
 
 class ConnectionLostError(ConnectionError):
-    """The connection ended before the answer came; whether the peer acted on the request is unknown."""
+    """The connection ended before the response arrived. The peer may or may not have processed the request."""
 
 
 class RequestTimeoutError(TimeoutError):
-    """No answer within the time given; whether the peer acted on the request is unknown."""
+    """No response arrived in time. The peer may or may not have processed the request."""

@@ -1,4 +1,4 @@
-"""The event loop: uvloop where it is installed, otherwise asyncio's own."""
+"""Event loop selection: uvloop if it is installed, otherwise asyncio's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on the fastest loop there is."""
+    """Run like `asyncio.run`, on the fastest available event loop."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(main)
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.net.connection import Connection, Service
-from firearrow.net.open_connections import OpenConnections
+from firearrow.net.server import OpenConnections
 
 NETWORK = "127.255."
 CHUNK = 256 * 1024  # bytes handed over in one turn at most, as from a socket

@@ -1,10 +1,10 @@
-"""The listening side: accepts connections and hands what they send to a service.
+"""Listening side of the remoting protocol: accepts connections and passes their requests to a service.
 
-`serve` gives a Listener; `Listener.close` ends it and its connections. One sweep over the connections every few seconds closes
-those on which nothing was read or written for the idle time, and cuts those whose peer does not take the last bytes of a closed
-connection: no timer per connection, no work per read.
+`serve` returns a Listener; `Listener.close` stops it and closes its connections. A sweep over the connections every few seconds
+closes those that were idle for too long and aborts closed ones whose peer does not read the remaining bytes. There is no timer
+per connection and no work per read.
 
-A broker listens on two ports at once, a `Ports`: sockets here, without sockets in memory.py.
+A broker listens on two ports at once (`Ports`): `SocketPair` here, `MemoryPair` in in_process.py.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Protocol
 
 from firearrow.net.address import BACKLOG, bind, bind_pair
 from firearrow.net.connection import Connection, Service
-from firearrow.net.open_connections import OpenConnections
 from firearrow.net.tls import ServerTls
 from firearrow.net.tls_detection import TlsDetector
 
 __all__ = ["Connection", "Listener", "Ports", "Service", "SocketPair", "bind", "bind_pair", "serve"]
 
 IDLE_TIMEOUT_MS = 120_000
-LINGER_MS = 10_000  # how long a closed connection may take to send what was written before
+LINGER_MS = 10_000  # time for a closed connection to send its remaining bytes
+_CLOSE_GRACE_S = 0.5
 
 log = logging.getLogger("firearrow.net")
 
@@ -38,14 +38,14 @@ async def serve(
     idle_timeout_ms: int = IDLE_TIMEOUT_MS,
     tls: ServerTls | None = None,
 ) -> Listener:
-    """Listens on host:port (0: any free port), or on a socket already bound (`bind`, `bind_pair`)."""
+    """Listen on host:port (0: any free port), or on an already bound socket (`bind`, `bind_pair`)."""
     listener = Listener(service, idle_timeout_ms, tls)
     await listener.open(sock if sock is not None else bind(host, port))
     return listener
 
 
 class Ports(Protocol):
-    """A broker's listen port and its fast port, taken but not served yet."""
+    """A broker's listen port and fast port, reserved but not yet served."""
 
     port: int  # the listen port
 
@@ -55,12 +55,12 @@ class Ports(Protocol):
     async def serve(self, service: Service, *, idle_timeout_ms: int, tls: ServerTls | None = None) -> None: ...
 
     async def close(self, *, abruptly: bool = False) -> None:
-        """Gives the ports back, served or not. `abruptly`: connections are cut, whatever was on its way."""
+        """Release the ports. `abruptly`: abort connections without sending remaining bytes."""
         ...
 
 
 class SocketPair:
-    """Ports of this machine; port 0 finds a free pair."""
+    """TCP ports of this machine; port 0 finds a free pair."""
 
     def __init__(self, host: str, port: int) -> None:
         self._sockets: Sequence[socket.socket] = bind_pair(host, port)
@@ -82,7 +82,49 @@ class SocketPair:
             sock.close()
 
 
+class OpenConnections:
+    """The open connections of a listener."""
+
+    def __init__(self) -> None:
+        self.all: set[Connection] = set()
+        self._drained = asyncio.Event()
+
+    def lost(self, conn: Connection) -> None:
+        self.all.discard(conn)
+        if not self.all:
+            self._drained.set()
+
+    def abort(self) -> int:
+        """Abort all connections. Return their number."""
+        open_now = list(self.all)
+        for conn in open_now:
+            conn.abort()
+        return len(open_now)
+
+    async def close(self, *, abruptly: bool) -> None:
+        """Close all connections and wait for their end.
+
+        Written bytes are sent first; connections that do not finish within half a second are aborted.
+        """
+        if abruptly:
+            self.abort()
+        for conn in list(self.all):
+            conn.close("the server is stopping")
+        try:
+            await asyncio.wait_for(self._wait_drained(), _CLOSE_GRACE_S)
+        except TimeoutError:
+            self.abort()
+            await self._wait_drained()
+
+    async def _wait_drained(self) -> None:
+        while self.all:
+            self._drained.clear()
+            await self._drained.wait()
+
+
 class Listener:
+    """A TCP listener and its connections."""
+
     host: str
     port: int
 
@@ -106,9 +148,9 @@ class Listener:
         self._sweeper = loop.call_later(self._sweep_every_s, self._sweep)
 
     async def close(self, *, abruptly: bool = False) -> None:
-        """Stops accepting, sends what was written, closes every connection; what hangs is cut after half a second.
+        """Stop accepting and close every connection after its written bytes are sent, within half a second.
 
-        `abruptly`: all are cut at once.
+        `abruptly`: abort all connections at once.
         """
         if self._server is None:
             return

@@ -1,11 +1,11 @@
-"""TLS: which context a connection is encrypted with, on the asking side and on the answering one.
+"""TLS contexts of clients and servers.
 
-Asking: Apache's clients encrypt and believe any certificate; `True` means that. Whoever wants to know whom they talk to brings a
-context (`ssl.create_default_context(cafile=...)`), with a client certificate loaded into it if the server asks for one.
+Clients: like Apache's clients, `True` encrypts without verifying the certificate. To verify the server, pass a context
+(`ssl.create_default_context(cafile=...)`), with a client certificate loaded if the server requires one.
 
-Answering: the settings have the names of Apache's tls.properties. A port with a certificate takes plain and encrypted connections
-alike (permissive) or encrypted ones only (enforcing); one without takes plain ones only. A certificate that is replaced on the
-disk is used for the connections that come after.
+Servers: the settings have the names of Apache's tls.properties. A port with a certificate accepts plain and encrypted connections
+(permissive) or only encrypted ones (enforcing); a port without one accepts only plain connections. A certificate that is replaced
+on disk is used for new connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _unchecked: SSLContext | None = None
 
 
 def client_context(tls: bool | SSLContext) -> SSLContext | None:
-    """The context to connect with; None for a plain connection."""
+    """Return the context to connect with, None for a plain connection."""
     if tls is False:
         return None
     if tls is True:
@@ -49,34 +49,34 @@ def _unchecked_context() -> SSLContext:
 
 @dataclass(slots=True)
 class TlsSettings:
-    """Part of the settings of every server."""
+    """TLS settings, part of the settings of every server."""
 
     tls_server_mode: str = setting(
         "permissive",
-        "which connections a port with a certificate takes: plain and encrypted, only encrypted, or only plain ones",
+        "accepted connections if there is a certificate: plain and encrypted, only encrypted, or only plain",
         key="tls.server.mode",
         choices=("permissive", "enforcing", "disabled"),
     )
     tls_server_cert_path: str | None = setting(
-        None, "file of the certificate and its chain (PEM); without one the ports do not encrypt", key=_CERTIFICATE
+        None, "file with the certificate and its chain (PEM); without it the ports do not encrypt", key=_CERTIFICATE
     )
-    tls_server_key_path: str | None = setting(None, "file of the certificate's private key (PEM)", key=_KEY)
+    tls_server_key_path: str | None = setting(None, "file with the private key of the certificate (PEM)", key=_KEY)
     tls_server_key_password: str | None = setting(
-        None, "the password of the private key, if it has one", key="tls.server.keyPassword", secret=True
+        None, "password of the private key, if it has one", key="tls.server.keyPassword", secret=True
     )
     tls_server_trust_cert_path: str | None = setting(
-        None, "file of the certificates (PEM) that sign those of clients", key=_TRUSTED
+        None, "file with the CA certificates (PEM) that sign client certificates", key=_TRUSTED
     )
     tls_server_need_client_auth: str = setting(
         "none",
-        "whether clients must show a certificate, may, or are not asked for one",
+        "client certificates: not requested, optional, or required",
         key="tls.server.need.client.auth",
         choices=("none", "optional", "require"),
     )
 
 
 class ServerTls:
-    """What a port with a certificate needs to know."""
+    """TLS configuration of a port with a certificate."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
@@ -85,14 +85,14 @@ class ServerTls:
         self._context = _server_context(settings)
 
     def context(self) -> SSLContext:
-        """For one handshake. New files are used from now on, once they fit each other; until then the old ones are."""
+        """Return the context for a handshake, reloading replaced files once certificate and key match."""
         stamps = self._file_stamps()
         if stamps != self._stamps:
             try:
                 self._context = _server_context(self._settings)
                 log.info("%s: the certificate was replaced", self._settings.tls_server_cert_path)
             except SettingError as error:
-                log.error("the old certificate stays in use: %s", error)
+                log.error("keeping the previous certificate: %s", error)
             self._stamps = stamps
         return self._context
 
@@ -101,7 +101,7 @@ class ServerTls:
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
-    """What is different when a file is replaced; None when there is none."""
+    """Return a value that changes when the file is replaced, None if the file does not exist."""
     try:
         status = os.stat(path or "")
     except OSError:
@@ -110,13 +110,13 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
 
 
 def server_tls(settings: TlsSettings) -> ServerTls | None:
-    """None: plain connections only. SettingError names the file that cannot be used."""
+    """Return the TLS configuration, None for plain connections only. The SettingError names an unusable file."""
     certificate, key, mode = settings.tls_server_cert_path, settings.tls_server_key_path, settings.tls_server_mode
     if mode == "disabled" or (mode == "permissive" and certificate is None and key is None):
         return None
     if certificate is None or key is None:
         missing = _CERTIFICATE if certificate is None else _KEY
-        raise SettingError(missing, "", "the path of a PEM file: a port that encrypts has a certificate and its key")
+        raise SettingError(missing, "", "the path of a PEM file: encryption requires a certificate and its key")
     return ServerTls(settings)
 
 
@@ -125,11 +125,11 @@ def _server_context(settings: TlsSettings) -> SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate, key = settings.tls_server_cert_path, settings.tls_server_key_path
-    password = settings.tls_server_key_password or ""  # without one here, a locked key would ask for it on the terminal
+    password = settings.tls_server_key_password or ""  # without a callback, an encrypted key would prompt on the terminal
     try:
         context.load_cert_chain(certificate or "", key, password=lambda: password)
     except (OSError, ValueError) as error:
-        raise SettingError(_CERTIFICATE, certificate, f"a PEM certificate that fits the key in {key}: {error}") from error
+        raise SettingError(_CERTIFICATE, certificate, f"a PEM certificate that matches the key in {key}: {error}") from error
     context.verify_mode = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}[
         settings.tls_server_need_client_auth
     ]
@@ -138,6 +138,6 @@ def _server_context(settings: TlsSettings) -> SSLContext:
         try:
             context.load_verify_locations(trusted or "")
         except (OSError, ValueError) as error:
-            expected = f"the path of a PEM file with the certificates that sign those of clients: {error}"
+            expected = f"the path of a PEM file with the CA certificates of clients: {error}"
             raise SettingError(_TRUSTED, trusted, expected) from error
     return context

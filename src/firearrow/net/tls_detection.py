@@ -1,10 +1,9 @@
-"""The door of a port that offers TLS beside plain connections: the first byte decides.
+"""TLS detection on ports that accept plain and encrypted connections: the first byte decides.
 
-A TLS client hello begins with 0x16, a frame with the high byte of its length, which is 0. The byte is looked at and left where it
-is (MSG_PEEK): the event loop gets the connection whole, encrypted or not. Only ports with a certificate have this door; on all
-others the event loop accepts by itself.
+A TLS ClientHello begins with 0x16, a frame with the high byte of its length, which is 0. The byte is read with MSG_PEEK, so the
+event loop receives the complete connection. Only ports with a certificate use this detector; on others the event loop accepts.
 
-Nothing is kept of a connection that has said nothing yet but its socket and a task, and only for the idle time.
+Until its first byte arrives, a connection costs a socket and a task, for at most the idle timeout.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from firearrow.net.tls import ServerTls
 
 CLIENT_HELLO = b"\x16"
 HANDSHAKE_S = 10
-_PAUSE_S = 1.0  # before accepting again when the system has no descriptor left
+_PAUSE_S = 1.0  # before accepting again when the process has run out of descriptors
 
 log = logging.getLogger("firearrow.net")
 
 
 class TlsDetector:
-    """Serves `sock` until `close`. `accept` makes the connection's protocol, `lost` takes it back if it never came to be."""
+    """Accepts connections on `sock` until `close`. `accept` creates the protocol; `lost` removes it if the handshake fails."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class TlsDetector:
         self._loop.add_reader(sock.fileno(), self._ready)
 
     def close(self) -> None:
-        """Stops accepting. Connections that were handed over go on."""
+        """Stop accepting. Established connections stay open."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._sock.fileno())
@@ -63,7 +62,7 @@ class TlsDetector:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("cannot accept connections for now: %s", error)
+                log.error("cannot accept connections at the moment: %s", error)
                 self._loop.remove_reader(self._sock.fileno())
                 self._pause = self._loop.call_later(_PAUSE_S, self._loop.add_reader, self._sock.fileno(), self._ready)
                 return
@@ -81,7 +80,7 @@ class TlsDetector:
                 peer.close()
                 return
             conn = self._accept()
-            await self._hand_over(peer, conn, encrypted)
+            await self._establish(peer, conn, encrypted)
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError are OSErrors
             if conn is not None:
                 self._lost(conn)
@@ -100,10 +99,10 @@ class TlsDetector:
             self._loop.remove_reader(peer.fileno())
         first = peer.recv(1, socket.MSG_PEEK)
         if not first:
-            raise ConnectionResetError("it ended before its first byte")
+            raise ConnectionResetError("the peer disconnected before its first byte")
         return first
 
-    async def _hand_over(self, peer: socket.socket, conn: Connection, encrypted: bool) -> None:
+    async def _establish(self, peer: socket.socket, conn: Connection, encrypted: bool) -> None:
         connect = self._loop.connect_accepted_socket
         if encrypted:
             await connect(lambda: conn, peer, ssl=self._tls.context(), ssl_handshake_timeout=HANDSHAKE_S)

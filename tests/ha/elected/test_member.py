@@ -108,7 +108,7 @@ def test_a_leader_of_five_that_is_stopped_hands_over(tmp_path: Path) -> None:
             for _ in range(2):
                 leader = await members.leader()
                 leader.signal(signal.SIGTERM)
-                assert "hands term" in members.text(leader)
+                assert "transfers the leadership" in members.text(leader)
                 await asyncio.gather(*(producer.sent(20) for producer in producers))
                 await leader.start()
             await check(members, producers)

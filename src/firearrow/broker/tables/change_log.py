@@ -1,7 +1,7 @@
 """Topics and groups of an elected group, kept in its log: what was answered to an operator outlives the leader that answered.
 
 The leader stores every change of a topic or a group as a message in a topic of the broker's own, and requests that make such a
-change are answered when the message is confirmed. Followers copy the tables every second anyway (ha/elected_tables.py); one that
+change are answered when the message is confirmed. Followers copy the tables every second anyway (ha/metadata_sync.py); one that
 is elected applies the changes of its last minutes once more, in their order: each says what a topic or group is from then on.
 
     rmq_sys_group_tables   queue 0: topics, queue 1: groups     body: {"name": ..., "config": ... or null}

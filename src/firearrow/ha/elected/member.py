@@ -25,7 +25,7 @@ from firearrow.clock import monotonic_ms
 from firearrow.ha.elected.forwarding import LeaderForwarder
 from firearrow.ha.elected.links import InboundPeer, OutboundPeer
 from firearrow.ha.elected.store_log import StoreLog
-from firearrow.ha.elected_tables import TableCopies
+from firearrow.ha.metadata_sync import FollowerMetadataSync
 from firearrow.ha.raft.messages import Hello, Message
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
@@ -110,7 +110,7 @@ class QuorumReplica:
         )
         self.raft = self.node.raft
         self._links = {other: OutboundPeer(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
-        self._tables = TableCopies(broker, self.leader_address)
+        self._tables = FollowerMetadataSync(broker, self.leader_address)
         self._passing = LeaderForwarder(
             self.leader_address,
             lambda: self._serving > 0 and self.raft.accepts_appends,
