@@ -1,4 +1,4 @@
-"""One server for all attacks: it must survive every one of them. If one does harm to it, the next test gets a new one."""
+"""One server for all attacks, which must survive them. A damaged server is replaced for the next test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Running = list[Cluster]
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[Running]:
-    """The server in use, if there is one."""
+    """The current server, if any."""
     clusters: Running = []
     yield clusters
     for cluster in clusters:

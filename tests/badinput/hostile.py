@@ -1,4 +1,4 @@
-"""The attacker's side: frames made by hand, any bytes, and what came back for them."""
+"""The attacker: hand-made frames and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, FrameDecoder
 from tests.wire.headers.registry import REQUEST_HEADERS
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 def frame(header: bytes, body: bytes = b"", *, length: int | None = None, header_word: int | None = None) -> bytes:
-    """A frame with true lengths, or with the given lies."""
+    """Return a frame with correct lengths, or with the given wrong ones."""
     first = 4 + len(header) + len(body) if length is None else length
     second = len(header) if header_word is None else header_word
     return struct.pack(">II", first & 0xFFFFFFFF, second & 0xFFFFFFFF) + header + body
 
 
 def request(code: int, ext: dict[str, Any] | None = None, body: bytes = b"", *, opaque: int = 1, flag: int = 0) -> bytes:
-    """A frame with a JSON header; the values of ext may be of any type."""
+    """Return a frame with a JSON header; the values of `ext` may have any type."""
     header = {"code": code, "language": "OTHER", "version": 479, "opaque": opaque, "flag": flag, "extFields": ext or {}}
     return frame(json.dumps(header).encode(), body)
 
 
 class Attacker:
-    """A connection that sends whatever it likes. `ask` gives the answer, or None when the connection was closed for it."""
+    """A connection that sends arbitrary bytes. `ask` returns the response, None if the server closed the connection."""
 
     def __init__(self, address: str) -> None:
         self.host, port = address.rsplit(":", 1)
@@ -47,23 +47,25 @@ class Attacker:
         self._close()
 
     async def ask(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> Command | None:
-        """One request on the open connection (a new one if the last was closed)."""
+        """Send one request, on a new connection if the last was closed."""
         self._opaque += 1
         return await self.ask_raw(request(code, ext, body, opaque=self._opaque), self._opaque)
 
     async def ask_raw(self, data: bytes, opaque: int) -> Command | None:
-        """Fails when neither an answer nor the end of the connection comes."""
+        """Send bytes and return the response. Fails if neither a response nor the end of the connection arrives."""
         if self._writer is None:
             await self._open()
         assert self._writer is not None
         self._writer.write(data)
         try:
-            return await asyncio.wait_for(self._answer(opaque), TIMEOUT_S)
+            return await asyncio.wait_for(self._read_response(opaque), TIMEOUT_S)
         except TimeoutError:
-            raise AssertionError(f"neither an answer nor an end within {TIMEOUT_S:.0f} s to {data[:600]!r}") from None
+            raise AssertionError(
+                f"neither a response nor the end of the connection within {TIMEOUT_S:.0f} s to {data[:600]!r}"
+            ) from None
 
     async def pour(self, data: bytes) -> bytes:
-        """Sends all of it, says that nothing more comes, and gives back everything the server sent until it closed."""
+        """Send the bytes and an end of file. Return everything the server sends until it closes the connection."""
         assert self._reader is not None
         assert self._writer is not None
         try:
@@ -75,11 +77,10 @@ class Attacker:
         except TimeoutError:
             raise
         except OSError:
-            # The server has closed already; the end of writing cannot even be said any more.
-            return b""
+            return b""  # the server has already closed the connection
 
     async def is_closed_after(self, data: bytes, timeout_s: float = TIMEOUT_S) -> bool:
-        """Whether the server closes the connection by itself, with the attacker still listening."""
+        """Return whether the server closes the connection while the attacker still reads."""
         assert self._reader is not None
         assert self._writer is not None
         try:
@@ -101,7 +102,7 @@ class Attacker:
             self._writer.close()
         self._reader = self._writer = None
 
-    async def _answer(self, opaque: int) -> Command | None:
+    async def _read_response(self, opaque: int) -> Command | None:
         assert self._reader is not None
         while True:
             try:
@@ -121,7 +122,7 @@ class Attacker:
 
 
 def valid_ext(code: int, names: dict[str, str]) -> dict[str, Any]:
-    """A correct header for a request code, with the names of things that exist."""
+    """Return a valid header for a request code, with names that exist."""
     header = REQUEST_HEADERS.get(code)
     if header is None:
         return {}

@@ -1,7 +1,7 @@
-"""Malformed delays, timers, transactions, decisions and send-backs, and the code that each is refused with.
+"""Malformed delays, timers, transactions, decisions and send-backs, with the code that rejects each.
 
-The codes are those of Apache's broker 5.5.0, which the conformance tests ask the same. Where it meets a field that is missing or
-no number, it fails inside with code 1; here that is 29 as for every request, with the name of the field.
+The codes are those of Apache's broker 5.5.0, to which the conformance tests send the same requests. Apache fails with code 1 on a
+missing or non-numeric field; Firearrow rejects it with code 29 and the name of the field, as in every request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ HALF = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U1"}
 
 
 class Case(NamedTuple):
-    changes: dict[str, str | None]  # properties of a send, fields of another request; None: it is missing
+    changes: dict[str, str | None]  # properties of a send, fields of another request; None: the field is missing
     code: int
-    apaches: int | None = None  # if that is another
+    apaches: int | None = None  # Apache's code if it differs
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value if value is None else value[:24]!r}" for name, value in self.changes.items())
@@ -38,11 +38,11 @@ SENDS = [
     Case(HALF | {"TIMER_DELIVER_MS": "9223372036854775807"}, MESSAGE_ILLEGAL),
 ]
 
-# To a queue or a topic that is none.
+# Sent to a queue or topic that does not exist.
 KINDS: list[dict[str, str]] = [{"DELAY": "1"}, {"TIMER_DELAY_SEC": "100"}, HALF]
 PLACES = [({"e": "99"}, BAD_FIELD), ({"b": "No Topic!"}, BAD_FIELD), ({"b": "SCHEDULE_TOPIC_XXXX"}, 16)]
 
-# Of a half message that waits.
+# Of a pending half message.
 DECISIONS = [
     Case({"producerGroup": "x"}, SYSTEM_ERROR),
     Case({"producerGroup": ""}, SYSTEM_ERROR),

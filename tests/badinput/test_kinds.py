@@ -1,4 +1,4 @@
-"""Malformed messages of every kind: Apache's codes, and nothing is stored."""
+"""Malformed messages of every kind are rejected with Apache's codes and not stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.crash.rawclient import Link, send
 
 
 def ask_all(victim: Cluster, code: int, cases: list[tuple[str, dict[str, str], int]]) -> None:
-    """Each case: what it is, the fields, the code that it must be refused with."""
+    """Send each case: (description, fields, expected code)."""
 
     async def scenario() -> dict[str, int | None]:
         wrong: dict[str, int | None] = {}
@@ -28,7 +28,7 @@ def ask_all(victim: Cluster, code: int, cases: list[tuple[str, dict[str, str], i
     assert asyncio.run(scenario()) == {}
 
 
-def test_delays_timers_and_halves(victim: Cluster) -> None:
+def test_malformed_delays_timers_and_halves_are_rejected(victim: Cluster) -> None:
     cases = [(str(case), send_fields(TOPIC, case.changes), case.code) for case in kinds.SENDS]
     for kind in kinds.KINDS:
         for where, code in kinds.PLACES:
@@ -36,7 +36,7 @@ def test_delays_timers_and_halves(victim: Cluster) -> None:
     ask_all(victim, RequestCode.SEND_MESSAGE_V2, cases)
 
 
-def test_decisions(victim: Cluster) -> None:
+def test_malformed_transaction_decisions_are_rejected(victim: Cluster) -> None:
     async def half() -> dict[str, str]:
         link = await Link.connect(victim.broker)
         await prepare(link)
@@ -50,7 +50,7 @@ def test_decisions(victim: Cluster) -> None:
     ask_all(victim, RequestCode.END_TRANSACTION, _cases(kinds.DECISIONS, fields))
 
 
-def test_send_backs(victim: Cluster) -> None:
+def test_malformed_send_backs_are_rejected(victim: Cluster) -> None:
     async def message() -> str:
         link = await Link.connect(victim.broker)
         await prepare(link)

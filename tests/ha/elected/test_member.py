@@ -184,7 +184,7 @@ def test_strangers_are_refused_and_the_group_goes_on(tmp_path: Path) -> None:
             assert await members.leader() is leader
             text = members.text(leader)
             assert "the sender belongs to another group" in text
-            assert "this member speaks 1" in text
+            assert "format version 9, expected 1" in text
             assert "bytes is announced" in text
             await check(members, producers)
 
