@@ -145,10 +145,10 @@ class _Bench:
         """A group that is new would begin where the client's settings say, or where the broker thinks best."""
         channel = await Channel.connect(f"127.0.0.1:{self._broker.port}")
         body = json.dumps({"groupName": group, "consumeEnable": True}).encode()
-        answers = [await channel.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)]
+        answers = [await channel.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)]
         for queue in range(QUEUES):
             ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": "0"}
-            answers.append(await channel.call(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
+            answers.append(await channel.request(RequestCode.UPDATE_CONSUMER_OFFSET, ext))
         for answer in answers:
             if answer.code != ResponseCode.SUCCESS:
                 raise BenchError(f"the broker does not let {group} begin at the first message: {answer.remark}")
@@ -169,7 +169,7 @@ class _Bench:
 async def _sum_of_offsets(channel: Channel, code: int, requests: Iterable[Mapping[str, str]]) -> int:
     total = 0
     for ext in requests:
-        answer = await channel.call(code, ext)
+        answer = await channel.request(code, ext)
         total += int(answer.ext.get("offset", 0)) if answer.code == ResponseCode.SUCCESS else 0
     return total
 

@@ -163,7 +163,7 @@ def ask(port: int, code: RequestCode) -> dict[str, Any]:
     async def asking() -> bytes:
         channel = await Channel.connect(f"127.0.0.1:{port}")
         try:
-            answer = await channel.call(code, {}, b"", timeout_ms=3_000)
+            answer = await channel.request(code, {}, b"", timeout_ms=3_000)
             return answer.body if answer.code == ResponseCode.SUCCESS else b""
         finally:
             await channel.close()

@@ -180,7 +180,7 @@ class Fleet:
         except OSError:
             return {}
         try:
-            answer = await channel.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+            answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         finally:
             await channel.close()
         table: dict[str, Any] = fastjson.loads(answer.body).get("brokerAddrTable") or {}
@@ -193,7 +193,7 @@ async def _slaves_in_step(master: str) -> int:
     except OSError:
         return 0
     try:
-        answer = await channel.call(RequestCode.GET_BROKER_HA_STATUS)
+        answer = await channel.request(RequestCode.GET_BROKER_HA_STATUS)
     finally:
         await channel.close()
     return int(fastjson.loads(answer.body)["inSyncSlaveNums"])

@@ -98,7 +98,7 @@ def call(address: str, code: int, ext: dict[str, Any] | None = None, body: bytes
     async def once() -> Command:
         channel = await Channel.connect(address)
         try:
-            return await channel.call(code, ext, body)
+            return await channel.request(code, ext, body)
         finally:
             await channel.close()
 

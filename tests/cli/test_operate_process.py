@@ -63,4 +63,4 @@ async def make_topics(name_server: str) -> None:
     async with Admin(name_server, request_timeout=20) as admin:
         (broker,) = await admin.list_brokers()
         body = CreateTopicListRequestBody([TopicConfig(f"Many{number:05d}", 4, 4) for number in range(MANY)])
-        await admin.client.check(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, fastjson.dumps(body.to_json()))
+        await admin.client.check(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, fastjson.dumps(body.to_json()))

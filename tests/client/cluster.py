@@ -55,7 +55,7 @@ class Servers:
         ext = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "setZeroIfNotFound": "false"}
         channel = await Channel.connect(self.brokers[broker].advertised)
         try:
-            answer = await channel.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
+            answer = await channel.request(RequestCode.QUERY_CONSUMER_OFFSET, ext)
         finally:
             await channel.close()
         return int(answer.ext["offset"]) if answer.code == ResponseCode.SUCCESS else None
@@ -64,10 +64,10 @@ class Servers:
     async def _call(broker: Broker, code: int, ext: dict[str, Any], body: bytes = b"") -> None:
         channel = await Channel.connect(broker.advertised)
         try:
-            answer = await channel.call(code, ext, body)
+            answer = await channel.request(code, ext, body)
             while answer.code == ResponseCode.SYSTEM_BUSY:  # on a machine with much else to do
                 await asyncio.sleep(0.05)
-                answer = await channel.call(code, ext, body)
+                answer = await channel.request(code, ext, body)
         finally:
             await channel.close()
         assert answer.code == ResponseCode.SUCCESS, answer.remark

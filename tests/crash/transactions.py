@@ -50,7 +50,7 @@ class Producer:
     async def connect(self, address: str) -> None:
         self.channel = await Channel.connect(address, on_request=self._asked)
         heartbeat = {"clientID": f"client-{id(self)}", "producerDataSet": [{"groupName": GROUP}], "consumerDataSet": []}
-        await self.channel.call(RequestCode.HEART_BEAT, {}, fastjson.dumps(heartbeat))
+        await self.channel.request(RequestCode.HEART_BEAT, {}, fastjson.dumps(heartbeat))
 
     async def work(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -70,7 +70,7 @@ class Producer:
             "g": str(time.time_ns() // 1_000_000), "h": "0", "i": properties.encode(names).decode(), "j": "0", "k": "false",
         }  # fmt: skip
         body = key.encode() + b" " + b"x" * rng.randrange(1000)
-        answer = await self.channel.call(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_ms=10_000)
+        answer = await self.channel.request(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_ms=10_000)
         if answer.code == ResponseCode.SYSTEM_BUSY:  # a broker on a busy machine may refuse a send for a moment
             await asyncio.sleep(0.05)
             return
@@ -111,8 +111,8 @@ async def until_nothing_is_open(channel: Channel) -> None:
     half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queueId": "0"}
     deadline = time.monotonic() + 30
     while True:
-        saved = await channel.call(RequestCode.QUERY_CONSUMER_OFFSET, half | {"consumerGroup": "CID_RMQ_SYS_TRANS"})
-        end = await channel.call(RequestCode.GET_MAX_OFFSET, half)
+        saved = await channel.request(RequestCode.QUERY_CONSUMER_OFFSET, half | {"consumerGroup": "CID_RMQ_SYS_TRANS"})
+        end = await channel.request(RequestCode.GET_MAX_OFFSET, half)
         if saved.code == 0 and saved.ext["offset"] == end.ext["offset"]:
             return
         assert time.monotonic() < deadline, f"half messages are still open: {saved.ext} of {end.ext}"
@@ -129,7 +129,7 @@ async def delivered_messages(channel: Channel) -> Counter[str]:
                 "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*",
                 "subVersion": "0",
             }  # fmt: skip
-            answer = await channel.call(RequestCode.PULL_MESSAGE, ext)
+            answer = await channel.request(RequestCode.PULL_MESSAGE, ext)
             assert answer.code == 0, answer
             found.update(record.body.split(b" ")[0].decode() for record in decode_all(answer.body))
             offset, end = int(answer.ext["nextBeginOffset"]), int(answer.ext["maxOffset"])

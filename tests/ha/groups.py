@@ -69,7 +69,7 @@ class Group:
     async def master_address(self) -> str | None:
         channel = await Channel.connect(self.names.address)
         try:
-            answer = await channel.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=3_000)
+            answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=3_000)
         finally:
             await channel.close()
         brokers = fastjson.loads(answer.body)["brokerAddrTable"]
@@ -80,7 +80,7 @@ class Group:
         channel = await Channel.connect(node.address)
         try:
             header = send_header(topic, queue_id, properties) | more
-            answer = await channel.call(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=5_000)
+            answer = await channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=5_000)
         finally:
             await channel.close()
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -137,7 +137,7 @@ class Producer:
                 if channel is None or channel.closed:
                     channel = await Channel.connect(await self._members.master_address() or self._members.nodes[0].address)
                 header = send_header("T", self._lane, "")
-                answer = await channel.call(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3_000)
+                answer = await channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3_000)
                 if answer.code == ResponseCode.SUCCESS:
                     self.acknowledged.append(body)
                     number += 1

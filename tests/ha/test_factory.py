@@ -210,7 +210,7 @@ def test_what_a_slave_refuses(tmp_path: Path) -> None:
 def test_a_name_server_has_the_slave_under_its_id_and_keeps_it_when_the_master_goes(tmp_path: Path) -> None:
     async def route(address: str) -> dict[str, str]:
         channel = await Channel.connect(address)
-        answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, b"", timeout_ms=3000)
+        answer = await channel.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, b"", timeout_ms=3000)
         await channel.close()
         (broker,) = fastjson.loads(answer.body)["brokerDatas"]
         return dict(broker["brokerAddrs"])

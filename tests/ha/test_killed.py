@@ -61,7 +61,7 @@ class Node:
     async def call(self, code: int, ext: dict[str, object] | None = None) -> tuple[int, dict[str, str], bytes]:
         channel = await Channel.connect(self.address)
         try:
-            answer = await channel.call(code, ext or {}, b"", timeout_ms=5_000)
+            answer = await channel.request(code, ext or {}, b"", timeout_ms=5_000)
         finally:
             await channel.close()
         return answer.code, {key: str(value) for key, value in answer.ext.items()}, answer.body
@@ -114,7 +114,7 @@ async def send_until_cut(node: Node, lane: int, acknowledged: list[bytes]) -> No
     try:
         while True:
             body = b"%d-%d" % (lane, number)
-            answer = await channel.call(RequestCode.SEND_MESSAGE_V2, send_header("T", lane, ""), body, timeout_ms=20_000)
+            answer = await channel.request(RequestCode.SEND_MESSAGE_V2, send_header("T", lane, ""), body, timeout_ms=20_000)
             if answer.code == ResponseCode.SUCCESS:
                 acknowledged.append(body)
             number += 1

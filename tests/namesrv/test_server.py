@@ -39,12 +39,12 @@ def test_a_broker_registers_and_a_client_finds_it_until_it_hangs_up() -> None:
         assert server.port > 0
         assert server.address == f"127.0.0.1:{server.port}"
         broker, client = await Channel.connect(server.address), await Channel.connect(server.address)
-        assert (await broker.call(103, WHO, BODY)).code == 0
-        assert (await client.call(105, {"topic": "T"})).code == 0
+        assert (await broker.request(103, WHO, BODY)).code == 0
+        assert (await client.request(105, {"topic": "T"})).code == 0
         await broker.close()
-        while (await client.call(105, {"topic": "T"})).code == 0:
+        while (await client.request(105, {"topic": "T"})).code == 0:
             await asyncio.sleep(0.01)
-        assert (await client.call(105, {"topic": "T"})).code == 17
+        assert (await client.request(105, {"topic": "T"})).code == 17
         await client.close()
         await server.stop()
 
@@ -58,9 +58,9 @@ def test_a_silent_broker_is_dropped_by_the_clock() -> None:
         closed = asyncio.Event()
         broker = await Channel.connect(server.address, on_close=lambda channel: closed.set())
         client = await Channel.connect(server.address)
-        await broker.call(103, {**WHO, "heartbeatTimeoutMillis": "50"}, BODY)
+        await broker.request(103, {**WHO, "heartbeatTimeoutMillis": "50"}, BODY)
         await closed.wait()
-        assert (await client.call(105, {"topic": "T"})).code == 17
+        assert (await client.request(105, {"topic": "T"})).code == 17
         await client.close()
         await server.stop()
 
@@ -77,9 +77,9 @@ def test_key_value_configuration_survives_a_restart(tmp_path: Path) -> None:
             client = await Channel.connect(server.address)
             for earlier in range(turn):
                 item = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"T{earlier}"}
-                assert (await client.call(101, item)).ext == {"value": f"broker-a:{earlier}"}
+                assert (await client.request(101, item)).ext == {"value": f"broker-a:{earlier}"}
             put = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"T{turn}", "value": f"broker-a:{turn}"}
-            assert (await client.call(100, put)).code == 0
+            assert (await client.request(100, put)).code == 0
             await client.close()
             await server.stop()
 
@@ -95,7 +95,7 @@ def test_apaches_file_is_read(tmp_path: Path) -> None:
         server = NameServer(settings(kv_config_path=str(path)))
         await server.start()
         client = await Channel.connect(server.address)
-        assert (await client.call(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"})).ext == {"value": "broker-a:4"}
+        assert (await client.request(101, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"})).ext == {"value": "broker-a:4"}
         await client.close()
         await server.stop()
 
@@ -124,7 +124,7 @@ def test_random_bytes_disturb_nobody_else() -> None:
             writer.write(garbage)
             assert await reader.read() == b""
             writer.close()
-            assert (await client.call(206)).code == 0
+            assert (await client.request(206)).code == 0
         await client.close()
         await server.stop()
 

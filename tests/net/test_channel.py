@@ -23,7 +23,7 @@ def test_calls_get_their_own_answers_in_any_order() -> None:
     async def story() -> None:
         listener = await serve(Backwards())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
-        answers = await asyncio.gather(*(channel.call(code, {"n": "1"}, b"%d" % code) for code in (1, 2, 3)))
+        answers = await asyncio.gather(*(channel.request(code, {"n": "1"}, b"%d" % code) for code in (1, 2, 3)))
         assert [(a.code, a.body) for a in answers] == [(1, b"1"), (2, b"2"), (3, b"3")]
         await channel.close()
         await listener.close()
@@ -37,7 +37,7 @@ def test_one_way_is_sent_and_not_waited_for() -> None:
         listener = await serve(service)
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         channel.oneway(37, {"msgId": "x"})
-        await channel.call(34)
+        await channel.request(34)
         assert [code for batch in service.batches for code in batch] == [37, 34]
         await channel.close()
         await listener.close()
@@ -53,10 +53,10 @@ def test_what_the_server_asks_goes_to_the_callback() -> None:
         service = Echo()
         listener = await serve(service)
         willing = await Channel.connect(f"127.0.0.1:{listener.port}", on_request=on_request)
-        await willing.call(34)
+        await willing.request(34)
         assert (await service.conns[0].request(307)).body == b"at your service"
         mute = await Channel.connect(f"127.0.0.1:{listener.port}")
-        await mute.call(34)
+        await mute.request(34)
         refused = await service.conns[1].request(307)
         assert (refused.code, refused.remark) == (3, "request type 307 not supported")
         await listener.close()
@@ -73,8 +73,8 @@ def test_an_answer_that_does_not_come_is_a_timeout_and_the_channel_lives() -> No
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         with pytest.raises(RequestTimeoutError, match="did not answer request 11 within 30 ms"):
-            await channel.call(11, timeout_ms=30)
-        assert (await channel.call(34)).code == 0
+            await channel.request(11, timeout_ms=30)
+        assert (await channel.request(34)).code == 0
         await channel.close()
         await listener.close()
 
@@ -91,14 +91,14 @@ def test_a_closed_channel_fails_every_waiting_call_and_says_so() -> None:
         listener = await serve(Mute())
         address = f"127.0.0.1:{listener.port}"
         channel = await Channel.connect(address, on_close=closed.append)
-        calls = [asyncio.ensure_future(channel.call(11, timeout_ms=60_000)) for _ in range(3)]
+        calls = [asyncio.ensure_future(channel.request(11, timeout_ms=60_000)) for _ in range(3)]
         for result in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(result, ConnectionLostError)
             assert address in str(result)
         assert closed == [channel]
         assert channel.closed
         with pytest.raises(ConnectionLostError, match="was not sent"):
-            await channel.call(11)
+            await channel.request(11)
         await channel.close()
         await listener.close()
 
@@ -152,7 +152,7 @@ def test_requests_with_different_deadlines_time_out_each_at_its_own() -> None:
 
         async def ask(timeout_ms: int) -> None:
             with pytest.raises(RequestTimeoutError):
-                await channel.call(11, timeout_ms=timeout_ms)
+                await channel.request(11, timeout_ms=timeout_ms)
             assert loop.time() - began >= timeout_ms / 1000 - 0.001  # the loop counts whole milliseconds
             order.append(timeout_ms)
 
@@ -173,15 +173,15 @@ def test_a_silent_server_is_cut_off_if_wanted() -> None:
     async def story() -> None:
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}", cut_when_silent=True)
-        busy = asyncio.ensure_future(channel.call(11, timeout_ms=500))
+        busy = asyncio.ensure_future(channel.request(11, timeout_ms=500))
         while not busy.done():  # it answers others: the connection is fine
-            await channel.call(34)
+            await channel.request(34)
         assert isinstance(busy.exception(), RequestTimeoutError)
         assert not channel.closed
         async with asyncio.timeout(30):
             while not channel.closed:  # the last answer may have been heard after the busy one was given up: then it takes two
                 with pytest.raises(RequestTimeoutError):
-                    await channel.call(11, timeout_ms=30)
+                    await channel.request(11, timeout_ms=30)
         await channel.close()
         await listener.close()
 

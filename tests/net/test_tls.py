@@ -37,7 +37,7 @@ def test_true_encrypts_and_believes_any_certificate(tmp_path: Path) -> None:
         async with encrypted(tmp_path) as port:
             channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(True))
             body = bytes(range(256)) * 1000
-            assert (await channel.call(34, body=body)).body == body
+            assert (await channel.request(34, body=body)).body == body
             await channel.close()
 
     run(story())
@@ -48,7 +48,7 @@ def test_a_context_checks_what_it_is_told_to(tmp_path: Path) -> None:
         async with encrypted(tmp_path) as port:
             believing = ssl.create_default_context(cadata=CERTIFICATE)
             channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(believing))
-            assert (await channel.call(34, body=b"x")).body == b"x"
+            assert (await channel.request(34, body=b"x")).body == b"x"
             await channel.close()
             with pytest.raises(ConnectError, match=r"no connection to 127.0.0.1:\d+: .*certificate"):
                 await Channel.connect(f"127.0.0.1:{port}", tls=ssl.create_default_context())

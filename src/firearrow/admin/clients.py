@@ -12,6 +12,11 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
 from firearrow.wire.bodies.client import ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.headers.admin import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
 
 RUNNING_INFO_TIMEOUT_MS = 12_000  # the broker gives the consumer ten seconds
 
@@ -31,8 +36,7 @@ async def consumer_connection(client: ClientInstance, group: str) -> ConsumerCon
     """The members of a group on all brokers, and what they subscribe to. NotFoundError if nobody is connected."""
 
     async def ask(broker: BrokerAddress) -> ConsumerConnection:
-        ext = {"consumerGroup": group}
-        answer = await client.check(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ext)
+        answer = await client.check(broker.address, GetConsumerConnectionListRequestHeader(consumer_group=group))
         return ConsumerConnection.from_json(fastjson.loads(answer.body))
 
     try:
@@ -52,8 +56,7 @@ async def producer_connection(client: ClientInstance, group: str, topic: str) ->
     """The producers of a group that send to the brokers of a topic. NotFoundError if nobody is connected."""
 
     async def ask(broker: BrokerAddress) -> list[Connection]:
-        ext = {"producerGroup": group}
-        answer = await client.check(broker.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext)
+        answer = await client.check(broker.address, GetProducerConnectionListRequestHeader(producer_group=group))
         return ProducerConnection.from_json(fastjson.loads(answer.body)).connection_set
 
     try:
@@ -68,7 +71,7 @@ async def list_producers(client: ClientInstance, *, broker: str | None = None) -
     """Every producer that is connected, once for each broker it is connected to. Brokers before 5.0 cannot be asked."""
 
     async def ask(one: BrokerAddress) -> list[ProducerClient]:
-        answer = await client.check(one.address, RequestCode.GET_ALL_PRODUCER_INFO, {})
+        answer = await client.check(one.address, RequestCode.GET_ALL_PRODUCER_INFO)
         table = ProducerTableInfo.from_json(fastjson.loads(answer.body))
         return [
             ProducerClient(
@@ -86,10 +89,8 @@ async def running_info(client: ClientInstance, group: str, client_id: str, *, st
     """What a consumer says about itself; with `stack`, what its threads are doing. NotFoundError if it is not connected."""
 
     async def ask(broker: BrokerAddress) -> ConsumerRunningInfo:
-        ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": stack}
-        answer = await client.check(
-            broker.address, RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=RUNNING_INFO_TIMEOUT_MS
-        )
+        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
+        answer = await client.check(broker.address, header, timeout_ms=RUNNING_INFO_TIMEOUT_MS)
         return ConsumerRunningInfo.from_json(fastjson.loads(answer.body))
 
     try:

@@ -7,9 +7,9 @@ where none has (the group never consumed there), to every master.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.client.connection.instance import ClientInstance
@@ -19,6 +19,7 @@ from firearrow.wire.bodies.route import ClusterInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request
 from firearrow.wire.names import proxied_broker, retry_topic
 
 MOST_AT_ONCE: Final = 16  # questions under way at the same time
@@ -93,21 +94,17 @@ def masters_in(route: TopicRoute) -> list[BrokerAddress]:
     return found
 
 
-async def ask_name_server(
-    client: ClientInstance, code: RequestCode, ext: Mapping[str, Any] | None = None, body: bytes = b""
-) -> Command:
+async def ask_name_server(client: ClientInstance, request: Request, body: bytes = b"") -> Command:
     """The answer of the first name server that gives one, if it is a yes."""
-    answer = await client.ask_name_server(code, ext or {}, body)
+    answer = await client.ask_name_server(request, body)
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.code, answer.remark, "the name server")
     return answer
 
 
-async def tell_name_servers(
-    client: ClientInstance, code: RequestCode, ext: Mapping[str, Any], body: bytes = b""
-) -> list[Command]:
+async def tell_name_servers(client: ClientInstance, request: Request, body: bytes = b"") -> list[Command]:
     """The answers of all of them: they know nothing of each other, so what changes one must change all."""
-    return list(await asyncio.gather(*(client.check(address, code, ext, body) for address in client.options.name_servers)))
+    return list(await asyncio.gather(*(client.check(address, request, body) for address in client.options.name_servers)))
 
 
 async def for_each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:

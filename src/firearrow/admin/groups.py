@@ -15,6 +15,11 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import ConsumerConnection, ConsumeStats, ConsumeStatsList
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+)
 from firearrow.wire.names import RETRY_PREFIX, check_group, is_system_group
 
 
@@ -125,8 +130,8 @@ async def delete_group(client: ClientInstance, group: str, *, keep_offsets: bool
     """Deletes a group, and its offsets unless they are to be kept. Its retry and dead letter topics stay: they hold messages."""
     configs = await group_configs(client, group)
     targets = [one for one in await masters(client, broker=broker) if one.name in configs]
-    ext = {"groupName": group, "cleanOffset": not keep_offsets, "removeOffset": not keep_offsets}
-    await for_each(targets, lambda one: client.check(one.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, ext))
+    header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=not keep_offsets)
+    await for_each(targets, lambda one: client.check(one.address, header))
     return [one.name for one in targets]
 
 
@@ -137,8 +142,7 @@ async def group_progress(
     owners = await _owners(client, group) if members else {}
 
     async def ask(broker: BrokerAddress) -> list[QueueProgress]:
-        ext = {"consumerGroup": group} if topic is None else {"consumerGroup": group, "topic": topic}
-        answer = await client.check(broker.address, RequestCode.GET_CONSUME_STATS, ext)
+        answer = await client.check(broker.address, GetConsumeStatsRequestHeader(consumer_group=group, topic=topic))
         return [
             QueueProgress(
                 queue.topic, queue.broker_name, queue.queue_id, one.broker_offset, one.consumer_offset, one.pull_offset,
@@ -155,7 +159,7 @@ async def group_rate(client: ClientInstance, group: str) -> float:
     """Messages that a group consumes in a second, over all brokers."""
 
     async def ask(broker: BrokerAddress) -> float:
-        answer = await client.check(broker.address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
+        answer = await client.check(broker.address, GetConsumeStatsRequestHeader(consumer_group=group))
         return ConsumeStats.from_json(fastjson.loads(answer.body)).consume_tps
 
     return sum(await for_each(await masters_of_group(client, group), ask))
@@ -183,13 +187,13 @@ async def _connection_or_none(client: ClientInstance, group: str) -> tuple[str, 
 
 
 async def _all_groups(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, SubscriptionGroupConfig]]:
-    answer = await client.check(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, timeout_ms=10_000)
+    answer = await client.check(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout_ms=10_000)
     return broker.name, SubscriptionGroupWrapper.from_json(fastjson.loads(answer.body)).subscription_group_table
 
 
 async def _all_stats(client: ClientInstance, broker: BrokerAddress) -> ConsumeStatsList:
     try:
-        answer = await client.check(broker.address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False}, timeout_ms=10_000)
+        answer = await client.check(broker.address, GetConsumeStatsInBrokerHeader(is_order=False), timeout_ms=10_000)
     except BrokerError as error:
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return ConsumeStatsList()
@@ -198,7 +202,7 @@ async def _all_stats(client: ClientInstance, broker: BrokerAddress) -> ConsumeSt
 
 
 async def _put(client: ClientInstance, address: str, config: SubscriptionGroupConfig) -> None:
-    await client.check(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, fastjson.dumps(config.to_json()))
+    await client.check(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, fastjson.dumps(config.to_json()))
 
 
 def _changed(config: SubscriptionGroupConfig, settings: Mapping[str, Any]) -> SubscriptionGroupConfig:

@@ -28,9 +28,16 @@ from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.clock import wall_ms
 from firearrow.wire import fastjson, properties
 from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers.client import PullMessageResponseHeader
+from firearrow.wire.headers.admin import ConsumeMessageDirectlyResultRequestHeader
+from firearrow.wire.headers.client import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    ViewMessageRequestHeader,
+)
 from firearrow.wire.message_ids import host_text, parse_offset_msg_id
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, TOOLS_CONSUMER_GROUP
 from firearrow.wire.record import decode, decode_all
@@ -100,7 +107,7 @@ async def message_by_offset_id(client: ClientInstance, msg_id: str) -> ReceivedM
     brokers = {one.address: one.name for one in await list_brokers(client)}
     if address not in brokers:
         raise NotFoundError(f"the id {msg_id} says that the message is at {address}, which is no broker of this cluster")
-    answer = await client.call(address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset})
+    answer = await client.call(address, ViewMessageRequestHeader(offset=offset))
     if answer.code != ResponseCode.SUCCESS:
         raise NotFoundError(f"{address} has no message with the id {msg_id}: {answer.remark}")
     return received(decode(answer.body, check_crc=False), brokers[address])
@@ -132,16 +139,16 @@ async def messages_by_key(
     """The messages with a key, or with `unique` those with the producer's id; the latest first."""
 
     async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
-        ext: dict[str, Any] = {
-            "topic": topic,
-            "key": key,
-            "maxNum": max_messages,
-            "beginTimestamp": 0 if begin is None else milliseconds(begin),
-            "endTimestamp": _FOREVER_MS if end is None else milliseconds(end),
-        }
-        if unique:
-            ext |= {"_UNIQUE_KEY_QUERY": "true", "indexType": "U"}
-        answer = await client.call(broker.address, RequestCode.QUERY_MESSAGE, ext, timeout_ms=_PULL_TIMEOUT_MS)
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max_messages,
+            begin_timestamp=0 if begin is None else milliseconds(begin),
+            end_timestamp=_FOREVER_MS if end is None else milliseconds(end),
+            unique_key_query=unique,
+            index_type="U" if unique else None,
+        )
+        answer = await client.call(broker.address, header, timeout_ms=_PULL_TIMEOUT_MS)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         if answer.code != ResponseCode.SUCCESS:
@@ -273,15 +280,15 @@ async def consume_directly(
     """Has a member of the group consume the message now, once more, and says how that went."""
     if client_id is None:
         client_id = (await consumer_connection(client, group)).connection_set[0].client_id
-    ext = {
-        "consumerGroup": group,
-        "clientId": client_id,
-        "msgId": message.offset_msg_id,
-        "brokerName": message.queue.broker_name,
-        "topic": message.queue.topic,
-    }
+    header = ConsumeMessageDirectlyResultRequestHeader(
+        consumer_group=group,
+        client_id=client_id,
+        msg_id=message.offset_msg_id,
+        broker_name=message.queue.broker_name,
+        topic=message.queue.topic,
+    )
     address = await _address(client, message.queue)
-    answer = await client.check(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, timeout_ms=_DIRECTLY_TIMEOUT_MS)
+    answer = await client.check(address, header, timeout_ms=_DIRECTLY_TIMEOUT_MS)
     return ConsumeMessageDirectlyResult.from_json(fastjson.loads(answer.body))
 
 
@@ -303,23 +310,20 @@ async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Map
     if not topic.startswith(RETRY_PREFIX):
         kept.pop(properties.PROPERTY_RETRY_TOPIC, None)
         kept.pop(properties.PROPERTY_ORIGIN_MESSAGE_ID, None)
-    ext = {
-        "a": CLIENT_INNER_PRODUCER_GROUP,
-        "b": topic,
-        "c": AUTO_CREATE_TOPIC_KEY_TOPIC,
-        "d": 4,
-        "e": queue.queue_id,
-        "f": 0,  # the body goes as it was before it was compressed
-        "g": wall_ms(),
-        "h": flag,
-        "i": properties.encode(kept).decode(),
-        "j": 0,
-        "k": False,
-        "m": False,
-        "n": queue.broker_name,
-    }
+    header = SendMessageRequestHeaderV2(
+        producer_group=CLIENT_INNER_PRODUCER_GROUP,
+        topic=topic,
+        default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=0,  # the body is sent uncompressed
+        born_timestamp=wall_ms(),
+        flag=flag,
+        properties=properties.encode(kept).decode(),
+        bname=queue.broker_name,
+    )
     address = await master_address(client, queue)
-    answer = await client.call(address, RequestCode.SEND_MESSAGE_V2, ext, body)
+    answer = await client.call(address, header, body)
     if answer.code not in _STORED:
         raise BrokerError(answer.code, answer.remark, address)
     return str(answer.ext.get("msgId", ""))
@@ -350,12 +354,12 @@ async def _address(client: ClientInstance, queue: MessageQueue) -> str:
 async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count: int) -> tuple[list[ReceivedMessage], int]:
     """Messages from an offset on, and where to go on; no waiting, nothing committed."""
     address = await master_address(client, queue)
-    ext = {
-        "consumerGroup": TOOLS_CONSUMER_GROUP, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
-        "maxMsgNums": count, "sysFlag": _WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
-        "subscription": "*", "expressionType": "TAG",
-    }  # fmt: skip
-    answer = await client.call(address, RequestCode.PULL_MESSAGE, ext, timeout_ms=_PULL_TIMEOUT_MS)
+    header = PullMessageRequestHeader(
+        consumer_group=TOOLS_CONSUMER_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+        max_msg_nums=count, sys_flag=_WITH_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, sub_version=0,
+        subscription="*", expression_type="TAG",
+    )  # fmt: skip
+    answer = await client.call(address, header, timeout_ms=_PULL_TIMEOUT_MS)
     if answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
         return [], PullMessageResponseHeader.decode(answer.ext).next_begin_offset
     if answer.code != ResponseCode.SUCCESS:

@@ -13,7 +13,16 @@ from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.headers.namesrv import AddWritePermOfBrokerResponseHeader, WipeWritePermOfBrokerResponseHeader
+from firearrow.wire.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
@@ -22,19 +31,19 @@ async def name_server_config(client: ClientInstance) -> dict[str, dict[str, str]
     """Address -> settings, of each name server."""
     configs = {}
     for address in client.options.name_servers:
-        answer = await client.check(address, RequestCode.GET_NAMESRV_CONFIG, {})
+        answer = await client.check(address, RequestCode.GET_NAMESRV_CONFIG)
         configs[address] = parse_properties(answer.body.decode(errors="replace"))
     return configs
 
 
 async def set_name_server_config(client: ClientInstance, values: Mapping[str, str]) -> None:
-    await tell_name_servers(client, RequestCode.UPDATE_NAMESRV_CONFIG, {}, format_properties(dict(values)).encode())
+    await tell_name_servers(client, RequestCode.UPDATE_NAMESRV_CONFIG, format_properties(dict(values)).encode())
 
 
 async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
     """The entries of a namespace; none if there is no such namespace."""
     try:
-        answer = await ask_name_server(client, RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
+        answer = await ask_name_server(client, GetKVListByNamespaceRequestHeader(namespace=namespace))
     except BrokerError as error:
         if error.code == ResponseCode.QUERY_NOT_FOUND:
             return {}
@@ -44,7 +53,7 @@ async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
 
 async def kv_get(client: ClientInstance, namespace: str, key: str) -> str | None:
     try:
-        answer = await ask_name_server(client, RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key})
+        answer = await ask_name_server(client, GetKVConfigRequestHeader(namespace=namespace, key=key))
     except BrokerError as error:
         if error.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -54,11 +63,11 @@ async def kv_get(client: ClientInstance, namespace: str, key: str) -> str | None
 
 
 async def kv_put(client: ClientInstance, namespace: str, key: str, value: str) -> None:
-    await tell_name_servers(client, RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+    await tell_name_servers(client, PutKVConfigRequestHeader(namespace=namespace, key=key, value=value))
 
 
 async def kv_delete(client: ClientInstance, namespace: str, key: str) -> None:
-    await tell_name_servers(client, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+    await tell_name_servers(client, DeleteKVConfigRequestHeader(namespace=namespace, key=key))
 
 
 async def order_config(client: ClientInstance, topic: str) -> dict[str, int] | None:
@@ -95,13 +104,13 @@ def format_order(queues: Mapping[str, int]) -> str:
 
 async def wipe_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
     """Nobody sends to this broker any more, until it is allowed again or registers anew. Name server -> topics changed."""
-    answers = await tell_name_servers(client, RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": broker})
+    answers = await tell_name_servers(client, WipeWritePermOfBrokerRequestHeader(broker_name=broker))
     counts = [WipeWritePermOfBrokerResponseHeader.decode(answer.ext).wipe_topic_count for answer in answers]
     return dict(zip(client.options.name_servers, counts, strict=True))
 
 
 async def add_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
     """Takes `wipe_write_permission` back."""
-    answers = await tell_name_servers(client, RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": broker})
+    answers = await tell_name_servers(client, AddWritePermOfBrokerRequestHeader(broker_name=broker))
     counts = [AddWritePermOfBrokerResponseHeader.decode(answer.ext).add_topic_count for answer in answers]
     return dict(zip(client.options.name_servers, counts, strict=True))

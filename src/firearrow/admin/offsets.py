@@ -24,8 +24,17 @@ from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, NoRouteError
 from firearrow.client.message import MessageQueue
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.admin import (
+    CloneGroupOffsetRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from firearrow.wire.headers.client import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 Target = int | datetime | Literal["begin", "end"]
 
@@ -81,16 +90,18 @@ async def reset_offset(
 
 async def clone_offsets(client: ClientInstance, source: str, target: str, topic: str, *, offline: bool = True) -> None:
     """Gives a group the offsets of another one in a topic. With `offline` the target may have no member connected."""
-    ext = {"srcGroup": source, "destGroup": target, "topic": topic, "offline": offline}
+    header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=offline)
     for broker in await masters_of_group(client, source):
-        await client.check(broker.address, RequestCode.CLONE_GROUP_OFFSET, ext)
+        await client.check(broker.address, header)
 
 
 async def committed_offset(client: ClientInstance, group: str, queue: MessageQueue) -> int | None:
     """Where a group is in a queue; None if it never committed there."""
-    ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "setZeroIfNotFound": False}
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+    )
     address = await master_address(client, queue)
-    answer = await client.call(address, RequestCode.QUERY_CONSUMER_OFFSET, ext)
+    answer = await client.call(address, header)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     if answer.code != ResponseCode.SUCCESS:
@@ -123,16 +134,15 @@ async def _reset_at(client: ClientInstance, group: str, topic: str, to: Target, 
     config = await broker_config(client, address)
     if config.get("useServerSideResetOffset", "false") == "true":
         for change in changes:
-            ext = {
-                "topic": topic, "group": group, "queueId": change.queue.queue_id, "offset": change.after, "timestamp": _END_MS,
-                "isForce": True,
-            }  # fmt: skip
-            await client.check(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+            reset = ResetOffsetRequestHeader(
+                topic=topic, group=group, queue_id=change.queue.queue_id, offset=change.after, timestamp=_END_MS, is_force=True
+            )
+            await client.check(address, reset)
         return
     if not isinstance(to, int):
         moment_ms = _BEGIN_MS if to == "begin" else milliseconds(to) if isinstance(to, datetime) else _END_MS
-        ext = {"topic": topic, "group": group, "timestamp": moment_ms, "isForce": True}
-        answer = await client.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext)
+        reset = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=moment_ms, is_force=True)
+        answer = await client.call(address, reset)
         if answer.code == ResponseCode.SUCCESS:
             return
         if answer.code != ResponseCode.CONSUMER_NOT_ONLINE and not _never_consumed(changes):
@@ -143,8 +153,10 @@ async def _reset_at(client: ClientInstance, group: str, topic: str, to: Target, 
             "give a time"
         )
     for change in changes:
-        ext = {"consumerGroup": group, "topic": topic, "queueId": change.queue.queue_id, "commitOffset": change.after}
-        await client.check(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        update = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=topic, queue_id=change.queue.queue_id, commit_offset=change.after
+        )
+        await client.check(address, update)
 
 
 def _never_consumed(changes: list[OffsetChange]) -> bool:
@@ -152,5 +164,5 @@ def _never_consumed(changes: list[OffsetChange]) -> bool:
 
 
 async def _online(client: ClientInstance, address: str, group: str) -> bool:
-    answer = await client.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+    answer = await client.call(address, GetConsumerConnectionListRequestHeader(consumer_group=group))
     return answer.code == ResponseCode.SUCCESS

@@ -26,6 +26,14 @@ from firearrow.wire.bodies.route import TopicList
 from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
+from firearrow.wire.headers.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+from firearrow.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader, GetTopicsByClusterRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 
 DEFAULT_QUEUES: Final = 8
@@ -67,7 +75,7 @@ async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> 
     if cluster is None:
         answer = await ask_name_server(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     else:
-        answer = await ask_name_server(client, RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+        answer = await ask_name_server(client, GetTopicsByClusterRequestHeader(cluster=cluster))
     return sorted(TopicList.from_json(loads(answer.body)).topic_list)
 
 
@@ -175,9 +183,8 @@ async def delete_topic(client: ClientInstance, topic: str, *, cluster: str | Non
     targets = [one for one in await masters(client, cluster) if one.name in there]
     if not targets:
         raise NotFoundError(f"there is no topic {topic!r}" + (f" in the cluster {cluster!r}" if cluster else ""))
-    await for_each(targets, lambda one: client.check(one.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}))
-    ext = {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
-    await tell_name_servers(client, RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
+    await for_each(targets, lambda one: client.check(one.address, DeleteTopicRequestHeader(topic=topic)))
+    await tell_name_servers(client, DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster))
     return [one.name for one in targets]
 
 
@@ -186,7 +193,7 @@ async def topic_status(client: ClientInstance, topic: str) -> list[QueueStatus]:
 
     async def ask(broker: BrokerAddress) -> list[QueueStatus]:
         try:
-            answer = await client.check(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            answer = await client.check(broker.address, GetTopicStatsInfoRequestHeader(topic=topic))
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
@@ -210,7 +217,7 @@ async def topic_groups(client: ClientInstance, topic: str) -> list[str]:
     """The groups that consume a topic now or have an offset in it."""
 
     async def ask(broker: BrokerAddress) -> list[str]:
-        answer = await client.check(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        answer = await client.check(broker.address, QueryTopicConsumeByWhoRequestHeader(topic=topic))
         return GroupList.from_json(loads(answer.body)).group_list
 
     return sorted({group for groups in await for_each(await _brokers_of(client, topic), ask) for group in groups})
@@ -238,7 +245,7 @@ async def _brokers_of(client: ClientInstance, topic: str) -> list[BrokerAddress]
 
 
 async def _all_configs(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, dict[str, Any]]]:
-    answer = await client.check(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG, {}, timeout_ms=10_000)
+    answer = await client.check(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_ms=10_000)
     table = loads(answer.body).get("topicConfigTable")
     if not isinstance(table, dict):
         raise AdminError(f"{broker.address} answered without its table of topics")
@@ -263,7 +270,7 @@ def _summary(topic: str, places: list[tuple[str, dict[str, Any]]], own: set[str]
 
 async def _config(client: ClientInstance, broker: BrokerAddress, topic: str) -> tuple[str, TopicConfig | None]:
     try:
-        answer = await client.check(broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        answer = await client.check(broker.address, GetTopicConfigRequestHeader(topic=topic))
     except BrokerError as error:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
             return broker.name, None
@@ -285,19 +292,19 @@ async def _existing(client: ClientInstance, topic: str) -> set[str]:
 
 async def _put(client: ClientInstance, broker: BrokerAddress, config: TopicConfig) -> None:
     """`attributes` of the config are changes here: +name sets, -name takes away."""
-    ext: dict[str, Any] = {
-        "topic": config.topic_name,
-        "defaultTopic": AUTO_CREATE_TOPIC_KEY_TOPIC,
-        "readQueueNums": config.read_queue_nums,
-        "writeQueueNums": config.write_queue_nums,
-        "perm": config.perm,
-        "topicFilterType": config.topic_filter_type,
-        "topicSysFlag": config.topic_sys_flag,
-        "order": config.order,
-    }
-    if config.attributes:
-        ext["attributes"] = ",".join(name if name[0] == "-" else f"{name}={value}" for name, value in config.attributes.items())
-    await client.check(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    changes = ",".join(name if name[0] == "-" else f"{name}={value}" for name, value in config.attributes.items())
+    header = CreateTopicRequestHeader(
+        topic=config.topic_name,
+        default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=changes or None,
+    )
+    await client.check(broker.address, header)
 
 
 async def _routed(client: ClientInstance, topic: str, wanted: set[str]) -> None:

@@ -8,7 +8,7 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import NoRouteError
 from firearrow.client.message import ReceivedMessage
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.headers.admin import ResumeCheckHalfMessageRequestHeader
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 
 
@@ -31,7 +31,7 @@ async def resume_check(client: ClientInstance, msg_id: str) -> str:
         raise NotFoundError(f"no transaction that was given up has the id {msg_id!r}") from None
     if half.topic != TRANS_CHECK_MAX_TIME_TOPIC:
         raise NotFoundError(f"{msg_id!r} is a message of {half.topic!r}, not a transaction that was given up")
-    ext = {"topic": half.topic, "msgId": half.offset_msg_id}
+    header = ResumeCheckHalfMessageRequestHeader(topic=half.topic, msg_id=half.offset_msg_id)
     address = await master_address(client, half.queue)
-    await client.check(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, ext)
+    await client.check(address, header)
     return half.offset_msg_id

@@ -29,7 +29,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.namesrv import (
@@ -175,7 +175,7 @@ class NameServerSession:
             broker_name=who.name, broker_addr=who.address, cluster_name=who.cluster, broker_id=who.broker_id
         )
         try:
-            await channel.call(RequestCode.UNREGISTER_BROKER, header.encode(), timeout_ms=STOP_WAIT_MS)
+            await channel.call(header, timeout_ms=STOP_WAIT_MS)
         except OSError as error:
             log.info("name server %s was not told goodbye: %s", self._address, error)
         await channel.close()
@@ -241,7 +241,7 @@ class NameServerSession:
             compressed=False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
         )
-        answer = await channel.call(RequestCode.REGISTER_BROKER, header.encode(), body, timeout_ms=owner.timeout_ms)
+        answer = await channel.call(header, body, timeout_ms=owner.timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise _RefusedError(f"it refused the registration with code {answer.code}: {answer.remark}")
         if self._complained or not self.tried.is_set():

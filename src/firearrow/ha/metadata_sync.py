@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firearrow.broker.roles.replication import ReplicationHost
@@ -21,6 +21,8 @@ from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, TopicConfigSer
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request, request_code
+from firearrow.wire.headers.admin import GetAllSubscriptionGroupRequestHeader, GetAllTopicConfigRequestHeader
 
 CALL_TIMEOUT_MS = 3_000
 _PAGE = 2_000
@@ -47,8 +49,8 @@ class MetadataCopy:
     async def _topics(self, channel: Channel) -> None:
         whole: TopicConfigSerializeWrapper | None = None
         for page in range(_MAX_PAGES):
-            ext = {"topicSeq": page * _PAGE, "maxTopicNum": _PAGE, "dataVersion": ""}
-            answer = await self._call(channel, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
+            header = GetAllTopicConfigRequestHeader(topic_seq=page * _PAGE, max_topic_num=_PAGE, data_version="")
+            answer = await self._call(channel, header)
             theirs = TopicConfigSerializeWrapper.from_json(_table(answer))
             if whole is None:
                 whole = theirs
@@ -66,8 +68,8 @@ class MetadataCopy:
     async def _groups(self, channel: Channel) -> None:
         whole: dict[str, Any] = {}
         for page in range(_MAX_PAGES):
-            ext = {"groupSeq": page * _PAGE, "maxGroupNum": _PAGE, "dataVersion": ""}
-            answer = await self._call(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
+            header = GetAllSubscriptionGroupRequestHeader(group_seq=page * _PAGE, max_group_num=_PAGE, data_version="")
+            answer = await self._call(channel, header)
             theirs = _table(answer)
             if not whole:
                 whole = dict(theirs)
@@ -108,10 +110,10 @@ class MetadataCopy:
         if save is not None:
             self._broker.parts.store.submit(save)
 
-    async def _call(self, channel: Channel, code: RequestCode, ext: Mapping[str, Any] | None = None) -> Command:
-        answer = await channel.call(code, ext or {}, b"", timeout_ms=CALL_TIMEOUT_MS)
+    async def _call(self, channel: Channel, request: Request) -> Command:
+        answer = await channel.call(request, timeout_ms=CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
-            raise _NotProvidedError(f"request {int(code)} failed with code {answer.code}: {answer.remark}")
+            raise _NotProvidedError(f"request {request_code(request)} failed with code {answer.code}: {answer.remark}")
         if not self._broker.parts.settings.is_slave:
             raise _NotProvidedError("this broker has become the master")
         return answer

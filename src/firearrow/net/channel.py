@@ -24,6 +24,7 @@ from firearrow.net.errors import ConnectError, ConnectionLostError, RequestTimeo
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import FLAG_ONEWAY, Command, FrameDecoder, encode_command, encode_response
+from firearrow.wire.header_schema import Request, request_code, request_fields
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -137,16 +138,14 @@ class Channel(asyncio.Protocol):
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else None
 
-    async def call(
-        self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, timeout_ms: int = CALL_TIMEOUT_MS
-    ) -> Command:
-        """The server's response, whatever its code; RequestTimeoutError or ConnectionLostError when there is none."""
-        return await self.request(code, ext, body, timeout_ms=timeout_ms)
+    async def call(self, request: Request, body: bytes = b"", *, timeout_ms: int = CALL_TIMEOUT_MS) -> Command:
+        """Return the server's response, whatever its code. Raise RequestTimeoutError or ConnectionLostError without one."""
+        return await self.request(request_code(request), request_fields(request), body, timeout_ms=timeout_ms)
 
     def request(
         self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> asyncio.Future[Command]:
-        """The same for those who do not wait: the request has its place among what is sent when this returns."""
+        """Send a request given as code and fields. It is queued for sending when this returns."""
         waiter = _Call(self, code, timeout_ms)
         opaque = self.take_opaque()
         self.submit(self._encode(code, ext, body, opaque, 0), opaque, waiter)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from firearrow.admin.errors import AdminError
 from firearrow.admin.topics import DEFAULT_QUEUES, create_topic, topic_names
@@ -28,7 +28,12 @@ from firearrow.wire.bodies.route import TopicList
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
-from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.header_schema import Request
+from firearrow.wire.headers.client import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
 log = logging.getLogger("firearrow.spark")
@@ -70,7 +75,7 @@ class ClusterClient:
         """Every topic that the name servers know."""
 
         async def ask() -> list[str]:
-            answer = await (await self._client()).ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+            answer = await (await self._client()).ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.code, answer.remark, self._servers)
             return sorted(TopicList.from_json(loads(answer.body)).topic_list)
@@ -126,8 +131,10 @@ class ClusterClient:
         """Where a group is; queues of which it has no offset are left out."""
 
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
-            ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "setZeroIfNotFound": "false"}
-            answer = await instance.call(await self.resolve_address(_queue(queue)), RequestCode.QUERY_CONSUMER_OFFSET, ext)
+            header = QueryConsumerOffsetRequestHeader(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+            )
+            answer = await instance.call(await self.resolve_address(_queue(queue)), header)
             if answer.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
                 return -1
             if answer.code != ResponseCode.SUCCESS:
@@ -142,7 +149,7 @@ class ClusterClient:
         one_each = {queue.broker_name: queue for queue in queues}
 
         async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
-            answer = await instance.check(await self.resolve_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG, {})
+            answer = await instance.check(await self.resolve_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG)
             found = parse_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
             return int(found) if found.isdecimal() else 0
 
@@ -153,8 +160,10 @@ class ClusterClient:
 
         async def tell(instance: ClientInstance, queue: MessageQueue) -> int:
             offset = offsets[_queue(queue)]
-            ext = {"consumerGroup": group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset}
-            await instance.check(await self.resolve_address(_queue(queue)), RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            )
+            await instance.check(await self.resolve_address(_queue(queue)), header)
             return offset
 
         self._each(offsets, tell)
@@ -170,7 +179,7 @@ class ClusterClient:
             raise ClientError(f"the broker {queue.broker_name!r} of {queue.topic} is in no route: is it down?")
         return found[0]
 
-    async def call_async(self, queue: Queue, code: int, ext: Mapping[str, Any], timeout_ms: int, body: bytes = b"") -> Command:
+    async def call_async(self, queue: Queue, request: Request, timeout_ms: int, body: bytes = b"") -> Command:
         """The answer of the broker that has a queue, whatever its code; several attempts."""
         problem: ClientError | None = None
         for attempt in range(ATTEMPTS):
@@ -178,7 +187,7 @@ class ClusterClient:
                 if attempt:
                     await asyncio.sleep(_RETRY_S * attempt)
                 address = await self.resolve_address(queue, refresh=attempt > 0)
-                return await (await self._client()).call(address, code, ext, body, timeout_ms=timeout_ms)
+                return await (await self._client()).call(address, request, body, timeout_ms=timeout_ms)
             except (RequestTimeout, ConnectionLost, NoRouteError) as error:
                 problem = error
         raise problem if problem is not None else ClientError("no attempt was made")

@@ -26,6 +26,7 @@ from firearrow.testing.disk import MemoryDisk
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
+from firearrow.wire.headers.namesrv import GetRouteInfoRequestHeader
 from firearrow.wire.record import Record, decode
 
 ROOT = "/store"
@@ -70,7 +71,7 @@ class NameServerNode:
         channel = await Channel.connect(self.address)
         try:
             for _ in range(_LOOKS):
-                answer = await channel.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                answer = await channel.call(GetRouteInfoRequestHeader(topic=topic))
                 if answer.code == ResponseCode.SUCCESS and len(fastjson.loads(answer.body)["brokerDatas"]) >= brokers:
                     return
                 await asyncio.sleep(_LOOK_AGAIN_S)

@@ -28,6 +28,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import ConsumerRunningInfo, MessageQueue
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
+from firearrow.wire.headers.admin import GetConsumerRunningInfoRequestHeader
 
 PATIENCE_S = 1.0
 _TURNS = 3  # of the loop, between two looks
@@ -99,9 +100,9 @@ def _push_consumers(broker: Broker) -> Iterator[tuple[ConsumerGroup, Client]]:
 
 
 async def _queues_behind(broker: Broker, group: ConsumerGroup, member: Client) -> tuple[object, ...]:
-    ext = {"consumerGroup": group.name, "clientId": member.client_id, "jstackEnable": "false"}
+    header = GetConsumerRunningInfoRequestHeader(consumer_group=group.name, client_id=member.client_id)
     try:
-        answer = await member.conn.request(RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=_ANSWER_MS)
+        answer = await member.conn.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), timeout_ms=_ANSWER_MS)
         if answer.code != ResponseCode.SUCCESS:
             return ()
         table = ConsumerRunningInfo.from_json(fastjson.loads(answer.body)).mq_table

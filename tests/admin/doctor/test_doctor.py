@@ -15,7 +15,7 @@ from firearrow.admin.doctor.findings import ERROR, NOTE, WARNING, Report
 from firearrow.client.message import ReceivedMessage
 from firearrow.testing.clock import VirtualClock
 from firearrow.testing.cluster import AsyncCluster
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
 from tests.admin.kit import consuming, running, send
 from tests.admin.test_dead_letters import fail_everything
 
@@ -101,7 +101,7 @@ def test_routes_that_lead_nowhere() -> None:
         async with running() as (_, admin):
             await admin.create_topic("T")
             await admin.wipe_write_permission("broker-a")
-            await admin.client.check(admin.options.name_servers[0], RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
+            await admin.client.check(admin.options.name_servers[0], DeleteTopicFromNamesrvRequestHeader(topic="T"))
             report = await admin.examine()
             assert found(report, WARNING, "permission to write was taken") == "firearrow broker allow broker-a"
             assert [one.subject for one in report.findings if "clients cannot find it" in one.cause] == ["T"]

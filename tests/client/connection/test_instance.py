@@ -20,7 +20,7 @@ from firearrow.wire.bodies.client import (
     ConsumerRunningInfo,
     SubscriptionData,
 )
-from firearrow.wire.codes import VERSION
+from firearrow.wire.codes import VERSION, RequestCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.record import Record, encode
@@ -157,7 +157,7 @@ def test_what_is_asked_of_a_broker_goes_on_when_nobody_uses_its_topics_any_more(
         broker.other[28] = lambda conn, command: questions.append((conn, command))
         one = await acquire(client_options(broker.address))
         await one.route("T")
-        asked = asyncio.create_task(one.call(broker.address, 28, {}))
+        asked = asyncio.create_task(one.call(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO))
         await broker.until(lambda: bool(questions))
         await one.refresh_routes()
         assert one.known_route("T") is None
@@ -223,15 +223,17 @@ def test_calls_and_their_errors() -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
         one = await acquire(client_options(broker.address))
-        broker.other[999] = lambda conn, command: conn.write(encode_response(command, 26, "no such group", {}))
-        broker.other[998] = nothing
-        assert (await one.call(broker.address, 999, {})).code == 26
+        broker.other[RequestCode.GET_BROKER_CONFIG] = lambda conn, command: conn.write(
+            encode_response(command, 26, "no such group", {})
+        )
+        broker.other[RequestCode.GET_BROKER_RUNTIME_INFO] = nothing
+        assert (await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)).code == 26
         with pytest.raises(BrokerError, match="refused with 26 SUBSCRIPTION_GROUP_NOT_EXIST: no such group"):
-            await one.check(broker.address, 999, {})
-        with pytest.raises(RequestTimeout, match="did not answer request 998 within 30 ms"):
-            await one.call(broker.address, 998, {}, timeout_ms=30)
-        await one.oneway(broker.address, 997, {"a": 1})
-        await broker.until(lambda: 997 in broker.codes)
+            await one.check(broker.address, RequestCode.GET_BROKER_CONFIG)
+        with pytest.raises(RequestTimeout, match="did not answer request 28 within 30 ms"):
+            await one.call(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=30)
+        await one.oneway(broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
+        await broker.until(lambda: RequestCode.CLEAN_UNUSED_TOPIC in broker.codes)
         assert broker.seen[-1].is_oneway
         with pytest.raises(NoRouteError, match="does not know it"):
             await one.route("missing")
@@ -243,7 +245,7 @@ def test_calls_and_their_errors() -> None:
         assert one.broker_address("broker-z") is None
         await broker.stop()
         with pytest.raises(ConnectionLost, match=broker.address):
-            await one.call(broker.address, 999, {})
+            await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)
         await one.release()
 
     run(story())
@@ -253,13 +255,13 @@ def test_a_silent_connection_is_replaced() -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
         one = await acquire(client_options(broker.address))
-        broker.other[998] = nothing
-        await one.call(broker.address, 999, {})
+        broker.other[RequestCode.GET_BROKER_RUNTIME_INFO] = nothing
+        await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)
         before = broker.conns[0]
         with pytest.raises(RequestTimeout):
-            await one.call(broker.address, 998, {}, timeout_ms=30)
+            await one.call(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=30)
         await broker.until(lambda: before not in broker.conns)
-        assert (await one.call(broker.address, 999, {})).code == 0
+        assert (await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)).code == 0
         await one.release()
         await broker.stop()
 
@@ -271,8 +273,10 @@ def test_go_away_is_answered_with_a_new_connection() -> None:
         broker = await FakeBroker().start()
         one = await acquire(client_options(broker.address))
         answers = [1500, 0]
-        broker.other[999] = lambda conn, command: conn.write(encode_response(command, answers.pop(0), None, {}))
-        assert (await one.call(broker.address, 999, {})).code == 0
+        broker.other[RequestCode.GET_BROKER_CONFIG] = lambda conn, command: conn.write(
+            encode_response(command, answers.pop(0), None, {})
+        )
+        assert (await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)).code == 0
         await broker.until(lambda: len(broker.conns) == 1)
         await one.release()
         await broker.stop()

@@ -22,6 +22,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request, request_code, request_fields
 from tests.client.cluster import run
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
@@ -57,20 +58,25 @@ class Instance:
     def broker_version(self, address: str) -> int:
         return VERSION
 
-    async def call(self, address: str, code: int, ext: dict[str, Any], body: bytes = b"", **_: Any) -> Command:
-        if code == Code.PULL_MESSAGE:
-            self.asked.append((code, ext))
+    async def call(self, address: str, request: Request, body: bytes = b"", **_: Any) -> Command:
+        if request_code(request) == Code.PULL_MESSAGE:
+            self._record(request, body)
             await asyncio.Event().wait()
-        return await self.check(address, code, ext, body)
+        return await self.check(address, request, body)
 
-    async def check(self, address: str, code: int, ext: dict[str, Any], body: bytes = b"", **_: Any) -> Command:
-        self.asked.append((code, ext or fastjson.loads(body)))
+    async def check(self, address: str, request: Request, body: bytes = b"", **_: Any) -> Command:
+        code, ext = self._record(request, body)
         if code in self.trouble:
             raise self.trouble[code]
         return self.answers[code](ext)
 
-    async def oneway(self, address: str, code: int, ext: dict[str, Any], body: bytes = b"") -> None:
-        self.asked.append((code, ext or fastjson.loads(body)))
+    async def oneway(self, address: str, request: Request, body: bytes = b"") -> None:
+        self._record(request, body)
+
+    def _record(self, request: Request, body: bytes) -> tuple[int, dict[str, Any]]:
+        fields = {name: int(value) if value.isdecimal() else value for name, value in request_fields(request).items()}
+        self.asked.append((request_code(request), fields or fastjson.loads(body)))
+        return request_code(request), fields
 
     def codes(self) -> list[int]:
         return [code for code, _ in self.asked]

@@ -13,6 +13,8 @@ from firearrow.client.consumer.rebalance import Rebalance, differences
 from firearrow.client.errors import ConnectionLost, NoRouteError
 from firearrow.client.message import MessageQueue
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request
+from firearrow.wire.headers.client import GetConsumerListByGroupRequestHeader
 from tests.client.cluster import run
 
 QUEUES = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
@@ -32,8 +34,8 @@ class Instance:
             raise NoRouteError(topic)
         return TopicRoute(topic, {"a": {0: "1:1"}, "b": {1: "2:2"}}, (QueueCounts("a", 4, 4, 6), QueueCounts("b", 4, 4, 2)))
 
-    async def call(self, address: str, code: int, ext: dict[str, Any], body: bytes = b"", **_: Any) -> Command:
-        assert (code, ext) == (38, {"consumerGroup": "g"})
+    async def call(self, address: str, request: Request, body: bytes = b"", **_: Any) -> Command:
+        assert request == GetConsumerListByGroupRequestHeader(consumer_group="g")
         members = self.members[address]
         if members is None:
             raise ConnectionLost(f"{address} is gone")

@@ -34,7 +34,7 @@ async def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Received
             "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
             "expressionType": "TAG",
         }  # fmt: skip
-        answer = await channel.call(RequestCode.PULL_MESSAGE, ext)
+        answer = await channel.request(RequestCode.PULL_MESSAGE, ext)
         if answer.code != 0:
             await channel.close()
             return messages
@@ -322,7 +322,7 @@ def test_brokers_know_the_producer_until_it_is_closed(tmp_path: Path) -> None:
             channel = await Channel.connect(cluster.brokers[0].advertised)
 
             async def members() -> int:
-                answer = await channel.call(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "orders"})
+                answer = await channel.request(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "orders"})
                 return answer.body.count(b"clientId")
 
             assert await members() == 1

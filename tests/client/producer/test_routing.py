@@ -5,8 +5,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from firearrow.client.connection.signing import Signer
+from firearrow.client.message import MessageQueue
+from firearrow.client.options import Credentials
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.routing import RoundRobin, by_sharding_key
+from firearrow.client.producer.routing import RoundRobin, SendTemplate, by_sharding_key
+from firearrow.wire.frame import FLAG_ONEWAY, Command, encode_command
+from firearrow.wire.headers.client import (
+    SendBatchMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendReplyMessageRequestHeaderV2,
+)
 
 
 @dataclass(frozen=True)
@@ -46,3 +56,30 @@ def test_brokers_that_are_to_be_left_alone_are() -> None:
 def test_a_key_has_its_queue_as_in_java(key: str, index: int) -> None:
     # "order-7".hashCode() is -1207109572, "a".hashCode() 97, "polygenelubricants".hashCode() Integer.MIN_VALUE
     assert by_sharding_key(4, key) == index
+
+
+# ---- the preformatted send request against the header class that declares it
+
+NAMED = MessageQueue("100% Orders", 'broker-"a"', 3)
+
+
+@pytest.mark.parametrize("signer", [None, Signer(Credentials("key", "secret"))], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("oneway", [False, True])
+@pytest.mark.parametrize(
+    "header_class", [SendMessageRequestHeaderV2, SendBatchMessageRequestHeader, SendReplyMessageRequestHeaderV2]
+)
+def test_send_template_formats_what_the_header_class_encodes(
+    header_class: type[SendMessageRequestHeader], oneway: bool, signer: Signer | None
+) -> None:
+    batch = header_class is SendBatchMessageRequestHeader
+    header = header_class(
+        producer_group="orders", topic=NAMED.topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=NAMED.queue_id,
+        sys_flag=9, born_timestamp=1_794_786_595_550, flag=7, properties="KEYS\x01ключ\x02", batch=batch, bname=NAMED.broker_name,
+    )  # fmt: skip
+    assert header.CODE is not None
+    fields = header.encode() if signer is None else signer.signed(header.encode(), b"body")
+    expected = Command(header.CODE, 5, FLAG_ONEWAY if oneway else 0, "PYTHON", ext=fields, body=b"body")
+
+    template = SendTemplate(header.CODE, "orders", NAMED, "PYTHON", signer, oneway=oneway, batch=batch)
+
+    assert template.frame(9, 1_794_786_595_550, 7, "KEYS\x01ключ\x02", 5, b"body") == encode_command(expected)

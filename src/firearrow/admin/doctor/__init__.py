@@ -72,7 +72,7 @@ async def _name_servers(client: ClientInstance, report: Report) -> bool:
     for address in client.options.name_servers:
         report.looked_at("name servers")
         try:
-            answer = await client.check(address, RequestCode.GET_BROKER_CLUSTER_INFO, {})
+            answer = await client.check(address, RequestCode.GET_BROKER_CLUSTER_INFO)
         except FirearrowError as error:
             report.add(
                 ERROR, "name servers", address, f"it does not answer: {error}",
@@ -108,7 +108,7 @@ async def _addresses(client: ClientInstance, report: Report, brokers: list[Broke
         host, port = parse_address(broker.address)
         change = f"firearrow broker -c FILE --set brokerIP1=ADDRESS (an address of that machine that clients reach, port {port})"
         try:
-            await client.check(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+            await client.check(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
         except FirearrowError as error:
             report.add(
                 ERROR, "addresses", broker.name, f"clients are told {broker.address}, where nobody answers: {error}", change

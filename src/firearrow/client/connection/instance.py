@@ -21,8 +21,8 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from firearrow.client.connection.members import ConsumerMember, ProducerMember
 from firearrow.client.connection.pool import Connections
@@ -38,6 +38,9 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.fastjson import dumps
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request
+from firearrow.wire.headers.client import UnregisterClientRequestHeader
+from firearrow.wire.headers.namesrv import GetRouteInfoRequestHeader
 from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP
 
 __all__ = ["ClientInstance", "ConsumerMember", "ProducerMember", "acquire"]
@@ -181,30 +184,26 @@ class ClientInstance:
 
     # ---- requests
 
-    async def call(
-        self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"", *, timeout_ms: int | None = None
-    ) -> Command:
+    async def call(self, address: str, request: Request, body: bytes = b"", *, timeout_ms: int | None = None) -> Command:
         """Asks a server and returns its answer, whatever its code. ClientError if there is none."""
-        return await self.connections.call(address, code, ext, body, timeout_ms or self.options.request_timeout_ms)
+        return await self.connections.call(address, request, body, timeout_ms or self.options.request_timeout_ms)
 
-    async def check(
-        self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"", *, timeout_ms: int | None = None
-    ) -> Command:
+    async def check(self, address: str, request: Request, body: bytes = b"", *, timeout_ms: int | None = None) -> Command:
         """The same, and BrokerError unless the answer's code is SUCCESS."""
-        return await self.connections.check(address, code, ext, body, timeout_ms or self.options.request_timeout_ms)
+        return await self.connections.check(address, request, body, timeout_ms or self.options.request_timeout_ms)
 
-    async def oneway(self, address: str, code: int, ext: Mapping[str, Any], body: bytes = b"") -> None:
+    async def oneway(self, address: str, request: Request, body: bytes = b"") -> None:
         """Tells a server; there is no answer. ConnectionLost if it cannot be reached."""
-        await self.connections.oneway(address, code, ext, body)
+        await self.connections.oneway(address, request, body)
 
-    async def ask_name_server(self, code: int, ext: Mapping[str, Any], body: bytes = b"") -> Command:
+    async def ask_name_server(self, request: Request, body: bytes = b"") -> Command:
         """The answer of the first name server that gives one; the one that gave it is asked first from then on."""
         servers = self.options.name_servers
         problem: ClientError | None = None
         for turn in range(len(servers)):
             index = (self._name_server + turn) % len(servers)
             try:
-                answer = await self.call(servers[index], code, ext, body)
+                answer = await self.call(servers[index], request, body)
             except ClientError as error:
                 log.debug("name server %s: %s", servers[index], error)
                 problem = error
@@ -234,13 +233,13 @@ class ClientInstance:
         """Takes a producer out and tells the brokers (35)."""
         self.groups.discard(("producer", group))
         if self._producers.pop(group, None) is not None:
-            await self._say_goodbye({"producerGroup": group})
+            await self._say_goodbye(UnregisterClientRequestHeader(client_id=self.client_id, producer_group=group))
 
     async def unregister_consumer(self, group: str) -> None:
         """Takes a consumer out and tells the brokers (35)."""
         self.groups.discard(("consumer", group))
         if self._consumers.pop(group, None) is not None:
-            await self._say_goodbye({"consumerGroup": group})
+            await self._say_goodbye(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def heartbeat_now(self) -> None:
         """Tells all brokers about this client's groups now: after subscriptions have changed."""
@@ -264,9 +263,9 @@ class ClientInstance:
     # ---- inside
 
     async def _ask_route(self, topic: str) -> TopicRoute:
-        ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         try:
-            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
+            answer = await self.ask_name_server(header)
         except ClientError as error:
             servers = "; ".join(self.options.name_servers)
             raise NoRouteError(topic, f"no name server of {servers} answers: {error}", asked=False) from None
@@ -334,7 +333,7 @@ class ClientInstance:
             if first is not None and first[0] == body:
                 await asyncio.wait([first[1]])
             else:
-                self._beat(await self.call(address, RequestCode.HEART_BEAT, {}, body), address)
+                self._beat(await self.call(address, RequestCode.HEART_BEAT, body), address)
         except ClientError as error:
             log.warning("heartbeat to %s: %s", address, error)
 
@@ -374,10 +373,9 @@ class ClientInstance:
         elif not self._closed:
             log.warning("heartbeat to %s: %s", channel.address, error)
 
-    async def _say_goodbye(self, ext: dict[str, str]) -> None:
-        ext = {"clientID": self.client_id} | ext
+    async def _say_goodbye(self, header: UnregisterClientRequestHeader) -> None:
         addresses = [address for address in self._heartbeat_addresses() if address in self.connections.open]
-        calls = [self.call(address, RequestCode.UNREGISTER_CLIENT, ext, timeout_ms=_GOODBYE_MS) for address in addresses]
+        calls = [self.call(address, header, timeout_ms=_GOODBYE_MS) for address in addresses]
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _every(self, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from firearrow.client.connection.signing import Signer
 from firearrow.client.errors import BrokerError, ClosedError, ConnectionLost, RequestTimeout
@@ -22,6 +22,7 @@ from firearrow.net.errors import RequestTimeoutError
 from firearrow.net.tls import client_context
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Request, request_code, request_fields
 
 WhenOpen = Callable[[Channel | None, ConnectionLost | None], None]
 
@@ -44,13 +45,15 @@ class Connections:
         self._leaving: set[Channel] = set()
         self._closed = False
 
-    async def call(self, address: str, code: int, ext: Mapping[str, Any], body: bytes, timeout_ms: int) -> Command:
+    async def call(self, address: str, request: Request, body: bytes, timeout_ms: int) -> Command:
         """The answer, whatever its code. RequestTimeout or ConnectionLost if there is none."""
+        code, fields = request_code(request), request_fields(request)
+        if self.signer is not None:
+            fields = self.signer.signed(fields, body)
         for last in (False, True):
             channel = await self.get(address)
-            fields = ext if self.signer is None else self.signer.signed(ext, body)
             try:
-                answer = await channel.call(code, fields, body, timeout_ms=timeout_ms)
+                answer = await channel.request(code, fields, body, timeout_ms=timeout_ms)
             except RequestTimeoutError as error:
                 raise RequestTimeout(str(error)) from None
             except ConnectionError as error:
@@ -60,16 +63,17 @@ class Connections:
             self.leave(channel)
         return answer
 
-    async def check(self, address: str, code: int, ext: Mapping[str, Any], body: bytes, timeout_ms: int) -> Command:
+    async def check(self, address: str, request: Request, body: bytes, timeout_ms: int) -> Command:
         """The answer, if it is a yes; BrokerError otherwise."""
-        answer = await self.call(address, code, ext, body, timeout_ms)
+        answer = await self.call(address, request, body, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
 
-    async def oneway(self, address: str, code: int, ext: Mapping[str, Any], body: bytes) -> None:
+    async def oneway(self, address: str, request: Request, body: bytes) -> None:
         channel = await self.get(address)
-        channel.oneway(code, ext if self.signer is None else self.signer.signed(ext, body), body)
+        fields = request_fields(request)
+        channel.oneway(request_code(request), fields if self.signer is None else self.signer.signed(fields, body), body)
         await channel.room()
 
     async def get(self, address: str) -> Channel:

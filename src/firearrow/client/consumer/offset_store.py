@@ -25,9 +25,13 @@ from firearrow.client.errors import BrokerError, ClientError, FirearrowError
 from firearrow.client.message import MessageQueue
 from firearrow.wire import bodies, fastjson
 from firearrow.wire.bodies.admin import ResetOffsetBody
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers.client import QueryConsumerOffsetResponseHeader
+from firearrow.wire.headers.client import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 
 LOCAL_DIRECTORY: Final = ".rocketmq_offsets"
 FINAL_TIMEOUT_MS: Final = 3_000
@@ -77,8 +81,8 @@ class BrokerOffsets:
 
     async def read(self, queue: MessageQueue) -> int | None:
         address = await master_address(self._instance, queue)
-        ext = {"consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id}
-        answer = await self._instance.call(address, RequestCode.QUERY_CONSUMER_OFFSET, ext)
+        header = QueryConsumerOffsetRequestHeader(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self._instance.call(address, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
@@ -96,11 +100,13 @@ class BrokerOffsets:
     async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool = True) -> None:
         """Stores one offset now, whatever is noted. FirearrowError if that fails."""
         address = await master_address(self._instance, queue)
-        ext = {"consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset}
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
         if confirmed:
-            await self._instance.check(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext, timeout_ms=FINAL_TIMEOUT_MS)
+            await self._instance.check(address, header, timeout_ms=FINAL_TIMEOUT_MS)
         else:
-            await self._instance.oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            await self._instance.oneway(address, header)
 
 
 class LocalOffsets:

@@ -31,9 +31,9 @@ from firearrow.client.consumer.subscription import Subscription
 from firearrow.client.errors import BrokerError, ClientError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.client.namespaces import without_namespace
-from firearrow.wire.codes import VERSION_5_0_0, RequestCode, ResponseCode
+from firearrow.wire.codes import VERSION_5_0_0, ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers.client import PullMessageResponseHeader
+from firearrow.wire.headers.client import LitePullMessageRequestHeader, PullMessageRequestHeader, PullMessageResponseHeader
 from firearrow.wire.names import RETRY_PREFIX
 from firearrow.wire.properties import find
 from firearrow.wire.record import (
@@ -116,19 +116,17 @@ class Puller:
         flags = (SUSPEND if hold_ms > 0 else 0) | (WITH_SUBSCRIPTION | LITE if self._lite else 0)
         if commit_offset is not None and not is_slave:
             flags |= COMMIT_OFFSET
-        ext = {
-            "consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
-            "maxMsgNums": batch or self._batch, "sysFlag": flags, "commitOffset": commit_offset or 0,
-            "suspendTimeoutMillis": hold_ms, "subVersion": 0 if self._lite else subscription.version,
-            "expressionType": subscription.kind,
-        }  # fmt: skip
-        if self._lite:
-            ext["subscription"] = subscription.expression
         # Brokers before 5.0 have one code for both; one that has not said its version is asked in the way that all know.
         lite = self._lite and self._instance.broker_version(address) >= VERSION_5_0_0
-        code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
+        header_class = LitePullMessageRequestHeader if lite else PullMessageRequestHeader
+        pull = header_class(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+            max_msg_nums=batch or self._batch, sys_flag=flags, commit_offset=commit_offset or 0,
+            suspend_timeout_millis=hold_ms, sub_version=0 if self._lite else subscription.version,
+            subscription=subscription.expression if self._lite else "", expression_type=subscription.kind,
+        )  # fmt: skip
         timeout_ms = max(TIMEOUT_MS, hold_ms + PULL_TIMEOUT_MS) if hold_ms > 0 else PULL_TIMEOUT_MS
-        answer = await self._instance.call(address, code, ext, timeout_ms=timeout_ms)
+        answer = await self._instance.call(address, pull, timeout_ms=timeout_ms)
         status = _STATUSES.get(answer.code)
         if status is None:
             raise BrokerError(answer.code, answer.remark, address)

@@ -390,7 +390,7 @@ class PushConsumer:
             for by_id in route.brokers.values() if route is not None else ():
                 for address in list(by_id.values())[:1]:
                     try:
-                        await instance.check(address, RequestCode.CHECK_CLIENT_CONFIG, {}, text)
+                        await instance.check(address, RequestCode.CHECK_CLIENT_CONFIG, text)
                     except BrokerError:
                         raise
                     except FirearrowError as error:

@@ -39,7 +39,7 @@ class QueueLocks:
             try:
                 address = await master_address(self._instance, wanted[0])
                 text = fastjson.dumps(body.to_json())
-                answer = await self._instance.check(address, RequestCode.LOCK_BATCH_MQ, {}, text, timeout_ms=TIMEOUT_MS)
+                answer = await self._instance.check(address, RequestCode.LOCK_BATCH_MQ, text, timeout_ms=TIMEOUT_MS)
                 locked = LockBatchResponseBody.from_json(fastjson.loads(answer.body)).lock_ok_mq_set
             except (FirearrowError, ProtocolError) as error:
                 log.warning("group %s: the queues of %s cannot be locked: %s", self._group, wanted[0].broker_name, error)
@@ -55,9 +55,9 @@ class QueueLocks:
             try:
                 address = await master_address(self._instance, mine[0])
                 if confirmed:
-                    await self._instance.check(address, RequestCode.UNLOCK_BATCH_MQ, {}, text, timeout_ms=TIMEOUT_MS)
+                    await self._instance.check(address, RequestCode.UNLOCK_BATCH_MQ, text, timeout_ms=TIMEOUT_MS)
                 else:
-                    await self._instance.oneway(address, RequestCode.UNLOCK_BATCH_MQ, {}, text)
+                    await self._instance.oneway(address, RequestCode.UNLOCK_BATCH_MQ, text)
             except FirearrowError as error:
                 log.warning("group %s: queues of %s stay locked for a minute: %s", self._group, mine[0].broker_name, error)
 

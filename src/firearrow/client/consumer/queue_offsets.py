@@ -13,8 +13,15 @@ from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.subscription import EVERYTHING, subscription
 from firearrow.client.errors import ClientError
 from firearrow.client.message import MessageQueue
-from firearrow.wire.codes import VERSION_5_0_0, RequestCode
-from firearrow.wire.headers.client import GetMaxOffsetResponseHeader, GetMinOffsetResponseHeader, SearchOffsetResponseHeader
+from firearrow.wire.codes import VERSION_5_0_0
+from firearrow.wire.headers.client import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
 from firearrow.wire.names import TOOLS_CONSUMER_GROUP
 
 StartFrom = Literal["earliest", "latest"] | datetime
@@ -49,23 +56,23 @@ async def resolve(instance: ClientInstance, queue: MessageQueue, position: Posit
 
 async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
     """The offset that the next message will get."""
-    ext = {"topic": queue.topic, "queueId": queue.queue_id}
-    answer = await instance.check(await master_address(instance, queue), RequestCode.GET_MAX_OFFSET, ext)
+    header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    answer = await instance.check(await master_address(instance, queue), header)
     return GetMaxOffsetResponseHeader.decode(answer.ext).offset
 
 
 async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
     """The offset of the oldest message that is still there."""
-    ext = {"topic": queue.topic, "queueId": queue.queue_id}
-    answer = await instance.check(await master_address(instance, queue), RequestCode.GET_MIN_OFFSET, ext)
+    header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    answer = await instance.check(await master_address(instance, queue), header)
     return GetMinOffsetResponseHeader.decode(answer.ext).offset
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
     """The offset of the first message stored at or after a moment; the end of the queue if there is none."""
-    ext = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp_ms}
+    header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
     address = await master_address(instance, queue)
-    answer = await instance.check(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+    answer = await instance.check(address, header)
     offset = SearchOffsetResponseHeader.decode(answer.ext).offset
     if instance.broker_version(address) >= VERSION_5_0_0:
         return offset

@@ -23,9 +23,10 @@ from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.errors import BrokerError, FirearrowError, NoRouteError
 from firearrow.client.message import MessageQueue
 from firearrow.wire.bodies import GetConsumerListByGroupResponseBody
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.fastjson import loads
+from firearrow.wire.headers.client import GetConsumerListByGroupRequestHeader
 
 INTERVAL_MS: Final = 20_000
 AGAIN_MS: Final = 1_000
@@ -131,9 +132,7 @@ class Rebalance:
         trouble: FirearrowError | None = None
         for address in addresses:
             try:
-                answer = await self._instance.call(
-                    address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
-                )
+                answer = await self._instance.call(address, GetConsumerListByGroupRequestHeader(consumer_group=self._group))
                 if answer.code == ResponseCode.SUCCESS and answer.body:
                     return GetConsumerListByGroupResponseBody.from_json(loads(answer.body)).consumer_id_list
                 trouble = BrokerError(answer.code, answer.remark, address)

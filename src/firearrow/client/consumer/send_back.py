@@ -19,7 +19,8 @@ from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.clock import wall_ms
 from firearrow.wire import properties
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.client import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, retry_topic
 
 MAX_RECONSUME_TIMES: Final = 16
@@ -44,16 +45,15 @@ class SendBack:
         """True when a broker has taken it. `delay_level` as in `RetryLater`."""
         try:
             address = await master_address(self._instance, message.queue)
-            ext = {
-                "offset": message.commit_log_offset,
-                "group": self._group,
-                "delayLevel": delay_level,
-                "originMsgId": message.msg_id,
-                "originTopic": message.topic,
-                "unitMode": False,
-                "maxReconsumeTimes": self.max_reconsume_times,
-            }
-            await self._instance.check(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout_ms=TIMEOUT_MS)
+            header = ConsumerSendMsgBackRequestHeader(
+                offset=message.commit_log_offset,
+                group=self._group,
+                delay_level=delay_level,
+                origin_msg_id=message.msg_id,
+                origin_topic=message.topic,
+                max_reconsume_times=self.max_reconsume_times,
+            )
+            await self._instance.check(address, header, timeout_ms=TIMEOUT_MS)
         except FirearrowError as error:
             log.warning("%s cannot be given back to its broker (%s); sending it to the retry topic", message, error)
             return await self.as_message(message, delay_level)
@@ -64,8 +64,8 @@ class SendBack:
         try:
             queue = await self._retry_queue(message.queue.broker_name)
             address = await master_address(self._instance, queue)
-            ext = self._send_header(message, queue, delay_level)
-            answer = await self._instance.call(address, RequestCode.SEND_MESSAGE_V2, ext, message.body, timeout_ms=TIMEOUT_MS)
+            header = self._send_header(message, queue, delay_level)
+            answer = await self._instance.call(address, header, message.body, timeout_ms=TIMEOUT_MS)
             if answer.code not in _STORED:
                 raise BrokerError(answer.code, answer.remark, address)
         except FirearrowError as error:
@@ -82,7 +82,7 @@ class SendBack:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"no queue of {topic} can be written to", "every broker")
         return random.choice(elsewhere or queues)
 
-    def _send_header(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> dict[str, object]:
+    def _send_header(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> SendMessageRequestHeaderV2:
         known = message.all_properties
         for name in _NOT_AGAIN:
             known.pop(name, None)
@@ -96,19 +96,17 @@ class SendBack:
             known[properties.PROPERTY_DELAY_TIME_LEVEL] = str(level)
         # A broker makes it a dead letter when it was tried more often than the limit that comes with it.
         limit = message.reconsume_times if delay_level == DEAD_LETTER else self.max_reconsume_times
-        return {
-            "a": CLIENT_INNER_PRODUCER_GROUP,
-            "b": queue.topic,
-            "c": AUTO_CREATE_TOPIC_KEY_TOPIC,
-            "d": 4,
-            "e": queue.queue_id,
-            "f": 0,  # the body goes as it was before it was compressed
-            "g": wall_ms(),
-            "h": message.flag,
-            "i": properties.encode(known).decode(),
-            "j": message.reconsume_times + 1,
-            "k": False,
-            "l": limit,
-            "m": False,
-            "n": queue.broker_name,
-        }
+        return SendMessageRequestHeaderV2(
+            producer_group=CLIENT_INNER_PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=queue.queue_id,
+            sys_flag=0,  # the body is sent uncompressed
+            born_timestamp=wall_ms(),
+            flag=message.flag,
+            properties=properties.encode(known).decode(),
+            reconsume_times=message.reconsume_times + 1,
+            max_reconsume_times=limit,
+            bname=queue.broker_name,
+        )

@@ -46,7 +46,7 @@ from firearrow.client.producer.routing import SINGLE, RouteCache, Selector, Send
 from firearrow.client.producer.validation import check_body, check_group_name, properties_text
 from firearrow.client.trace.hook import Trace, trace_producer
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
+from firearrow.wire.headers.client import CheckTransactionStateRequestHeader, RecallMessageRequestHeader
 from firearrow.wire.properties import PROPERTY_INSTANCE_ID, PROPERTY_SHARDING_KEY
 
 log = logging.getLogger("firearrow.client")
@@ -363,8 +363,10 @@ class Producer:
         address = instance.broker_address(found.broker_name, only_this=True)
         if address is None:
             raise ClientError(f"the broker {found.broker_name!r} of the recall handle is not known: is it stopped?")
-        ext = {"producerGroup": self.group, "topic": found.topic, "recallHandle": text, "bname": found.broker_name}
-        answer = await instance.check(address[0], RequestCode.RECALL_MESSAGE, ext, timeout_ms=round(self._send_timeout_s * 1000))
+        header = RecallMessageRequestHeader(
+            producer_group=self.group, topic=found.topic, recall_handle=text, bname=found.broker_name
+        )
+        answer = await instance.check(address[0], header, timeout_ms=round(self._send_timeout_s * 1000))
         return str(answer.ext.get("msgId", found.msg_id))
 
     async def queues(self, topic: str) -> list[MessageQueue]:

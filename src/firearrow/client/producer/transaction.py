@@ -30,9 +30,8 @@ from firearrow.client.hooks import EndTransactionContext, SendHook, call_hooks
 from firearrow.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from firearrow.client.options import ClientKeywords, Duration, NameServers, document_keywords, seconds
 from firearrow.client.producer.producer import SEND_TIMEOUT_S, Producer
-from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
+from firearrow.wire.headers.client import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from firearrow.wire.message_ids import parse_offset_msg_id
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from firearrow.wire.properties import (
@@ -203,19 +202,19 @@ class TransactionProducer(Producer):
         except Exception:
             log.exception("check of transaction %s failed: its outcome stays unknown", header.transaction_id or message.msg_id)
             state = LocalTransactionState.UNKNOWN
-        ext = {
-            "topic": header.topic,
-            "producerGroup": self.group,
-            "tranStateTableOffset": header.tran_state_table_offset,
-            "commitLogOffset": header.commit_log_offset,
-            "commitOrRollback": _FLAGS[state],
-            "fromTransactionCheck": True,
-            "msgId": message.msg_id,
-            "transactionId": header.transaction_id,
-            "bname": header.bname,
-        }
+        end = EndTransactionRequestHeader(
+            topic=header.topic,
+            producer_group=self.group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=_FLAGS[state],
+            from_transaction_check=True,
+            msg_id=message.msg_id,
+            transaction_id=header.transaction_id,
+            bname=header.bname,
+        )
         transaction_id = header.transaction_id or message.msg_id
-        await self._tell(address, ext, message, message.topic, message.msg_id, transaction_id, state, from_check=True)
+        await self._tell(address, end, message, message.topic, message.msg_id, transaction_id, state, from_check=True)
 
     async def _end(self, message: Message, result: SendResult, state: LocalTransactionState) -> None:
         instance = self._known()
@@ -228,23 +227,23 @@ class TransactionProducer(Producer):
             log.warning("the outcome of %s cannot be told: the broker %s is gone", result.msg_id, result.queue.broker_name)
             return
         transaction_id = result.transaction_id or result.msg_id
-        ext = {
-            "topic": result.queue.topic,
-            "producerGroup": self.group,
-            "tranStateTableOffset": result.queue_offset,
-            "commitLogOffset": commit_log_offset,
-            "commitOrRollback": _FLAGS[state],
-            "fromTransactionCheck": False,
-            "msgId": result.msg_id,
-            "transactionId": transaction_id,
-            "bname": result.queue.broker_name,
-        }
-        await self._tell(address[0], ext, message, message.topic, result.msg_id, transaction_id, state, from_check=False)
+        end = EndTransactionRequestHeader(
+            topic=result.queue.topic,
+            producer_group=self.group,
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=commit_log_offset,
+            commit_or_rollback=_FLAGS[state],
+            from_transaction_check=False,
+            msg_id=result.msg_id,
+            transaction_id=transaction_id,
+            bname=result.queue.broker_name,
+        )
+        await self._tell(address[0], end, message, message.topic, result.msg_id, transaction_id, state, from_check=False)
 
     async def _tell(
         self,
         address: str,
-        ext: dict[str, Any],
+        header: EndTransactionRequestHeader,
         message: Message | ReceivedMessage,
         topic: str,
         msg_id: str,
@@ -255,7 +254,7 @@ class TransactionProducer(Producer):
     ) -> None:
         """One-way, as every client does it: if it is lost, the broker asks."""
         try:
-            await self._known().oneway(address, RequestCode.END_TRANSACTION, ext)
+            await self._known().oneway(address, header)
         except ClientError as error:
             log.warning("the outcome of transaction %s was not told, the broker will ask: %s", transaction_id, error)
         calls = [hook.end_transaction for hook in self._hooks if hasattr(hook, "end_transaction")]

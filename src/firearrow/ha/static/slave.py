@@ -27,7 +27,8 @@ from firearrow.net.tls import client_context
 from firearrow.store.commitlog.replica import FollowError
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HARuntimeInfo
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.client import ViewMessageRequestHeader
 
 CONNECT_TIMEOUT_S = 3.0
 FIRST_RETRY_S = 0.5
@@ -199,7 +200,7 @@ class HaSlave:
         offset, record = newest
         channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
         try:
-            answer = await channel.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}, b"", timeout_ms=CALL_TIMEOUT_MS)
+            answer = await channel.call(ViewMessageRequestHeader(offset=offset), timeout_ms=CALL_TIMEOUT_MS)
         finally:
             channel.abandon("asked")
         directory = self._store.settings.store_path_root_dir

@@ -28,8 +28,8 @@ from firearrow.spark.errors import DataLossError
 from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.offsets import Queue
 from firearrow.spark.read.planning import Range
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.headers.client import PullMessageResponseHeader
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.client import PullMessageRequestHeader, PullMessageResponseHeader
 
 _AHEAD: Final = 4
 _PIECE_BYTES: Final = 8 << 20
@@ -134,13 +134,12 @@ class _Pull:
         wanted = self._subscribed.get(queue.topic)
         if wanted is None:
             wanted = self._subscribed[queue.topic] = subscribed(self._options, queue.topic)
-        ext = {
-            "consumerGroup": self._options["consumerGroup"], "topic": queue.topic, "queueId": queue.queue_id,
-            "queueOffset": offset, "maxMsgNums": min(self._batch, end - offset), "sysFlag": _WITH_SUBSCRIPTION,
-            "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": wanted.expression,
-            "expressionType": wanted.kind, "bulk": True,
-        }  # fmt: skip
-        answer = await self._servers.call_async(queue, RequestCode.PULL_MESSAGE, ext, self._options["pullTimeoutMs"])
+        pull = PullMessageRequestHeader(
+            consumer_group=self._options["consumerGroup"], topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+            max_msg_nums=min(self._batch, end - offset), sys_flag=_WITH_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0,
+            sub_version=0, subscription=wanted.expression, expression_type=wanted.kind, bulk=True,
+        )  # fmt: skip
+        answer = await self._servers.call_async(queue, pull, self._options["pullTimeoutMs"])
         if answer.code not in _STATUSES:
             raise BrokerError(answer.code, answer.remark, f"{queue.topic} on {queue.broker_name}")
         header = PullMessageResponseHeader.decode(answer.ext)

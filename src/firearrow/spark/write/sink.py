@@ -31,7 +31,9 @@ from firearrow.spark.read.offsets import Queue
 from firearrow.spark.write.input_columns import InputColumns, check_topic_name
 from firearrow.spark.write.message_builder import MessageBuilder, Messages, Origin
 from firearrow.wire import batch
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers.client import SendBatchMessageRequestHeader, SendMessageRequestHeaderV2
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
 RUN: Final = 200  # rows of a queue under way: fewer than the numbers a broker remembers
 GROUP: Final = "SPARK_WRITER"
@@ -192,13 +194,14 @@ class Sink:
         )
 
     async def _send(self, queue: Queue, body: bytes, properties: str, flag: int, *, single: bool) -> None:
-        ext = {
-            "a": GROUP, "b": queue.topic, "c": "TBW102", "d": 4, "e": queue.queue_id, "f": 0, "g": wall_ms(),
-            "h": flag, "i": properties, "j": 0, "k": "false", "m": "false" if single else "true", "n": queue.broker_name,
-        }  # fmt: skip
-        code = RequestCode.SEND_MESSAGE_V2 if single else RequestCode.SEND_BATCH_MESSAGE
+        header_class = SendMessageRequestHeaderV2 if single else SendBatchMessageRequestHeader
+        header = header_class(
+            producer_group=GROUP, topic=queue.topic, default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC, default_topic_queue_nums=4,
+            queue_id=queue.queue_id, sys_flag=0, born_timestamp=wall_ms(), flag=flag, properties=properties, batch=not single,
+            bname=queue.broker_name,
+        )  # fmt: skip
         for attempt in range(self._retries + 1):
-            answer = await self._servers.call_async(queue, code, ext, self._timeout_ms, body)
+            answer = await self._servers.call_async(queue, header, self._timeout_ms, body)
             if answer.code in _STORED or is_stored_before(answer.code, answer.remark):
                 return
             if answer.code not in _BUSY or attempt == self._retries:
