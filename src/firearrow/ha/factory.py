@@ -1,4 +1,4 @@
-"""Replication as the settings say: a member of an elected group, or `brokerRole` ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+"""Choice of the replication: a member of an elected group, or `brokerRole` ASYNC_MASTER, SYNC_MASTER or SLAVE."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The asking side: a connection to a server.
+"""Client side of the remoting protocol: a connection to a server.
 
-`Channel.connect` dials once; making a new channel after this one has closed is the caller's business, because only the caller
-knows whether the address is still the right one. A closed channel fails every waiting call with an error that names the peer.
+`Channel.connect` dials once. The owner replaces a closed channel, because only the owner knows whether the address is still
+valid. A closed channel fails every pending request with an error that names the peer.
 
 Costs
-- A request is one frame in a list, which is written as one at the end of the loop's turn, and one waiter in a table.
-- There is one timer for all requests: it is set to the earliest deadline known, and when it comes the table is looked through
-  once. Requests that are answered in time, which is nearly all, never touch it.
-- `call` makes a future for each request. Whoever sends very many gives a waiter of its own to `submit` (see `Waiter`).
+- A request is a frame in a list, which is written once per event-loop iteration, and a waiter in a table.
+- One timer serves all requests. It is set to the earliest known deadline; when it fires, the table is scanned once. Requests that
+  are answered in time, nearly all of them, do not touch it.
+- `call` creates a future per request. Heavy senders pass their own waiter to `submit` (see `Waiter`).
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _NEVER: Final = float("inf")
 
 
 class Waiter(Protocol):
-    """Waits for the answer to one request. Exactly one of the three is called, on the loop, and none may raise."""
+    """The receiver of the response to one request. Exactly one method is called, on the event loop, and must not raise."""
 
-    deadline: float  # in the loop's time
+    deadline: float  # in event-loop time
 
     def answered(self, answer: Command) -> None: ...
 
     def timed_out(self) -> None: ...
 
     def lost(self, error: ConnectionLostError) -> None:
-        """The connection ended. Whether the request was acted on is unknown."""
+        """Handle the end of the connection. The request may or may not have been processed."""
 
 
 class Channel(asyncio.Protocol):
-    """Use `await Channel.connect(...)`; the constructor alone gives a channel that was never open."""
+    """A client connection. Use `await Channel.connect(...)`; a channel from the constructor is closed."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Channel(asyncio.Protocol):
         self.closed = True
         self.language = language
         self._cut_when_silent = cut_when_silent
-        self._heard = True  # something was received since the last time a request was given up
+        self._heard = True  # data was received since the last request timeout
         self._on_request = on_request
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
@@ -79,13 +79,13 @@ class Channel(asyncio.Protocol):
         self._feed = FrameDecoder().feed
         self._pending: dict[int, Waiter] = {}
         self._opaque = 0
-        self._out: list[bytes] = []  # frames of this turn of the loop
-        self._soonest = _NEVER  # no waiter has an earlier deadline
+        self._out: list[bytes] = []  # frames of this event-loop iteration
+        self._soonest = _NEVER  # the earliest deadline
         self._timer: asyncio.TimerHandle | None = None
         self._why = f"channel to {address} was never connected"
         self._ended = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._drained = asyncio.Event()
+        self._drained.set()
 
     @classmethod
     async def connect(
@@ -99,10 +99,10 @@ class Channel(asyncio.Protocol):
         language: str = "JAVA",
         cut_when_silent: bool = False,
     ) -> Channel:
-        """Dials `host:port`. `on_request` gets what the server asks of us (without it, code 3 is the answer).
+        """Dial `host:port`. `on_request` receives the server's requests; without it they are answered with code 3.
 
-        With `cut_when_silent` a channel is closed when a request is not answered in time and nothing else was heard since the
-        first of those that wait was sent: a network that swallows everything looks like that, and only a new connection helps.
+        With `cut_when_silent` the channel is closed when a request times out and nothing was received since the first pending
+        request was sent: a network that drops everything looks like this, and only a new connection helps.
         """
         host, port = parse_address(address)
         channel = cls(address, on_request, on_close, language, cut_when_silent)
@@ -129,12 +129,12 @@ class Channel(asyncio.Protocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests have not been answered."""
+        """The number of pending requests."""
         return len(self._pending)
 
     @property
     def own_ip(self) -> str | None:
-        """The address that the server sees, unless something in between changes it."""
+        """The local address of the connection, None if it is closed."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else None
 
@@ -152,7 +152,7 @@ class Channel(asyncio.Protocol):
         return waiter.future
 
     def submit(self, frame: bytes, opaque: int, waiter: Waiter) -> None:
-        """Sends a request that was encoded with an opaque number taken from `take_opaque`."""
+        """Send a request that was encoded with an opaque number from `take_opaque`."""
         if self.closed:
             waiter.lost(ConnectionLostError(f"{self._why}; the request was not sent"))
             return
@@ -172,26 +172,26 @@ class Channel(asyncio.Protocol):
         return opaque
 
     def oneway(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> None:
-        """Tells the server. Nothing happens on a closed channel."""
+        """Send a one-way request. Does nothing on a closed channel."""
         self.write(self._encode(code, ext, body, self.take_opaque(), FLAG_ONEWAY))
 
     def answer(self, frame: bytes) -> None:
-        """Sends a response (encoded by wire's `encode_response`) to a request that came from the server."""
+        """Send a response (from `encode_response`) to a request of the server."""
         self.write(frame)
 
     def write(self, frame: bytes) -> None:
-        """Sends a frame to which no answer is awaited."""
+        """Send a frame without awaiting a response."""
         if not self.closed:
             if not self._out:
                 self._loop.call_soon(self._flush)
             self._out.append(frame)
 
-    async def room(self) -> None:
-        """Returns when the server has taken enough of what was written to write more."""
-        await self._room.wait()
+    async def wait_for_capacity(self) -> None:
+        """Wait until the write buffer has drained below its limit."""
+        await self._drained.wait()
 
     def abandon(self, reason: str) -> None:
-        """Closes the channel and does not wait until it is closed."""
+        """Close the channel without waiting for it."""
         if not self.closed:
             self._flush()
             self._end(f"connection to {self.address} was closed: {reason}")
@@ -199,7 +199,7 @@ class Channel(asyncio.Protocol):
                 self._transport.close()
 
     def cut(self, reason: str) -> None:
-        """Closes the channel without waiting for what was written to be sent."""
+        """Abort the connection without sending what was written."""
         self._end(f"connection to {self.address} was cut: {reason}")
         if self._transport is not None:
             self._transport.abort()
@@ -210,19 +210,19 @@ class Channel(asyncio.Protocol):
             await self._ended.wait()
 
     def detach_after_fork(self) -> None:
-        """In a process that was forked: lets go of the socket without a word, since it is the parent's.
+        """Abandon the socket in a forked process, because it belongs to the parent.
 
-        The descriptor is made one of nothing and stays taken: the parent's transport, of which there is a copy here, knows its
-        number, and whatever got that number next would be closed with it.
+        The descriptor is redirected to /dev/null and stays open: the copy of the parent's transport knows its number and would
+        otherwise close an unrelated file that reuses it.
         """
         self.closed = True
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is not None and sock.fileno() >= 0:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, sock.fileno())
-            os.close(nothing)
+            devnull = os.open(os.devnull, os.O_RDWR)
+            os.dup2(devnull, sock.fileno())
+            os.close(devnull)
 
-    # What the event loop calls.
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)
@@ -237,15 +237,15 @@ class Channel(asyncio.Protocol):
         except ProtocolError as error:
             log.warning("closing connection to %s: %s", self.address, error)
             self._take(error.commands)
-            self.cut(f"it sent what is no frame: {error}")
+            self.cut(f"it sent an invalid frame: {error}")
             return
         self._take(commands)
 
     def pause_writing(self) -> None:
-        self._room.clear()
+        self._drained.clear()
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self._drained.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"connection to {self.address} was lost" + (f": {exc}" if exc else ""))
@@ -253,7 +253,7 @@ class Channel(asyncio.Protocol):
         if self._on_close is not None:
             self._on_close(self)
 
-    # Inside.
+    # Internals
 
     def _take(self, commands: list[Command]) -> None:
         pending = self._pending
@@ -263,12 +263,12 @@ class Channel(asyncio.Protocol):
                 if waiter is not None:
                     waiter.answered(command)
                 else:
-                    log.debug("%s answered opaque %d, for which nobody waits any more", self.address, command.opaque)
+                    log.debug("%s sent a response with opaque %d, for which no request is pending", self.address, command.opaque)
             elif self._on_request is not None:
                 try:
                     self._on_request(self, command)
                 except Exception:
-                    log.exception("request %d of %s could not be dealt with", command.code, self.address)
+                    log.exception("handling request %d of %s failed", command.code, self.address)
             elif not command.is_oneway:
                 remark = f"request type {command.code} not supported"
                 self.write(encode_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
@@ -299,17 +299,17 @@ class Channel(asyncio.Protocol):
         for waiter in waiters:
             waiter.timed_out()
         if waiters and not self._heard and self._cut_when_silent:
-            self.cut("it did not answer, nor say anything else")
+            self.cut("it neither answered nor sent anything else")
         self._heard = False
 
     def _end(self, why: str) -> None:
-        """Marks the channel closed; whoever waits for an answer is told why there is none."""
+        """Mark the channel closed and fail the pending requests."""
         if self.closed:
             return
         self.closed = True
         self._why = why
         self._out = []
-        self._room.set()
+        self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -319,7 +319,7 @@ class Channel(asyncio.Protocol):
 
 
 class _Call:
-    """The waiter of `call`."""
+    """The waiter of `request`."""
 
     __slots__ = ("_address", "_code", "_timeout_ms", "deadline", "future")
 

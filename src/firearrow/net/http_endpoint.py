@@ -1,8 +1,8 @@
-"""One page over plain HTTP: what a scraper asks for.
+"""A single page over plain HTTP, for metrics scrapers.
 
-The server knows one path and has small limits: requests of at most 8 KiB that arrive within 5 s, 16 connections at once, one
-request each. Anything else is answered with an error, and the connection is closed. The page is made by whoever owns the server;
-those who ask while it is being made get the same one.
+The server has one path and small limits: requests of at most 8 KiB that arrive within 5 s, 16 connections at once, one request
+per connection. Other requests are answered with an error, and the connection is closed. The owner renders the page; concurrent
+requests share one rendering.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("firearrow.net")
 
 
 class HttpPage:
-    """After `start`: `port`, the real one, also when 0 was asked for."""
+    """A server for one page. After `start`, `port` is the actual port."""
 
     def __init__(self, path: str, content_type: str, make: Callable[[], Awaitable[list[bytes]]]) -> None:
         self.port = 0
@@ -28,14 +28,14 @@ class HttpPage:
         self._make = make
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._page: asyncio.Future[list[bytes]] | None = None  # that is being made
+        self._page: asyncio.Future[list[bytes]] | None = None  # being rendered
 
     async def start(self, host: str, port: int) -> None:
         self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Whoever is connected is cut off."""
+        """Stop listening and abort open connections."""
         if self._page is not None:
             self._page.cancel()
         if self._server is not None:
@@ -59,7 +59,7 @@ class HttpPage:
         try:
             await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # it went away, or we are stopping
+            writer.transport.abort()  # the client disconnected, or the server is stopping
         except Exception:
             log.exception("%s could not be served", self._path)
             writer.transport.abort()
@@ -75,13 +75,13 @@ class HttpPage:
         method, _, rest = request.split(b"\r\n", 1)[0].partition(b" ")
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0].decode("latin-1")
         if not path:
-            await self._respond(writer, "400 Bad Request", [b"this is no request that can be answered here\n"])
+            await self._respond(writer, "400 Bad Request", [b"malformed request\n"])
         elif len(self._open) > MAX_CONNECTIONS:
             await self._respond(writer, "503 Service Unavailable", [b"too many connections\n"])
         elif method not in (b"GET", b"HEAD"):
-            await self._respond(writer, "405 Method Not Allowed", [f"only GET {self._path}\n".encode()])
+            await self._respond(writer, "405 Method Not Allowed", [f"method not allowed; use GET {self._path}\n".encode()])
         elif path not in (self._path, "/"):
-            await self._respond(writer, "404 Not Found", [f"only {self._path} is here\n".encode()])
+            await self._respond(writer, "404 Not Found", [f"not found; the page is {self._path}\n".encode()])
         else:
             await self._respond(writer, "200 OK", await self._blocks(), body=method == b"GET")
 

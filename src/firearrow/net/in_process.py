@@ -1,16 +1,17 @@
-"""Connections without sockets, between two ends in one process.
+"""Connections within one process, without sockets.
 
-`listen` puts a service under an address; `listener(address)` finds it, and `MemoryListener.connect` joins a protocol to it, as
-`create_connection` does. Nothing below the frames is left out: bytes arrive in order and in the next turn of the loop, `write`
-counts against the same limits and calls `pause_writing` and `resume_writing`, a peer that does not read holds up only itself.
+`listen` binds a service to an address. `listener(address)` finds it, and `MemoryListener.connect` connects a protocol to it
+like `create_connection`. Everything above the transport behaves as over sockets: bytes arrive in order in a later event-loop
+iteration, `write` is subject to the same limits and calls `pause_writing` and `resume_writing`, and a peer that does not read
+delays only itself.
 
-The two ends may live in different event loops, in different threads.
+The two ends may run in different event loops and threads.
 
-Addresses made here are of 127.255.0.0/16. They are never dialled for real: when nobody listens any more, the connection is
-refused, and a process that knows nothing of this one is refused by its own system. Any other address can be listened on, too.
+Generated addresses are in 127.255.0.0/16 and are never dialled over the network: without a listener the connection is refused.
+Other addresses can be listened on as well.
 
-For tests of what networks do, a listener has `delay_s` (what is written comes later, in order; one for each direction), `tap`
-(sees and may change what is written) and `refusing`.
+For network tests a listener has `delay_s` (delays written bytes, in order, per direction), `tap` (sees and may change what is
+written) and `refusing`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from firearrow.net.connection import Connection, Service
 from firearrow.net.server import OpenConnections
 
 NETWORK = "127.255."
-CHUNK = 256 * 1024  # bytes handed over in one turn at most, as from a socket
+CHUNK = 256 * 1024  # maximum delivered at once, as by a socket
 _FIRST_CLIENT_PORT = 32_768
 _DEFAULT_HIGH = 64 * 1024
 
@@ -40,16 +41,16 @@ _hosts_given = 0
 
 
 def listen(service: Service, address: str) -> MemoryListener:
-    """Serves at this address, from the running loop. OSError when somebody does already."""
+    """Listen on an address in the running event loop. Raises OSError if the address is in use."""
     host, port = parse_address(address)
     if address in _listeners:
-        raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: a listener of this process is there already")
+        raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: the address is in use in this process")
     found = _listeners[address] = MemoryListener(service, host, port)
     return found
 
 
 def listener(address: str) -> MemoryListener | RefusedAddress | None:
-    """Who listens there. None: nobody in this process, and the address may be a real one."""
+    """Return the listener on an address. None: no listener in this process, and the address may be a real one."""
     found = _listeners.get(address)
     if found is None and address.startswith(NETWORK):
         return RefusedAddress(address)
@@ -57,12 +58,12 @@ def listener(address: str) -> MemoryListener | RefusedAddress | None:
 
 
 async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int = 0, tls: object = None) -> MemoryListener:
-    """As net.server.serve; nobody is idle for too long here, and nobody listens in."""
+    """Listen like net.server.serve, without idle timeout and TLS."""
     return listen(service, format_address(host, port))
 
 
 def free_host() -> str:
-    """A host that no listener has and that was not given for long."""
+    """Return a host without listeners that was not returned recently."""
     global _hosts_given
     taken = {address.rpartition(":")[0] for address in _listeners}
     while True:
@@ -73,7 +74,7 @@ def free_host() -> str:
 
 
 class RefusedAddress:
-    """Stands where nobody listens."""
+    """An address without a listener: connecting fails."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -83,7 +84,7 @@ class RefusedAddress:
 
 
 class MemoryPair:
-    """A broker's two ports; see net.server.Ports."""
+    """A broker's two ports (net.server.Ports)."""
 
     def __init__(self, host: str, port: int) -> None:
         self.port = port
@@ -104,7 +105,7 @@ class MemoryPair:
 
 
 class MemoryListener:
-    """The face of net.server.Listener. Idle connections are not closed here: nothing is held up by them."""
+    """A listener with the interface of net.server.Listener. It does not close idle connections, which cost nothing."""
 
     def __init__(self, service: Service, host: str, port: int) -> None:
         self.host = host
@@ -112,8 +113,8 @@ class MemoryListener:
         self._open = OpenConnections()
         self.connections = self._open.all
         self.transports: set[MemoryTransport] = set()  # both ends of every connection
-        self.tap: Tap | None = None  # called in place of `pass_on`, which it calls if it wants the bytes to arrive
-        self.delay_s = {True: 0.0, False: 0.0}  # between write and arrival, to the server and from it
+        self.tap: Tap | None = None  # replaces `deliver`, which it calls for bytes that are to arrive
+        self.delay_s = {True: 0.0, False: 0.0}  # between write and arrival, by `to_server`
         self.refusing = False
         self._service = service
         self._loop = asyncio.get_running_loop()
@@ -124,7 +125,7 @@ class MemoryListener:
         return format_address(self.host, self.port)
 
     async def connect(self, protocol_factory: Callable[[], P]) -> tuple[asyncio.Transport, P]:
-        """Joins a protocol of the running loop to the service."""
+        """Connect a protocol of the running event loop to the service."""
         loop = asyncio.get_running_loop()
         protocol = protocol_factory()
         near = MemoryTransport(self, protocol, loop, to_server=True)
@@ -138,13 +139,13 @@ class MemoryListener:
         return near, protocol
 
     async def close(self, *, abruptly: bool = False) -> None:
-        """Listens no more, hands over what was written, closes every connection. `abruptly`: all are cut at once."""
+        """Stop listening and close every connection after delivering what was written. `abruptly`: abort all connections."""
         if _listeners.get(self.address) is self:
             del _listeners[self.address]
         await self._open.close(abruptly=abruptly)
 
     def cut(self) -> int:
-        """Cuts every connection, as a broken network does; returns how many. New ones can be made."""
+        """Abort every connection, like a broken network. Return their number. New connections are possible."""
         return self._open.abort()
 
     def _accept(self, near: MemoryTransport) -> None:
@@ -166,10 +167,10 @@ class MemoryListener:
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end. What is written here lies in the other end's inbox until that end's loop hands it to its protocol.
+    """One end of a connection. Written bytes wait in the peer's inbox until the peer's event loop delivers them.
 
-    Each counter is written by one side only, so that two threads need no lock: an inbox is a deque, the size of what waits is
-    what was written less what was taken; a turn is asked for after bytes were added, and marked as come before they are read.
+    Each counter is written by one side only, so two threads need no lock. An inbox is a deque; the number of waiting bytes is the
+    difference between written and taken. A turn is requested after bytes were added and cleared before they are read.
     """
 
     def __init__(
@@ -177,50 +178,50 @@ class MemoryTransport(asyncio.Transport):
     ) -> None:
         super().__init__()
         self.listener = owner
-        self.to_server = to_server  # which way goes what is written here
+        self.to_server = to_server  # direction of the bytes written here
         self._protocol: Any = protocol
         self._loop = loop
         self._peer: MemoryTransport | None = None
         self._names: dict[str, Any] = {}
-        self._inbox: deque[tuple[float, bytes | None]] = deque()  # when it may arrive, bytes; None is the end
+        self._inbox: deque[tuple[float, bytes | None]] = deque()  # (arrival time, bytes); None is the end
         self._written = 0  # by this end
         self._taken = 0  # by this end's protocol
         self._high, self._low = _DEFAULT_HIGH, _DEFAULT_HIGH // 4
-        self._begun = self._turn_awaited = self._reading_paused = self._writing_paused = False
+        self._begun = self._turn_requested = self._reading_paused = self._writing_paused = False
         self._closing = self._lost = False
 
-    # What the listener and taps call.
+    # For the listener and taps
 
     def join(self, peer: MemoryTransport, *, own: tuple[str, int], other: tuple[str, int]) -> None:
         self._peer = peer
         self._names = {"sockname": own, "peername": other}
 
     def begin(self) -> None:
-        """The protocol knows of its connection: what came meanwhile may be handed to it."""
+        """Start delivery, after the protocol was told of its connection."""
         self._begun = True
         if self._inbox:
-            self._ask_for_turn()
+            self._request_turn()
 
-    def pass_on(self, data: bytes) -> None:
-        """Puts bytes on their way, without the tap."""
+    def deliver(self, data: bytes) -> None:
+        """Send bytes to the peer, bypassing the tap."""
         peer = self._peer
         if peer is None or self._lost or not data:
             return
         delay_s = self.listener.delay_s[self.to_server]
         self._written += len(data)
         peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, bytes(data)))
-        peer._ask_for_turn()
+        peer._request_turn()
         if not self._writing_paused and self._written - peer._taken > self._high:
             self._writing_paused = True
             self._protocol.pause_writing()
 
-    # What protocols call.
+    # asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._closing:
             return
         if self.listener.tap is None:
-            self.pass_on(bytes(data))
+            self.deliver(bytes(data))
         else:
             self.listener.tap(self, bytes(data))
 
@@ -233,7 +234,7 @@ class MemoryTransport(asyncio.Transport):
         self._closing = True
         delay_s = self.listener.delay_s[self.to_server]
         self._peer._inbox.append((self._loop.time() + delay_s if delay_s else 0.0, None))
-        self._peer._ask_for_turn()
+        self._peer._request_turn()
         self._loop.call_soon(self._end, None)
 
     def abort(self) -> None:
@@ -279,25 +280,25 @@ class MemoryTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self._reading_paused = False
         if self._inbox:
-            self._ask_for_turn()
+            self._request_turn()
 
-    # Inside.
+    # Internals
 
-    def _ask_for_turn(self) -> None:
-        """Any thread, after the inbox got something."""
-        if not self._turn_awaited:
-            self._turn_awaited = True
+    def _request_turn(self) -> None:
+        """Schedule delivery after the inbox received bytes. Any thread."""
+        if not self._turn_requested:
+            self._turn_requested = True
             self._call(self._turn)
 
     def _turn(self) -> None:
-        """Hands over what is in the inbox and may have arrived."""
-        self._turn_awaited = False
+        """Deliver the bytes in the inbox that are due."""
+        self._turn_requested = False
         inbox = self._inbox
         if not self._begun or self._lost or self._reading_paused or not inbox:
             return
         wait_s = inbox[0][0] - self._loop.time() if inbox[0][0] else 0.0
         if wait_s > 0:
-            self._turn_awaited = True
+            self._turn_requested = True
             self._loop.call_later(wait_s, self._turn)
             return
         data = self._take()
@@ -310,10 +311,10 @@ class MemoryTransport(asyncio.Transport):
         if peer is not None and peer._writing_paused and peer.get_write_buffer_size() <= peer._low:
             peer._call(peer._resume_writing)
         if inbox:
-            self._ask_for_turn()
+            self._request_turn()
 
     def _take(self) -> bytes | None:
-        """As much as a read would give; None at the end."""
+        """Return as much as one read would; None at the end."""
         inbox = self._inbox
         due_s, first = inbox.popleft()
         if first is None:
@@ -340,7 +341,7 @@ class MemoryTransport(asyncio.Transport):
         self._protocol.connection_lost(error)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
-        """In this end's loop, soon. A loop that is closed has nobody left to be told."""
+        """Call a function soon in this end's event loop, unless the loop is closed."""
         if self._loop is _running_loop():
             self._loop.call_soon(function, *args)
         else:
@@ -356,9 +357,9 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _refused(address: str) -> ConnectionRefusedError:
-    return ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {address} in this process")
+    return ConnectionRefusedError(errno.ECONNREFUSED, f"connection refused: no listener on {address} in this process")
 
 
-# The loops of these listeners run in threads, and those do not survive a fork.
+# The event loops of these listeners run in threads, which do not survive a fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_listeners.clear)

@@ -128,12 +128,12 @@ class Faults:
             for frame in _frames(data):
                 rule = self._rule_for(name, transport.to_server, frame)
                 if rule is None:
-                    transport.pass_on(frame)
+                    transport.deliver(frame)
                 elif rule.kind == "twice":
-                    transport.pass_on(frame)
-                    transport.pass_on(frame)
+                    transport.deliver(frame)
+                    transport.deliver(frame)
                 elif rule.kind == "half":
-                    transport.pass_on(frame[: len(frame) // 2])
+                    transport.deliver(frame[: len(frame) // 2])
                     # After the half has arrived: a cut at once would take it along.
                     asyncio.get_running_loop().call_later(0.002, transport.abort)
                     return

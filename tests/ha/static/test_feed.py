@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from firearrow.ha.static.feed import GATHER_BYTES, GATHER_MS, Feed
-from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
+from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, encode_report
 
 SEGMENT = 1000
 
@@ -31,7 +31,7 @@ def feed_of(log: Log) -> Feed:
 
 
 def taken(frames: list[bytes]) -> list[tuple[int, bytes]]:
-    return [frame for data in frames for frame in FrameDecoder().feed(data)]
+    return [frame for data in frames for frame in ReplicationFrameDecoder().feed(data)]
 
 
 def test_nothing_is_sent_before_the_slave_has_said_where_it_is() -> None:
@@ -112,15 +112,20 @@ def test_a_busy_slave_is_not_waited_for_when_there_is_much_to_send_or_it_takes_i
 def test_a_slave_that_says_nothing() -> None:
     feed = feed_of(Log(0, 500))
     feed.received(encode_report(0), 1_000)
-    assert not feed.silent(21_000)
-    assert feed.silent(21_001)
+    assert not feed.is_silent(21_000)
+    assert feed.is_silent(21_001)
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
-    [(501, "ends at 500"), (-1, "no slave"), (99, "begins at 100"), (int.from_bytes(b"GET / HT", "big"), "no slave")],
+    [
+        (501, "ends at 500"),
+        (-1, "slave of another master"),
+        (99, "begins at 100"),
+        (int.from_bytes(b"GET / HT", "big"), "slave of another master"),
+    ],
 )
-def test_a_place_that_is_not_there_is_refused(asked: int, words: str) -> None:
+def test_start_position_outside_the_log_is_rejected(asked: int, words: str) -> None:
     with pytest.raises(HaError, match=words):
         feed_of(Log(100, 500)).received(encode_report(asked), 0)
 
@@ -128,7 +133,7 @@ def test_a_place_that_is_not_there_is_refused(asked: int, words: str) -> None:
 def test_more_than_was_sent_cannot_be_confirmed() -> None:
     feed = feed_of(Log(0, 500))
     feed.received(encode_report(100), 0)
-    with pytest.raises(HaError, match="no slave of this"):
+    with pytest.raises(HaError, match="not a slave of this"):
         feed.received(encode_report(101), 1)
 
 
@@ -137,5 +142,5 @@ def test_what_was_deleted_under_a_slow_slave() -> None:
     feed = feed_of(log)
     feed.received(encode_report(100), 0)
     log.begin = 1000
-    with pytest.raises(HaError, match="not kept any more"):
+    with pytest.raises(HaError, match="which is deleted"):
         feed.next_frames(100, 1)

@@ -7,13 +7,13 @@ import struct
 
 import pytest
 
-from firearrow.ha.static.protocol import FrameDecoder, HaError, ReportDecoder, encode_frame, encode_report
+from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, ReportDecoder, encode_frame, encode_report
 from firearrow.store.commitlog.scan import Stop, scan
 from tests.ha.captured import said
 
 
 def frames_of(pieces: list[bytes]) -> list[tuple[int, bytes]]:
-    decoder = FrameDecoder()
+    decoder = ReplicationFrameDecoder()
     return [frame for piece in pieces for frame in decoder.feed(piece)]
 
 
@@ -53,8 +53,8 @@ def test_pieces_make_no_difference(seed: int) -> None:
 
 def test_frames_that_follow_each_other_come_as_one() -> None:
     stream = encode_frame(100, b"abc") + encode_frame(103, b"de") + encode_frame(105, b"") + encode_frame(900, b"x")
-    assert FrameDecoder().feed(stream) == [(100, b"abcde"), (900, b"x")]
-    assert [FrameDecoder().feed(encode_frame(7, b""))] == [[(7, b"")]]
+    assert ReplicationFrameDecoder().feed(stream) == [(100, b"abcde"), (900, b"x")]
+    assert [ReplicationFrameDecoder().feed(encode_frame(7, b""))] == [[(7, b"")]]
 
 
 def test_a_large_frame_in_small_pieces_is_put_together_once() -> None:
@@ -68,8 +68,8 @@ def test_a_large_frame_in_small_pieces_is_put_together_once() -> None:
     "head", [struct.pack(">qi", -1, 0), struct.pack(">qi", 0, -1), struct.pack(">qi", 0, 1 << 30), b"SSH-2.0-Open"]
 )
 def test_what_cannot_be_a_head_is_refused(head: bytes) -> None:
-    with pytest.raises(HaError, match="no frame of a master"):
-        FrameDecoder().feed(head)
+    with pytest.raises(HaError, match="invalid frame"):
+        ReplicationFrameDecoder().feed(head)
 
 
 def test_reports_in_any_pieces() -> None:

@@ -74,7 +74,7 @@ class Connections:
         channel = await self.get(address)
         fields = request_fields(request)
         channel.oneway(request_code(request), fields if self.signer is None else self.signer.signed(fields, body), body)
-        await channel.room()
+        await channel.wait_for_capacity()
 
     async def get(self, address: str) -> Channel:
         """An open channel. ConnectionLost if there is none and none can be made."""

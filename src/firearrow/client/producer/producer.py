@@ -267,7 +267,7 @@ class Producer:
             channel = await self._known().connections.get(target.address)
             form = target.form(SINGLE, oneway=True)
             channel.write(form.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
-            await channel.room()
+            await channel.wait_for_capacity()
 
     async def send_batch(
         self,

@@ -1,12 +1,13 @@
-"""A follower passes on what only its leader can do: clients learn of a new leader when they next ask for routes, 30 s later.
+"""Forwarding of client requests from a follower to the leader.
 
-A request goes to the leader as it came, and the leader's answer comes back as the answer to it. While there is no leader,
-requests wait for one, for WAIT_MS at most; if this member is elected, it serves them itself. What the leader refuses because it
-is none any more, or what is lost with its connection, is tried again within that time. The leader stores such a message once: it
-remembers for a while what was passed on to it, and a new leader what the last one stored (broker/dedup.py).
+Clients learn of a new leader when they next refresh their routes, up to 30 s later. Until then a follower forwards their
+requests unchanged and returns the leader's responses. While there is no leader, requests wait for one, at most WAIT_MS; a
+follower that is elected meanwhile serves them itself. A request is repeated within that time if the leader rejects it because
+it was deposed, or if its connection is lost. The leader stores a repeated message once: it remembers forwarded messages for a
+while, and a new leader knows those of its predecessor (broker/dedup/dedup.py).
 
-A request that was passed on already (a bit in its flag says so) is not passed on again: two members that take each other for the
-leader would play ball with it.
+A request that was already forwarded, marked by a bit in its flag, is not forwarded again. Otherwise two members that take each
+other for the leader could forward it forever.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from firearrow.net.server import Connection
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command, encode_command, encode_response
 
-WAIT_MS = 2_600  # clients give up after 3 s
-MOST_WAITING = 20_000
+WAIT_MS = 2_600  # clients time out after 3 s
+MAX_PENDING = 20_000
 CONNECT_TIMEOUT_MS = 500
-_LOOK_S = 0.02
+_RETRY_S = 0.02
 
 
 @dataclass(slots=True)
 class ForwardedRequest:
-    """One request: the waiter for its answer on the channel to the leader."""
+    """One request, and the waiter for its response on the channel to the leader."""
 
     owner: LeaderForwarder
     conn: Connection
@@ -43,19 +44,23 @@ class ForwardedRequest:
 
     def answered(self, answer: Command) -> None:
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            self.owner.try_again(self, answer.remark or "")
+            self.owner.retry(self, answer.remark or "")
             return
         self.owner.done(self, encode_response(self.request, answer.code, answer.remark, answer.ext, answer.body))
 
     def timed_out(self) -> None:
-        self.owner.refuse(self, "the leader did not answer in time")
+        self.owner.refuse(self, "the leader did not respond in time")
 
     def lost(self, error: ConnectionLostError) -> None:
-        self.owner.try_again(self, str(error))
+        self.owner.retry(self, str(error))
 
 
 class LeaderForwarder:
-    """`leader_address`: where the leader is, if it is known; `leads`: this member does; `serve` takes what is its own then."""
+    """Forwards requests to the leader.
+
+    `leader_address` returns the leader's address if it is known, `leads` whether this member leads. `serve` handles a request
+    locally.
+    """
 
     def __init__(
         self,
@@ -70,20 +75,20 @@ class LeaderForwarder:
         self._tls = tls
         self._channel: Channel | None = None
         self._waiting: deque[ForwardedRequest] = deque()
-        self._count = 0
+        self._pending_count = 0
         self._task: asyncio.Task[None] | None = None
 
-    def pass_on(self, conn: Connection, request: Command) -> None:
-        passed = ForwardedRequest(self, conn, request, monotonic_ms() + WAIT_MS)
-        self._count += 1
+    def forward(self, conn: Connection, request: Command) -> None:
+        forwarded = ForwardedRequest(self, conn, request, monotonic_ms() + WAIT_MS)
+        self._pending_count += 1
         if request.flag & PASSED_ON:
-            self.refuse(passed, "this broker is not the leader of its group")
-        elif self._count > MOST_WAITING:
-            self.refuse(passed, f"{MOST_WAITING} requests wait to be passed on to the leader")
+            self.refuse(forwarded, "this broker does not lead its group")
+        elif self._pending_count > MAX_PENDING:
+            self.refuse(forwarded, f"{MAX_PENDING} requests are waiting for the leader")
         elif not self._waiting and self._ready():
-            self._send(passed)
+            self._send(forwarded)
         else:
-            self._wait(passed)
+            self._wait(forwarded)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -92,33 +97,33 @@ class LeaderForwarder:
             self._task = None
         while self._waiting:
             self.refuse(self._waiting.popleft(), "the broker is stopping")
-        self._forget_channel()
+        self._drop_channel()
 
-    # Answers.
+    # Responses
 
-    def done(self, passed: ForwardedRequest, frame: bytes) -> None:
-        self._count -= 1
-        if not passed.request.is_oneway:
-            passed.conn.write(frame)
+    def done(self, forwarded: ForwardedRequest, frame: bytes) -> None:
+        self._pending_count -= 1
+        if not forwarded.request.is_oneway:
+            forwarded.conn.write(frame)
 
-    def refuse(self, passed: ForwardedRequest, why: str) -> None:
-        text = f"{why}; send to the leader of the group, or try again"
-        self.done(passed, encode_response(passed.request, ResponseCode.SERVICE_NOT_AVAILABLE, text))
+    def refuse(self, forwarded: ForwardedRequest, why: str) -> None:
+        text = f"{why}; send to the leader of the group, or retry"
+        self.done(forwarded, encode_response(forwarded.request, ResponseCode.SERVICE_NOT_AVAILABLE, text))
 
-    def try_again(self, passed: ForwardedRequest, why: str) -> None:
-        if monotonic_ms() >= passed.until_ms:
-            self.refuse(passed, why)
+    def retry(self, forwarded: ForwardedRequest, why: str) -> None:
+        if monotonic_ms() >= forwarded.until_ms:
+            self.refuse(forwarded, why)
         else:
-            self._wait(passed)
+            self._wait(forwarded)
 
-    # On their way.
+    # Sending
 
     def _ready(self) -> bool:
         channel = self._channel
         return channel is not None and not channel.closed and channel.address == self._leader_address() and not self._leads()
 
-    def _send(self, passed: ForwardedRequest) -> None:
-        channel, request = self._channel, passed.request
+    def _send(self, forwarded: ForwardedRequest) -> None:
+        channel, request = self._channel, forwarded.request
         assert channel is not None
         opaque = channel.take_opaque()
         copy = Command(
@@ -134,17 +139,17 @@ class LeaderForwarder:
         )
         if request.is_oneway:
             channel.write(encode_command(copy))
-            self._count -= 1
+            self._pending_count -= 1
         else:
-            passed.deadline = asyncio.get_running_loop().time() + max(passed.until_ms - monotonic_ms(), 1) / 1000
-            channel.submit(encode_command(copy), opaque, passed)
+            forwarded.deadline = asyncio.get_running_loop().time() + max(forwarded.until_ms - monotonic_ms(), 1) / 1000
+            channel.submit(encode_command(copy), opaque, forwarded)
 
-    def _wait(self, passed: ForwardedRequest) -> None:
-        self._waiting.append(passed)
+    def _wait(self, forwarded: ForwardedRequest) -> None:
+        self._waiting.append(forwarded)
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._look_for_leader())
+            self._task = asyncio.ensure_future(self._send_waiting())
 
-    async def _look_for_leader(self) -> None:
+    async def _send_waiting(self) -> None:
         while self._waiting:
             if self._leads():
                 self._serve_all()
@@ -153,21 +158,21 @@ class LeaderForwarder:
                     self._send(self._waiting.popleft())
             now = monotonic_ms()
             for _ in range(len(self._waiting)):
-                passed = self._waiting.popleft()
-                if now >= passed.until_ms:
-                    self.refuse(passed, "the group has had no leader for a while")
+                forwarded = self._waiting.popleft()
+                if now >= forwarded.until_ms:
+                    self.refuse(forwarded, f"the group has had no leader for {WAIT_MS} ms")
                 else:
-                    self._waiting.append(passed)
-            await asyncio.sleep(_LOOK_S)
+                    self._waiting.append(forwarded)
+            await asyncio.sleep(_RETRY_S)
 
     def _serve_all(self) -> None:
         waiting, self._waiting = self._waiting, deque()
-        self._count -= len(waiting)
-        for passed in waiting:
-            self._serve(passed.conn, passed.request)
+        self._pending_count -= len(waiting)
+        for forwarded in waiting:
+            self._serve(forwarded.conn, forwarded.request)
 
     async def _connect(self) -> bool:
-        self._forget_channel()
+        self._drop_channel()
         address = self._leader_address()
         if address is None:
             return False
@@ -177,7 +182,7 @@ class LeaderForwarder:
             return False
         return self._ready()
 
-    def _forget_channel(self) -> None:
+    def _drop_channel(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None and not channel.closed:
-            channel.abandon("it does not lead any more")
+            channel.abandon("it no longer leads")

@@ -1,12 +1,12 @@
-"""The connections between the members of an elected group.
+"""Connections between the members of an elected group.
 
-Each member listens at its address in `dLegerPeers` and dials every other. What it has to say to another goes over the connection
-that it dialled; what the other says comes in over the one that the other dialled.
+Each member listens at its address in `dLegerPeers` and dials every other member. It sends over the connection that it dialled and
+receives over those that the others dialled.
 
-A frame is a uint32 length and a message (raft_messages.py). The length is checked before anything is allocated. Bytes that are no
-message of this group end their connection and no other, with one line for each kind of trouble.
+A frame is a uint32 length and a message (raft/messages.py). The length is checked before memory is allocated. Invalid bytes end
+their connection only, with one log line per kind of error.
 
-Messages to a member that is not connected, or whose connection does not keep up, are dropped: raft sends again what matters.
+Messages to a member that is not connected, or whose connection is congested, are dropped: Raft repeats what matters.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from firearrow.wire.errors import ProtocolError
 CONNECT_TIMEOUT_S = 2.0
 FIRST_RETRY_S = 0.05
 LAST_RETRY_S = 0.2
-BUFFER_BYTES = 64 * 1024 * 1024  # on their way to one member at most
-UNKNOWN_S = 10.0  # after which a connection is closed on which nobody said who it is
-MOST_UNKNOWN = 1024  # bytes of the first message, which says just that
+BUFFER_BYTES = 64 * 1024 * 1024  # maximum of unsent bytes to one member
+IDENTIFY_TIMEOUT_S = 10.0  # for the first message, which identifies the sender
+MAX_FIRST_MESSAGE = 1024
 _LENGTH = Struct(">I")
 
 log = logging.getLogger("firearrow.ha.group")
 
 
 class OutboundPeer:
-    """Speaks to one other member; keeps a connection to it."""
+    """The sending side to one other member; keeps a connection to it."""
 
     def __init__(self, member: str, address: str, connected: Callable[[OutboundPeer], None]) -> None:
         self.member = member
@@ -42,7 +42,7 @@ class OutboundPeer:
         self._on_connected = connected
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._told = ""
+        self._failure_logged = False
 
     @property
     def connected(self) -> bool:
@@ -71,30 +71,30 @@ class OutboundPeer:
         retry_s = FIRST_RETRY_S
         while True:
             try:
-                transport, ended = await dial(_Ended, self._address, CONNECT_TIMEOUT_S)
+                transport, ended = await dial(_EndDetector, self._address, CONNECT_TIMEOUT_S)
             except OSError as error:
-                self._tell(f"member {self.member} at {self._address} cannot be reached: {error}; trying again")
+                self._log_failure(f"member {self.member} at {self._address} is unreachable: {error}; trying again")
                 await asyncio.sleep(retry_s)
                 retry_s = min(retry_s * 2, LAST_RETRY_S)
                 continue
             self._transport = transport
             self._on_connected(self)
-            if self._told:
-                log.info("member %s at %s is reached", self.member, self._address)
-                self._told = ""
+            if self._failure_logged:
+                log.info("connected to member %s at %s", self.member, self._address)
+                self._failure_logged = False
             retry_s = FIRST_RETRY_S
             await ended.event.wait()
             self._transport = None
             await asyncio.sleep(FIRST_RETRY_S)
 
-    def _tell(self, text: str) -> None:
-        if not self._told:
+    def _log_failure(self, text: str) -> None:
+        if not self._failure_logged:
             log.warning("%s", text)
-        self._told = text
+        self._failure_logged = True
 
 
-class _Ended(asyncio.Protocol):
-    """Nothing comes in on a dialled connection; that it ended is all there is to know."""
+class _EndDetector(asyncio.Protocol):
+    """The protocol of a dialled connection, which receives nothing. It reports the end of the connection."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -103,15 +103,15 @@ class _Ended(asyncio.Protocol):
         self.event.set()
 
 
-class Listener(Protocol):
-    """Who wants to hear what the others say."""
+class PeerEvents(Protocol):
+    """The receiver of messages and connection events."""
 
     def accepted(self, link: InboundPeer) -> None: ...
 
     def received(self, sender: str, message: Message | Hello) -> None: ...
 
     def read(self) -> None:
-        """All messages that came at once have been received."""
+        """Handle the end of a batch of messages that were read together."""
 
     def refused(self, peer: str, reason: str) -> None: ...
 
@@ -119,14 +119,14 @@ class Listener(Protocol):
 
 
 class InboundPeer(asyncio.Protocol):
-    """The connection that another member dialled."""
+    """A connection that another member dialled."""
 
-    def __init__(self, codec: Codec, listener: Listener) -> None:
+    def __init__(self, codec: Codec, events: PeerEvents) -> None:
         self._codec = codec
-        self._listener = listener
+        self._events = events
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._wanted = _LENGTH.size
+        self._needed = _LENGTH.size
         self.member: str | None = None
         self._peer = "?"
 
@@ -134,43 +134,43 @@ class InboundPeer(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self._peer = format_address(name[0], name[1])
-        self._listener.accepted(self)
-        asyncio.get_running_loop().call_later(UNKNOWN_S, self._must_be_known)
+        self._events.accepted(self)
+        asyncio.get_running_loop().call_later(IDENTIFY_TIMEOUT_S, self._close_if_unidentified)
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
         buffer += data
-        if len(buffer) < self._wanted:
+        if len(buffer) < self._needed:
             return
         at = 0
         try:
             while True:
-                self._wanted = _LENGTH.size
+                self._needed = _LENGTH.size
                 if len(buffer) - at < _LENGTH.size:
                     break
                 (size,) = _LENGTH.unpack_from(buffer, at)
-                most = MAX_MESSAGE if self.member is not None else MOST_UNKNOWN
-                if size > most:
-                    raise ProtocolError(f"a message of {size} bytes is announced, at most {most} are possible here")
+                limit = MAX_MESSAGE if self.member is not None else MAX_FIRST_MESSAGE
+                if size > limit:
+                    raise ProtocolError(f"a message of {size} bytes is announced, the maximum is {limit}")
                 end = at + _LENGTH.size + size
                 if end > len(buffer):
-                    self._wanted = end - at
+                    self._needed = end - at
                     break
                 sender, message = self._codec.decode(bytes(memoryview(buffer)[at + _LENGTH.size : end]))
                 at = end
                 if self.member not in (None, sender):
-                    raise ProtocolError(f"messages of {sender} on the connection of {self.member}")
+                    raise ProtocolError(f"message from {sender} on the connection of {self.member}")
                 self.member = sender
-                self._listener.received(sender, message)
+                self._events.received(sender, message)
         except ProtocolError as error:
-            self._listener.refused(self._peer, str(error))
+            self._events.refused(self._peer, str(error))
             self.end()
             return
         del buffer[:at]
         if at:
-            self._listener.read()
+            self._events.read()
 
-    def _must_be_known(self) -> None:
+    def _close_if_unidentified(self) -> None:
         if self.member is None:
             self.end()
 
@@ -178,9 +178,9 @@ class InboundPeer(asyncio.Protocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-            self._listener.closed(self, self.member)
+            self._events.closed(self, self.member)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._transport = None
-            self._listener.closed(self, self.member)
+            self._events.closed(self, self.member)

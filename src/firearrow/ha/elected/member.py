@@ -1,14 +1,14 @@
-"""A broker as a member of an elected group: the raft node with its sockets, its clock and its disk, and what its role means here.
+"""A broker as a member of an elected group: the driver of the Raft node, and the effect of its role on the broker.
 
-    a round is written            -> raft sends it to the others, while the flusher makes it durable here
-    the flusher has flushed       -> raft counts this member, or, a follower, tells its leader
-    messages of the others        -> appended, cut, voted
-    raft's commit moves           -> a leader answers its sends; messages become readable, here as there
+    group commit has written      -> the leader sends the bytes to the followers while its flusher makes them durable
+    the flusher has flushed       -> the leader counts itself; a follower acknowledges to its leader
+    messages from other members   -> appended, truncated, voted
+    the committed offset advances -> a leader answers its producers; messages become readable on every member
 
-    elected, and everything it began with is confirmed -> master, broker id 0, at every name server at once
-    no longer                                          -> slave; sends that still wait are answered with 14
+    elected, and everything in its log is committed -> master with broker id 0, registered with every name server at once
+    deposed                                         -> slave; pending sends are answered with SERVICE_NOT_AVAILABLE (14)
 
-Raft's clock is the machine's monotonic one: a wall clock that jumps elects nobody.
+Raft uses the monotonic clock: a jump of the wall clock does not cause an election.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
 
 TICK_S = 0.05
-# Followers acknowledge bytes, not a look at the records in them: those become readable a moment later, many at once.
-LOOK_AFTER_S = 0.005
-PAUSE_S = 0.001  # between two slices for one that lags: others come first
-HAND_OVER_S = 3.0
-STAND_INS = 2  # one may be elected and die while clients have the route that names it
-ROUTE_AGE_MS = 40_000  # clients ask for routes every 30 s
-FULL_MS = 10_000  # between two attempts of a leader with a full disk to be rid of its office
-_TOLD = 20
+# Followers acknowledge bytes before the records in them are indexed. Indexing follows shortly, for many records at once.
+INDEX_DELAY_S = 0.005
+BACKLOG_PAUSE_S = 0.001  # between two slices for a lagging follower, for the benefit of other work
+TRANSFER_TIMEOUT_S = 3.0
+PROXIES = 2  # one may be elected and fail while clients still use the route that contains it
+ROUTE_AGE_MS = 40_000  # clients refresh their routes every 30 s
+DISK_FULL_TRANSFER_MS = 10_000  # between two attempts of a leader with a full disk to transfer its leadership
+_MAX_LOGGED_REJECTIONS = 20
 
 log = logging.getLogger("firearrow.ha.group")
 
 
 class Quorum:
-    """The acknowledgement policy of a member of an elected group: raft's commit offset releases messages."""
+    """The acknowledgement policy of an elected group: Raft's committed offset releases messages."""
 
     defers = replicates = True
 
@@ -67,7 +67,7 @@ class Quorum:
 
 
 class QuorumReplica:
-    """Listens from the start, at its own address in `dLegerPeers`."""
+    """The replication of a broker in an elected group. It listens from construction, at its own address in `dLegerPeers`."""
 
     def __init__(self, broker: ReplicationHost) -> None:
         settings = broker.parts.settings
@@ -75,21 +75,21 @@ class QuorumReplica:
         self._broker = broker
         self._commit_group = broker.commit
         self._store = broker.parts.store
-        self._serving = 0  # the term in which this broker is master; 0: it is not
+        self._serving = 0  # the term in which this broker is master; 0 if it is not
         self._commit = self._store.confirm_offset
-        self._addresses: dict[str, str] = {}  # of the others' brokers
-        self._told: set[str] = set()
+        self._addresses: dict[str, str] = {}  # of the other members' brokers
+        self._rejections_logged: set[str] = set()
         self._accepted: set[InboundPeer] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._pump_timer: asyncio.TimerHandle | None = None
+        self._index_timer: asyncio.TimerHandle | None = None
+        self._backlog_timer: asyncio.TimerHandle | None = None
         self._leader: str | None = None
         self._next_transfer_ms = 0
-        self._changed = asyncio.Event()  # the role, or who leads
+        self._leader_changed = asyncio.Event()
         members = list(self.peers.addresses)
         if len(members) % 2 == 0:
             log.warning(
-                "a group of %d members survives as many failures as one of %d: use an odd number", len(members), len(members) - 1
+                "a group of %d members tolerates as many failures as one of %d: use an odd number", len(members), len(members) - 1
             )
         host, port = parse_address(self.peers.addresses[self.peers.me])
         host = settings.bind_address if settings.bind_address in WILDCARDS else host
@@ -111,15 +111,15 @@ class QuorumReplica:
         self.raft = self.node.raft
         self._links = {other: OutboundPeer(other, self.peers.addresses[other], self._connected) for other in self.peers.others}
         self._tables = FollowerMetadataSync(broker, self.leader_address)
-        self._passing = LeaderForwarder(
+        self._forwarder = LeaderForwarder(
             self.leader_address,
             lambda: self._serving > 0 and self.raft.accepts_appends,
             broker.serve,
             client_context(settings.use_tls),
         )
-        self.pass_on: PassOn | None = self._passing.pass_on
+        self.pass_on: PassOn | None = self._forwarder.forward
         self._paused = False
-        self._stood_in_ms: int | None = None  # when it last was to
+        self._proxy_ms: int | None = None  # when this follower last was to register as a proxy
         broker.commit.set_policy(Quorum(self))
 
     @property
@@ -127,10 +127,10 @@ class QuorumReplica:
         return self.raft.leader is not None
 
     def leader_address(self) -> str | None:
-        """Where the leader's broker is, if this one follows it."""
+        """Return the address of the leader's broker if this member follows it."""
         return None if self.raft.role is Role.LEADER else self._addresses.get(self.raft.leader or "")
 
-    # Life
+    # Lifecycle
 
     async def start(self) -> None:
         await self._listener.serve(lambda: InboundPeer(self.node.codec, self))
@@ -140,26 +140,26 @@ class QuorumReplica:
         self._tick()
 
     async def hand_over(self) -> None:
-        """A leader that stops asks the member that has most to take over, and waits for it."""
+        """Transfer leadership to the most complete follower before a stop, and wait for it."""
         progress, now = self.raft.progress, monotonic_ms()
         alive = [peer for peer in progress if self._links[peer].connected]
         if self.raft.role is not Role.LEADER or not alive:
             return
         self.node.transfer_leadership(max(alive, key=lambda peer: progress[peer].match), now)
-        self._after()
+        self._apply_ready()
         try:
-            async with asyncio.timeout(HAND_OVER_S):
+            async with asyncio.timeout(TRANSFER_TIMEOUT_S):
                 while self.raft.role is Role.LEADER or self.raft.leader is None:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    self._leader_changed.clear()
+                    await self._leader_changed.wait()
         except TimeoutError:
-            log.warning("nobody took over from %s; the others elect a leader by themselves", self.peers.me)
+            log.warning("no member took over from %s in time; the others will elect a leader", self.peers.me)
 
     async def stop(self, *, abruptly: bool = False) -> None:
-        for timer in (self._timer, self._look_timer, self._pump_timer):
+        for timer in (self._timer, self._index_timer, self._backlog_timer):
             if timer is not None:
                 timer.cancel()
-        await self._passing.stop()
+        await self._forwarder.stop()
         await self._tables.stop()
         self._stopped = True
         self._listener.close()
@@ -172,59 +172,62 @@ class QuorumReplica:
         pass
 
     def tick(self, now_ms: int) -> None:
-        """It has a clock of its own."""
+        """Do nothing: this replication has a timer of its own."""
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         now = monotonic_ms()
-        self._look_at_disk(now)
+        self._check_disk(now)
         self.node.tick(now)
-        self._after()
-        if self.raft.leader is not None or self.raft.role is Role.HALTED:  # while nobody leads, stand-ins are needed most
-            self._broker.stand_in(self._is_stand_in(now))
+        self._apply_ready()
+        if self.raft.leader is not None or self.raft.role is Role.HALTED:  # without a leader, proxies are needed most
+            self._broker.stand_in(self._is_proxy(now))
 
-    def _look_at_disk(self, now: int) -> None:
-        """A member whose disk failed goes out; a leader that can store nothing, for want of space, lets another one try."""
+    def _check_disk(self, now: int) -> None:
+        """Halt if the disk failed. A leader whose disk is full transfers its leadership."""
         store, raft = self._store, self.raft
         if store.broken and raft.role is not Role.HALTED:
             self.node.failed(StoreError(store.refusal or "the disk failed"))
         elif self._serving and not store.writable and now >= self._next_transfer_ms:
-            self._next_transfer_ms = now + FULL_MS
+            self._next_transfer_ms = now + DISK_FULL_TRANSFER_MS
             alive = [peer for peer in raft.progress if self._links[peer].connected]
             if alive and raft.accepts_appends:
-                log.warning("%s cannot store messages (%s) and hands over", self.peers.me, store.refusal)
+                log.warning("%s cannot store messages (%s) and transfers its leadership", self.peers.me, store.refusal)
                 self.node.transfer_leadership(max(alive, key=lambda peer: raft.progress[peer].match), now)
 
-    def _is_stand_in(self, now_ms: int) -> bool:
-        """The first followers that can be reached, as each of them sees it; and afterwards for as long as a client may have its
-        route from then. So whatever route a client has, it names a member beside the one that fails."""
+    def _is_proxy(self, now_ms: int) -> bool:
+        """Return whether this member registers as a proxy for the leader.
+
+        The first reachable followers do, in each follower's own view, and continue for as long as a client may use a route from
+        that time. So every route that a client can have contains a member besides the one that fails.
+        """
         if self.raft.role is Role.HALTED:
             return False
         if self.raft.role is Role.FOLLOWER:
             before = [other for other in self.peers.others if other < self.peers.me and other != self.raft.leader]
-            if sum(self._links[other].connected for other in before) < STAND_INS:
-                self._stood_in_ms = now_ms
-        return self._stood_in_ms is not None and now_ms - self._stood_in_ms < ROUTE_AGE_MS
+            if sum(self._links[other].connected for other in before) < PROXIES:
+                self._proxy_ms = now_ms
+        return self._proxy_ms is not None and now_ms - self._proxy_ms < ROUTE_AGE_MS
 
-    # What happens
+    # Events
 
     def written(self) -> None:
-        """Send a leader's new log to the others."""
+        """Send the newly written bytes of a leader to its followers."""
         if self.raft.role is Role.LEADER:
             self.node.appended(monotonic_ms())
-            self._after()
+            self._apply_ready()
 
     def durable(self, offset: int) -> None:
-        """Says the flusher. The log may have been cut since: what counts is what the flusher holds to be flushed now."""
+        """Handle a completed flush. The log may have been truncated since, so the flusher's current offset is the limit."""
         if self._store.settings.sync_flush:
             offset = min(offset, self._store.synced_offset)
         self.node.synced(offset, self.raft.truncations, monotonic_ms())
-        self._after()
+        self._apply_ready()
 
     def _connected(self, link: OutboundPeer) -> None:
         link.send(self.node.codec.encode(link.member, Hello(self._broker.parts.address)))
         self.node.connected(link.member, monotonic_ms())
-        self._after()
+        self._apply_ready()
 
     def received(self, sender: str, message: Message | Hello) -> None:
         if isinstance(message, Hello):
@@ -233,31 +236,31 @@ class QuorumReplica:
             self.node.step(sender, message, monotonic_ms())
 
     def read(self) -> None:
-        self._after()
+        self._apply_ready()
 
     def accepted(self, link: InboundPeer) -> None:
         self._accepted.add(link)
 
     def refused(self, peer: str, reason: str) -> None:
         host = peer.rpartition(":")[0]
-        if f"{host} {reason}" not in self._told and len(self._told) < _TOLD:
-            self._told.add(f"{host} {reason}")
-            log.error("a connection from %s is refused: %s", peer, reason)
+        if f"{host} {reason}" not in self._rejections_logged and len(self._rejections_logged) < _MAX_LOGGED_REJECTIONS:
+            self._rejections_logged.add(f"{host} {reason}")
+            log.error("rejected a connection from %s: %s", peer, reason)
 
     def closed(self, link: InboundPeer, member: str | None) -> None:
         self._accepted.discard(link)
         if member is not None and not self._stopped:
             self.node.disconnected(member, monotonic_ms())
-            self._after()
+            self._apply_ready()
 
-    # What comes of it
+    # Effects
 
-    def _after(self) -> None:
+    def _apply_ready(self) -> None:
         node, raft = self.node, self.raft
         if node.sync_wanted:
             self._sync()
         if self._serving and (raft.role is not Role.LEADER or raft.term != self._serving):
-            self._step_down()
+            self._on_deposed()
         for to, data in node.outbox:
             self._links[to].send(data)
         node.outbox.clear()
@@ -266,49 +269,49 @@ class QuorumReplica:
         node.log_lines.clear()
         if raft.leader != self._leader:
             self._leader = raft.leader
-            self._changed.set()
+            self._leader_changed.set()
         if self._serving and self._paused == raft.accepts_appends:
             self._paused = not raft.accepts_appends
             self._broker.pause(self._paused)
         if raft.role is Role.LEADER:
             if not self._serving and raft.is_ready_to_serve:
-                self._take_office()
+                self._on_elected()
             if self._serving and raft.commit > self._commit:
                 self._commit = raft.commit
                 self._commit_group.release(raft.commit)
-            if self._pump_timer is None and raft.has_backlog:
-                self._pump_timer = asyncio.get_running_loop().call_later(PAUSE_S, self._pump)
-        elif raft.commit > self._commit and self._look_timer is None:
-            self._look_timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+            if self._backlog_timer is None and raft.has_backlog:
+                self._backlog_timer = asyncio.get_running_loop().call_later(BACKLOG_PAUSE_S, self._send_backlog)
+        elif raft.commit > self._commit and self._index_timer is None:
+            self._index_timer = asyncio.get_running_loop().call_later(INDEX_DELAY_S, self._index_new_records)
 
-    def _pump(self) -> None:
-        self._pump_timer = None
+    def _send_backlog(self) -> None:
+        self._backlog_timer = None
         self.node.send_backlog(monotonic_ms())
-        self._after()
+        self._apply_ready()
 
     def _sync(self) -> None:
-        """Under SYNC_FLUSH the flusher was asked when the bytes were written, and reports to `durable`."""
+        """Report appended bytes as durable under ASYNC_FLUSH. Under SYNC_FLUSH the flusher reports to `durable`."""
         self.node.sync_wanted = False
         if not self._store.settings.sync_flush:
             self.node.synced(self._store.max_offset, self.raft.truncations, monotonic_ms())
 
-    def _look(self) -> None:
-        """A follower's records become readable, as far as the group has confirmed them."""
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+    def _index_new_records(self) -> None:
+        """Index the received records and make them readable up to the committed offset."""
+        if self._index_timer is not None:
+            self._index_timer.cancel()
+            self._index_timer = None
         try:
             self._store.look_at_raw()
         except StoreError as error:
             self._store.found_damaged()
             self.node.failed(error)
-            self._after()
+            self._apply_ready()
             return
         self._commit = max(self._commit, self.raft.commit)
         self._commit_group.advance_readable(self._commit)
 
-    def _take_office(self) -> None:
-        self._look()
+    def _on_elected(self) -> None:
+        self._index_new_records()
         if self.raft.role is Role.LEADER:
             self._serving = self.raft.term
             self._paused = False
@@ -316,17 +319,17 @@ class QuorumReplica:
             self._broker.lead(self.raft.term)
             log.warning("%s is the master of %s (term %d)", self.peers.me, self.peers.group, self.raft.term)
 
-    def _step_down(self) -> None:
+    def _on_deposed(self) -> None:
         self._serving = 0
         self._broker.follow(f"{self.peers.me} is no longer the leader of {self.peers.group}; send to the new one")
 
     def replica_stall(self) -> Stall:
-        """Name the members that a leader waits for."""
+        """Return the description of a stall, with the members that the leader waits for."""
         behind = [peer for peer, progress in self.raft.progress.items() if progress.match < self._store.max_offset]
         return Stall("messages have waited for a majority of the group", f"check {', '.join(behind) or 'its members'}")
 
     def _drop_pending(self) -> None:
-        """The log is about to change, and messages wait to be written to it that this broker may not store any more."""
+        """Reject pending messages before the log changes: this broker may no longer store them."""
         self._commit_group.fail_pending(f"{self.peers.me} is no longer the leader of {self.peers.group}; send to the new one")
 
     def status(self) -> HARuntimeInfo:

@@ -1,8 +1,8 @@
-"""The broker's commit log as raft sees it (raft_log.py).
+"""The broker's commit log as a `RaftLog`.
 
-Records are what they are in any store; raft's positions are their physical offsets. The blank at the end of a segment, with what
-lies behind it, goes as one record. What a leader sends of its newest bytes is not looked at: this process wrote them a moment
-ago. Older bytes are checked as in a recovery, since a damaged record must not travel.
+Positions are physical offsets. The blank at the end of a segment, with the bytes behind it, is replicated as one record. The
+newest bytes are sent unchecked, because this process has just written them. Older bytes are checked as in a recovery, so that a
+damaged record is not replicated.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _I32 = Struct(">i")
 
 
 class StoreLog:
-    """`drop_pending` is called before the log changes under messages that are appended and not written."""
+    """The store as a Raft log. It calls `drop_pending` before changing the log below messages that are not written yet."""
 
     def __init__(self, store: MessageStore, drop_pending: Callable[[], None]) -> None:
         self._store = store
         self._drop_pending = drop_pending
-        self._newest = (0, b"")  # what was read last: the other followers want the same
-        self._found = store.max_offset  # where the log ended when it was opened
+        self._newest = (0, b"")  # the last bytes read, which the other followers need too
+        self._opened_end = store.max_offset  # end of the log when it was opened
 
     @property
     def min_offset(self) -> int:
@@ -43,15 +43,15 @@ class StoreLog:
         if start == offset and len(data) == limit:
             return data
         data = self._store.read_log(offset, limit)
-        if offset < self._found or offset + limit < self._store.max_offset:
+        if offset < self._opened_end or offset + limit < self._store.max_offset:
             data = self._whole_records(offset, data)
         elif not data:
-            raise self._damaged(offset, "the file is gone")
+            raise self._damaged(offset, "the file is missing")
         self._newest = (offset, data)
         return data
 
     def _whole_records(self, offset: int, data: bytes) -> bytes:
-        """Whole, good records at the beginning of the data, or more data if one is longer."""
+        """Return the valid records at the start of the data; read more if the first one is longer."""
         end, stop, needed = good_end(data, offset)
         if end:
             return data[:end]

@@ -30,7 +30,7 @@ class RaftLog(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether durable bytes were found missing or damaged when the log was opened. The log ends before them."""
+        """True if durable bytes were found missing or damaged when the log was opened. The log ends before them."""
         ...
 
     def read(self, offset: int, limit: int) -> bytes:

@@ -245,7 +245,7 @@ class Raft:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether a follower could be sent more than one event sends."""
+        """True if a follower lacks more than one event sends."""
         return self.role is Role.LEADER and any(
             not progress.probing and progress.next < self.end and progress.in_flight < self._options.window_bytes
             for progress in self.progress.values()
@@ -253,12 +253,12 @@ class Raft:
 
     @property
     def accepts_appends(self) -> bool:
-        """Whether the broker may append. A leader that transfers leadership accepts nothing."""
+        """True if the broker may append. A leader that transfers leadership accepts nothing."""
         return self.role is Role.LEADER and self._transfer_to is None
 
     @property
     def is_ready_to_serve(self) -> bool:
-        """Whether everything that the leader's log contained at the start of its term is committed."""
+        """True if everything that the leader's log contained at the start of its term is committed."""
         if self.role is not Role.LEADER or self.commit < self._term_start:
             return False
         holders = sum(progress.match >= self._term_start for progress in self.progress.values())

@@ -1,16 +1,16 @@
-"""One slave as its master sees it: where it is, what to send next. No socket and no clock.
+"""Replication state of one slave on its master, without socket or clock.
 
-    received(data, now)      what the slave said
-    next_frames(bytes, now)  what to send it: pieces of the log, a sign of life after silence, or nothing
-    silent(now)              it has said nothing for too long
+    received(data, now)      handles the slave's reports
+    next_frames(bytes, now)  returns what to send: pieces of the log, a heartbeat after silence, or nothing
+    is_silent(now)           whether the slave has been silent for too long
 
 Invariants
-- `sent` is where the next frame begins; frames follow each other without a gap.
-- `confirmed` <= `sent` <= the end of the log: a slave that says otherwise is not ours.
-- Only what is durable here is sent (the source's end is that): a slave never has what its master may lose.
+- `sent` is the start of the next frame; frames follow each other without a gap.
+- `confirmed` <= `sent` <= the end of the log. A slave that reports otherwise does not belong to this master.
+- Only bytes that are durable here are sent (the end of the source), so a slave never has what its master may lose.
 
-Gathering: a slave that is busy with one piece gets the next when it has confirmed that one, or when there is much to send, or
-when it takes its time. Under load the pieces grow by that, and a piece costs both sides nearly the same whatever its size.
+Batching: a slave that is processing a piece receives the next one when it has acknowledged the first, when much is pending, or
+after GATHER_MS. Pieces grow under load, and the cost of a piece hardly depends on its size.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ class LogSource(Protocol):
 
     @property
     def begin(self) -> int:
-        """Where the oldest segment begins."""
+        """Start of the oldest segment."""
 
     @property
     def end(self) -> int:
-        """Up to where the log may be sent."""
+        """Offset up to which the log may be sent."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """From one segment; empty when that is gone."""
+        """Return bytes from one segment; empty if it was deleted."""
 
 
 class Feed:
+    """The position of one slave and the frames it needs."""
+
     def __init__(self, source: LogSource, *, batch_bytes: int, heartbeat_ms: int, silence_ms: int, now_ms: int) -> None:
-        self.requested: int | None = None  # the first thing it said
+        self.requested: int | None = None  # the first report
         self.sent = 0
         self.confirmed = 0
         self.sent_bytes = 0
@@ -57,7 +59,7 @@ class Feed:
         return self._source.end - self.confirmed
 
     def received(self, data: bytes, now_ms: int) -> bool:
-        """True if the slave has confirmed more than before, or has just said where to begin."""
+        """Return True if the slave has acknowledged more than before, or has sent its start position."""
         self._heard_ms = now_ms
         reports = self._reports.feed(data)
         if not reports:
@@ -68,27 +70,27 @@ class Feed:
         highest = max(reports)
         if highest > self.sent or min(reports) < 0:
             raise HaError(
-                f"it says that its log goes to {highest}, and has been sent everything up to {self.sent}: it is no slave of this "
-                "master, or copies from another one as well"
+                f"it reports a log up to {highest}, but was sent only {self.sent}: it is not a slave of this master, or also "
+                "copies from another one"
             )
         if highest <= self.confirmed and not first:
             return False
         self.confirmed = highest
         return True
 
-    def next_frames(self, most_bytes: int, now_ms: int) -> list[bytes]:
-        """At most so many bytes of the log, in frames; more may follow when this is as many."""
+    def next_frames(self, max_bytes: int, now_ms: int) -> list[bytes]:
+        """Return at most `max_bytes` of the log as frames. If that many are returned, more may be available."""
         if self.requested is None:
             return []
         frames: list[bytes] = []
         end = self._source.end
         if self._is_busy(now_ms) and end - self.sent < GATHER_BYTES:
             return frames
-        limit = min(end, self.sent + most_bytes)
+        limit = min(end, self.sent + max_bytes)
         while self.sent < limit:
             data = self._source.read(self.sent, limit - self.sent)
             if not data:
-                raise HaError(f"it is at {self.sent}, which is not kept any more: the log here begins at {self._source.begin}")
+                raise HaError(f"it is at {self.sent}, which is deleted: the log of this master begins at {self._source.begin}")
             view = memoryview(data)
             for start in range(0, len(data), self._batch_bytes):
                 frames.append(encode_frame(self.sent + start, view[start : start + self._batch_bytes]))
@@ -104,25 +106,25 @@ class Feed:
         return self.sent_bytes > 0 and self.confirmed < self.sent and now_ms - self._spoke_ms < GATHER_MS
 
     def heard(self, now_ms: int) -> None:
-        """It counts as having spoken: the clock was moved by hand."""
+        """Treat the slave as heard from, after a test has moved the clock."""
         self._heard_ms = now_ms
 
-    def silent(self, now_ms: int) -> bool:
+    def is_silent(self, now_ms: int) -> bool:
         return now_ms - self._heard_ms > self._silence_ms
 
     def _begin(self, offset: int) -> None:
-        """An empty slave gets everything there is. (Apache's master sends it the newest segment only.)"""
+        """Set the start position. An empty slave receives the whole log. (Apache's master sends it the newest segment only.)"""
         begin, end = self._source.begin, self._source.end
         if offset == 0:
             offset = begin
         if offset > end or offset < 0:
             raise HaError(
-                f"it asks for log offset {offset}, and the log here ends at {end}: it is no slave, or one of another master, or "
-                "this master has lost the end of its log; if it is a slave, move its store directory away and start it again"
+                f"it requests log offset {offset}, but the log of this master ends at {end}: it is a slave of another master, or "
+                "this master has lost the end of its log. Move the slave's store directory away and restart it"
             )
         if offset < begin:
             raise HaError(
-                f"it asks for log offset {offset}, and the log here begins at {begin}: what lies between is deleted already; "
-                "move the slave's store directory away and start it again"
+                f"it requests log offset {offset}, but the log of this master begins at {begin}: the bytes between are deleted. "
+                "Move the slave's store directory away and restart it"
             )
         self.requested = self.sent = offset

@@ -1,12 +1,12 @@
-"""The master's side of static replication: slaves connect, the log is streamed to them, their confirmations are counted.
+"""Master of static replication: streams the log to its slaves and counts their acknowledgements.
 
-Whenever the log has become durable here, every slave that keeps up gets the new bytes: many messages in one piece. One that lags
-gets portions that do not hold up the event loop, as fast as its connection takes them, and none while clients wait longer than
-they should: a slave that nobody waits for can wait better than they.
+Slaves that keep up receive new bytes when they have become durable here, many messages in one piece. A lagging slave receives
+portions that do not block the event loop, as fast as its connection accepts them, and none while clients wait too long: no send
+waits for a lagging slave.
 
-A SYNC_MASTER releases groups of messages as enough slaves confirm them. It does not wait for those that are not there
-(SLAVE_NOT_AVAILABLE, at once) nor for ever (FLUSH_SLAVE_TIMEOUT, after `slaveTimeout`); the messages are kept in both cases, and
-readable from then on.
+A SYNC_MASTER releases messages when enough slaves have acknowledged them. It does not wait for slaves that are not connected
+(SLAVE_NOT_AVAILABLE at once) nor indefinitely (FLUSH_SLAVE_TIMEOUT after `slaveTimeout`). In both cases the messages are stored
+and become readable.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from firearrow.store.message_store import MessageStore
 from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
 from firearrow.wire.codes import ResponseCode
 
-PORTION_BYTES = 256 * 1024  # in one turn of the loop
-PAUSE_S = 0.001  # between two portions for one that lags: clients come first
-LATE_S = 0.02  # a pause that lasted so much longer: clients wait, and one that lags can wait better than they
+PORTION_BYTES = 256 * 1024  # per event-loop iteration
+PAUSE_S = 0.001  # between two portions for a lagging slave: clients have priority
+LATE_S = 0.02  # a pause that overran by this much means that clients are waiting
 LONG_PAUSE_S = 0.02
-_BUFFER_BYTES = 1024 * 1024  # that wait for a slave's connection to take them
+_BUFFER_BYTES = 1024 * 1024  # unsent bytes per slave
 _RATE_MS = 5_000
 
 log = logging.getLogger("firearrow.ha.master")
 
 
 class DurableLog:
-    """The log as far as it may be sent: what is durable enough here."""
+    """The part of the log that may be sent: what is durable here."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class DurableLog:
 
 
 class StreamToSlaves(LocalFlush):
-    """The acknowledgement policy of an ASYNC_MASTER with slaves: as without, and the log is sent to them."""
+    """The acknowledgement policy of an ASYNC_MASTER with slaves: a local flush, which also sends the log to them."""
 
     replicates = True
 
@@ -69,7 +69,7 @@ class StreamToSlaves(LocalFlush):
 
 
 class InSyncReplicas:
-    """The acknowledgement policy of a SYNC_MASTER: `HaMaster.judge` releases what enough slaves have confirmed."""
+    """The acknowledgement policy of a SYNC_MASTER: `HaMaster.release_acknowledged` releases what enough slaves have."""
 
     defers = replicates = True
 
@@ -83,11 +83,14 @@ class InSyncReplicas:
         self._master.flushed(offset)
 
     def stall(self, *, flushed: bool) -> Stall | None:
-        return None if flushed else DISK_STALL  # `slaveTimeout` limits the time that slaves are waited for
+        return None if flushed else DISK_STALL  # `slaveTimeout` limits the wait for slaves
 
 
 class HaMaster:
-    """Listens from the start: `haListenPort`, or the port after the broker's own (any free one if that is taken)."""
+    """The replication of a master.
+
+    It listens from construction: on `haListenPort`, or on the port after the broker's, or on any free port if that is taken.
+    """
 
     pass_on: PassOn | None = None
 
@@ -104,8 +107,8 @@ class HaMaster:
         ip = settings.broker_ip2 or broker.parts.address.rpartition(":")[0]
         self.ha_address: str | None = f"{ip}:{self.port}"
         self.links: set[SlaveLink] = set()
-        self._told_alone = False
-        self._enough = not self._waits  # slaves to wait for, when that was last judged
+        self._shortage_logged = False
+        self._enough = not self._waits  # slaves are in sync, at the last check
         self._alone = LocalFlush(sync_flush=self._store.settings.sync_flush)
         self._streaming = StreamToSlaves(self, sync_flush=self._store.settings.sync_flush)
         if self._waits:
@@ -124,7 +127,7 @@ class HaMaster:
     async def stop(self, *, abruptly: bool = False) -> None:
         self._listener.close()
         for link in list(self.links):
-            link.end("the master stops" if not abruptly else None)
+            link.end("the master is stopping" if not abruptly else None)
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         pass
@@ -140,18 +143,18 @@ class HaMaster:
         self.links.discard(link)
         if not self._waits and not self.links:
             self._commit.set_policy(self._alone)
-        self.judge()
+        self.release_acknowledged()
 
     def flushed(self, offset: int) -> None:
-        """Send the slaves what is durable here now."""
+        """Send the newly durable bytes to the slaves."""
         self.source.advance(offset)
         for link in list(self.links):
             link.pump()
         if not self._enough:
-            self.judge()  # otherwise when they confirm
+            self.release_acknowledged()  # otherwise when they acknowledge
 
-    def judge(self) -> None:
-        """Releases what enough slaves have, or everything when there are not enough to wait for."""
+    def release_acknowledged(self) -> None:
+        """Release what enough slaves have acknowledged, or everything if too few slaves are in sync."""
         if not self._waits:
             return
         wanted = self._settings.in_sync_replicas - 1
@@ -160,11 +163,11 @@ class HaMaster:
         if wanted <= 0:
             self._commit.release(self.source.end)
         elif self._enough:
-            self._told_alone = False
+            self._shortage_logged = False
             self._commit.release(min(self.source.end, confirmed[wanted - 1]))
         else:
-            if not self._told_alone and self._commit.pending:
-                self._told_alone = True
+            if not self._shortage_logged and self._commit.pending:
+                self._shortage_logged = True
                 log.warning(
                     "%d of %d slaves are in sync: messages are stored and answered with SLAVE_NOT_AVAILABLE",
                     len(confirmed),
@@ -176,13 +179,13 @@ class HaMaster:
         for link in list(self.links):
             link.tick(now_ms)
         if self._waits:
-            self.judge()
+            self.release_acknowledged()
             late = min(self._commit.pending_end(now_ms - self._settings.slave_timeout), self.source.end)
             if late:
                 self._commit.release(late, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def clock_moved(self, now_ms: int) -> None:
-        """For whoever moves the clock by hand: who is connected has been heard of meanwhile."""
+        """Treat connected slaves as heard from, after a test has moved the clock."""
         for link in self.links:
             link.feed.heard(now_ms)
 
@@ -219,7 +222,7 @@ class HaMaster:
         return self._now_ms()
 
     def can_wait(self, link: SlaveLink) -> bool:
-        """No send waits for this slave."""
+        """Return whether no send waits for this slave."""
         return not self._waits or link.feed.behind >= self._settings.ha_max_gap_not_in_sync
 
     def _in_sync(self) -> list[SlaveLink]:
@@ -233,12 +236,12 @@ class SlaveLink(asyncio.Protocol):
     def __init__(self, master: HaMaster) -> None:
         self.feed = master.make_feed()
         self.peer = "?"
-        self.rate = 0  # bytes a second, of late
+        self.rate = 0  # bytes per second
         self._master = master
         self._transport: asyncio.Transport | None = None
-        self._full = False  # the connection has enough to do
+        self._full = False  # the write buffer is full
         self._scheduled = False
-        self._rated = (0, 0)  # when the rate was taken, bytes sent until then
+        self._rated = (0, 0)  # (time, bytes sent) of the last rate sample
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -253,23 +256,23 @@ class SlaveLink(asyncio.Protocol):
             if not self.feed.received(data, self._master.now_ms()):
                 return
         except HaError as error:
-            log.error("slave at %s is refused: %s", self.peer, error)
+            log.error("rejected the slave at %s: %s", self.peer, error)
             self.end(None)
             return
         if not begun:
-            log.info("slave at %s follows from log offset %d on", self.peer, self.feed.sent)
-        self.pump()  # what has gathered while it was busy
-        self._master.judge()
+            log.info("the slave at %s follows from log offset %d", self.peer, self.feed.sent)
+        self.pump()  # what accumulated while it was busy
+        self._master.release_acknowledged()
 
     def pump(self) -> None:
-        """Sends what there is, as far as the connection takes it."""
+        """Send what is pending, as far as the connection accepts it."""
         transport = self._transport
         if transport is None or self._full or self._scheduled:
             return
         try:
             frames = self.feed.next_frames(PORTION_BYTES, self._master.now_ms())
         except (HaError, OSError) as error:
-            log.error("slave at %s cannot be served any more: %s", self.peer, error)
+            log.error("disconnecting the slave at %s: %s", self.peer, error)
             self.end(None)
             return
         if frames:
@@ -278,8 +281,8 @@ class SlaveLink(asyncio.Protocol):
                 self._pause(PAUSE_S)
 
     def tick(self, now_ms: int) -> None:
-        if self.feed.silent(now_ms):
-            log.warning("slave at %s has said nothing for too long, its connection is closed", self.peer)
+        if self.feed.is_silent(now_ms):
+            log.warning("disconnecting the slave at %s, which has been silent for too long", self.peer)
             self.end(None)
             return
         self.pump()
@@ -289,7 +292,7 @@ class SlaveLink(asyncio.Protocol):
             self._rated = (now_ms, self.feed.sent_bytes)
 
     def end(self, reason: str | None) -> None:
-        """Closes the connection: after what was written when there is a reason, at once when there is none."""
+        """Close the connection: after sending what was written if there is a reason, otherwise at once."""
         transport, self._transport = self._transport, None
         if transport is not None:
             if reason is None:
@@ -307,18 +310,18 @@ class SlaveLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            log.warning("slave at %s is gone: %s", self.peer, exc or "it closed the connection")
+            log.warning("lost the slave at %s: %s", self.peer, exc or "it closed the connection")
             self._transport = None
             self._master.left(self)
 
     def _pause(self, seconds: float) -> None:
         self._scheduled = True
-        asyncio.get_running_loop().call_later(seconds, self._go_on, seconds, time.monotonic())
+        asyncio.get_running_loop().call_later(seconds, self._resume, seconds, time.monotonic())
 
-    def _go_on(self, pause_s: float, since: float) -> None:
+    def _resume(self, pause_s: float, since: float) -> None:
         late = time.monotonic() - since > pause_s + LATE_S
         if late and pause_s < LONG_PAUSE_S and self._master.can_wait(self):
-            self._pause(LONG_PAUSE_S)  # once: however busy this broker is, the slave gets on
+            self._pause(LONG_PAUSE_S)  # once, so that the slave progresses however busy the broker is
             return
         self._scheduled = False
         self.pump()
@@ -331,5 +334,5 @@ def _listen(host: str, wanted: int, usual: int) -> StreamListener:
         return StreamListener(host, usual)
     except OSError as error:
         listener = StreamListener(host, 0)
-        log.warning("%s; slaves are told to use port %d (haListenPort chooses one)", error, listener.port)
+        log.warning("%s; slaves will use port %d (set haListenPort to choose one)", error, listener.port)
         return listener

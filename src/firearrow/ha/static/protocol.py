@@ -1,12 +1,12 @@
-"""The bytes between a master and its slaves, on the replication port.
+"""Byte protocol between a master and its slaves, on the replication port.
 
-    slave -> master      int64   how far the slave's log goes. The first one says where to begin, later ones are confirmations
-    master -> slave      int64   log offset of the bytes
-                         int32   how many; 0 is a sign of life
-                         bytes   of the log, all of one segment
+    slave -> master      int64   end of the slave's log; the first report is the start position, later ones are acknowledgements
+    master -> slave      int64   log offset of the data
+                         int32   length of the data; 0 is a heartbeat
+                         bytes   of the log, all from one segment
 
-All big-endian. There is no greeting, no version and no length but these: what is not plausible ends the connection. Decoders
-give the same whether bytes come in one piece or one at a time.
+All integers are big-endian. There is no greeting, version or other length: implausible values end the connection. Decoders return
+the same result however the bytes are split.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from struct import Struct
 
 REPORT = Struct(">q")
 HEAD = Struct(">qi")
-MAX_DATA = 16 * 1024 * 1024  # of one frame; a master sends haTransferBatchSize at most
+MAX_DATA = 16 * 1024 * 1024  # of one frame; a master sends at most haTransferBatchSize
 
 
 class HaError(Exception):
-    """The other side cannot be followed or served; the text says why and what to do."""
+    """The peer cannot be followed or served; the text says why and what to do."""
 
 
 class ReportDecoder:
-    """The master's side."""
+    """Decoder of the slave's reports."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -35,8 +35,8 @@ class ReportDecoder:
         return [offset for (offset,) in REPORT.iter_unpack(data[:whole])]
 
 
-class FrameDecoder:
-    """The slave's side."""
+class ReplicationFrameDecoder:
+    """Decoder of the master's frames."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -44,9 +44,9 @@ class FrameDecoder:
         self._needed = HEAD.size
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """(log offset, bytes) of everything that has arrived; frames that follow each other in the log are joined.
+        """Return (log offset, bytes) of the complete frames. Adjacent frames are joined; heartbeats are empty.
 
-        Signs of life come as empty bytes. HaError for a head that cannot be one.
+        Raises HaError for an invalid header.
         """
         self._pieces.append(data)
         self._bytes += len(data)
@@ -61,8 +61,8 @@ class FrameDecoder:
             offset, size = HEAD.unpack_from(buffer, at)
             if offset < 0 or not 0 <= size <= MAX_DATA:
                 raise HaError(
-                    f"what came is no frame of a master: log offset {offset}, {size} bytes; is haMasterAddress the replication "
-                    "port of a master?"
+                    f"invalid frame: log offset {offset}, {size} bytes. Check that haMasterAddress is the replication port of a "
+                    "master"
                 )
             end = at + HEAD.size + size
             if end > len(buffer):

@@ -1,12 +1,12 @@
-"""The slave's side of static replication: it dials its master, asks for the log from where its own ends, and takes what comes.
+"""Slave of static replication: dials its master, requests the log from its own end and stores what arrives.
 
-    where is the master?    haMasterAddress, or what a name server answers to the slave's registration
-    is it ours?             the newest message here is compared with the master's, if its ordinary address is known
-    follow                  bytes in, written at the same offsets, confirmed when they are as durable as flushDiskType says
-    lost                    again after a moment; nothing is forgotten, and topics that only the log tells of are made here
+    find the master    haMasterAddress, or the answer of a name server to the slave's registration
+    verify it          compare the newest message with the master's, if the master's ordinary address is known
+    follow             write the bytes at the same offsets; acknowledge them when flushDiskType considers them durable
+    lose it            reconnect after a while; topics that only the log contains are created
 
-What cannot be followed (another log, a damaged one, other segment sizes) ends it: the slave says why and what to do, follows no
-more and goes on serving what it has.
+A log that cannot be followed (of another master, damaged, other segment sizes) ends the replication: the slave logs the reason
+and the remedy, and continues to serve what it has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firearrow.broker.roles.replication import PassOn, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
-from firearrow.ha.static.protocol import FrameDecoder, HaError, encode_report
+from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, encode_report
 from firearrow.net.channel import Channel
 from firearrow.net.stream import dial
 from firearrow.net.tls import client_context
@@ -33,19 +33,19 @@ from firearrow.wire.headers.client import ViewMessageRequestHeader
 CONNECT_TIMEOUT_S = 3.0
 FIRST_RETRY_S = 0.5
 LAST_RETRY_S = 5.0
-ASK_AGAIN_S = 1.0
-AT_ONCE_S = 0.1
-_DOUBTS = 5  # times that the master may not know our newest message before we believe it
+REGISTER_AGAIN_S = 1.0
+COPY_DELAY_S = 0.1
+_MAX_MISMATCHES = 5  # lookups of our newest message that may fail before the master counts as another one
 _FLUSH_WAIT_S = 0.01
-# Confirming needs bytes in the log, not a look at the records in them: those become readable a moment later, many at once.
-LOOK_AFTER_S = 0.02
-LOOK_BYTES = 512 * 1024
+# Bytes are acknowledged before the records in them are indexed. Indexing follows shortly, for many records at once.
+INDEX_DELAY_S = 0.02
+INDEX_BYTES = 512 * 1024
 
 log = logging.getLogger("firearrow.ha.slave")
 
 
 class MasterLog:
-    """The acknowledgement policy of a slave: it stores its master's log and reports how far it is durable here."""
+    """The acknowledgement policy of a slave: report the durable offset to the master."""
 
     defers = replicates = True
 
@@ -63,6 +63,8 @@ class MasterLog:
 
 
 class HaSlave:
+    """The replication of a slave."""
+
     ha_address: str | None = None
     pass_on: PassOn | None = None
 
@@ -72,28 +74,28 @@ class HaSlave:
         self._store = broker.parts.store
         self._commit = broker.commit
         self.now_ms = broker.now_ms
-        self.broken: str | None = None  # why nothing is followed any more
+        self.broken: str | None = None  # why replication has ended
         self._ha_master = self.settings.ha_master_address
         self._master: str | None = None  # its ordinary address
-        self._news = asyncio.Event()
+        self._master_changed = asyncio.Event()
         self._link: MasterLink | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._copy = MetadataCopy(broker)
-        self._complained: set[str] = set()
-        self._doubts = 0
+        self._warnings_logged: set[str] = set()
+        self._mismatches = 0
         self._durable_offset = 0
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._index_timer: asyncio.TimerHandle | None = None
         self.copied = asyncio.Event()  # tables have been copied since the start
-        self._known = 0  # queues in the store when it was last looked for new topics
+        self._known_queues = 0  # in the store at the last search for new topics
         self._commit.set_policy(MasterLog(self))
-        self._copy_wanted = asyncio.Event()  # before its time: there are topics in the log that nobody has told of
+        self._copy_wanted = asyncio.Event()  # ahead of time: the log contains unknown topics
 
     @property
     def master_alive(self) -> bool:
         return self._link is not None
 
     async def start(self) -> None:
-        self._tasks = [asyncio.ensure_future(self._follow_always()), asyncio.ensure_future(self._copy_always())]
+        self._tasks = [asyncio.ensure_future(self._follow_master()), asyncio.ensure_future(self._copy_periodically())]
 
     async def hand_over(self) -> None:
         pass
@@ -103,18 +105,18 @@ class HaSlave:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        if self._index_timer is not None:
+            self._index_timer.cancel()
         if self._link is not None:
-            self._link.end("the slave stops")
+            self._link.end("the slave is stopping")
 
     def registered(self, ha_address: str | None, master_address: str | None) -> None:
         if ha_address and not self.settings.ha_master_address and ha_address != self._ha_master:
             self._ha_master = ha_address
-            self._news.set()
+            self._master_changed.set()
         if master_address and master_address != self._master:
             self._master = master_address
-            self._news.set()
+            self._master_changed.set()
 
     def durable(self, offset: int) -> None:
         self._durable_offset = offset
@@ -127,9 +129,9 @@ class HaSlave:
             self._link.tick(now_ms)
 
     def clock_moved(self, now_ms: int) -> None:
-        """For whoever moves the clock by hand: the master has been heard of meanwhile."""
+        """Treat the master as heard from, after a test has moved the clock."""
         if self._link is not None:
-            self._link.heard_ms = self._link.spoke_ms = now_ms
+            self._link.heard_ms = self._link.sent_ms = now_ms
 
     def status(self) -> HARuntimeInfo:
         link = self._link
@@ -139,7 +141,7 @@ class HaSlave:
             ha_client_runtime_info={
                 "activated": link is not None,
                 "lastReadTimestamp": link.heard_ms if link is not None else 0,
-                "lastWriteTimestamp": link.spoke_ms if link is not None else 0,
+                "lastWriteTimestamp": link.sent_ms if link is not None else 0,
                 "masterAddr": self._ha_master or "",
                 "masterFlushOffset": 0,
                 "maxOffset": self._store.max_offset,
@@ -147,53 +149,53 @@ class HaSlave:
             },
         )
 
-    # Following.
+    # Following
 
-    async def _follow_always(self) -> None:
+    async def _follow_master(self) -> None:
         retry_s = FIRST_RETRY_S
         while self.broken is None:
             address = self._ha_master
-            self._news.clear()
+            self._master_changed.clear()
             try:
                 if address is None:
-                    await self._ask_again()
+                    await self._register_again()
                     continue
-                if await self._is_ours():
+                if await self._verify_master():
                     link = await self._connect(address)
                     retry_s = FIRST_RETRY_S
                     await link.ended.wait()
             except HaError as error:
-                self._refuse(str(error))
+                self._end_replication(str(error))
                 return
             except OSError as error:
-                self._complain(f"the master at {address} cannot be reached: {error}; trying again")
+                self._warn_once(f"the master at {address} is unreachable: {error}; trying again")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s):
-                    await self._news.wait()
+                    await self._master_changed.wait()
             retry_s = min(retry_s * 2, LAST_RETRY_S)
 
-    async def _ask_again(self) -> None:
-        """A slave that was there before its master: name servers answer a registration with what they know by then."""
+    async def _register_again(self) -> None:
+        """Register again to learn the master's address, in case the slave started before the master."""
         try:
-            async with asyncio.timeout(ASK_AGAIN_S):
-                await self._news.wait()
+            async with asyncio.timeout(REGISTER_AGAIN_S):
+                await self._master_changed.wait()
         except TimeoutError:
             self._broker.parts.register_all()
 
     async def _connect(self, address: str) -> MasterLink:
         store = self._store
         while store.settings.sync_flush and store.flushed_offset < store.max_offset and store.writable:
-            await asyncio.sleep(_FLUSH_WAIT_S)  # what we say first counts as confirmed
+            await asyncio.sleep(_FLUSH_WAIT_S)  # the first report counts as an acknowledgement
         _, link = await dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S)
         end = store.max_offset if store.max_offset > store.min_offset else 0
-        log.info("following the master at %s from log offset %d on", address, end)
-        self._complained.clear()
+        log.info("following the master at %s from log offset %d", address, end)
+        self._warnings_logged.clear()
         self._link = link
         link.report(end)
         return link
 
-    async def _is_ours(self) -> bool:
-        """Whether the master has our newest message. Not knowing whom to ask, we find out by what comes."""
+    async def _verify_master(self) -> bool:
+        """Return whether the master has our newest message. If its ordinary address is unknown, the data will tell."""
         newest = self._newest()
         if self._master is None or newest is None:
             return True
@@ -202,19 +204,22 @@ class HaSlave:
         try:
             answer = await channel.call(ViewMessageRequestHeader(offset=offset), timeout_ms=CALL_TIMEOUT_MS)
         finally:
-            channel.abandon("asked")
+            channel.abandon("the lookup is complete")
         directory = self._store.settings.store_path_root_dir
-        cure = f"move {directory} away and start this slave again, all is then copied anew"
+        remedy = f"move {directory} away and restart this slave, which then copies everything"
         if answer.code == ResponseCode.SUCCESS:
             if answer.body != record:
-                raise HaError(f"the master at {self._master} has another message at log offset {offset}: not its log; {cure}")
-            self._doubts = 0
+                raise HaError(
+                    f"the master at {self._master} has another message at log offset {offset}: this is not a copy of its log; "
+                    f"{remedy}"
+                )
+            self._mismatches = 0
             return True
-        self._doubts += 1
-        if self._doubts >= _DOUBTS:
+        self._mismatches += 1
+        if self._mismatches >= _MAX_MISMATCHES:
             raise HaError(
                 f"the master at {self._master} does not have the newest message here, at log offset {offset} ({answer.remark}): "
-                f"it lost the end of its log, or deleted what this slave has not copied in time; {cure}"
+                f"it lost the end of its log, or deleted what this slave had not copied; {remedy}"
             )
         return False
 
@@ -224,88 +229,88 @@ class HaSlave:
         record = self._store.read_record(offset) if offset is not None else None
         return (offset, record) if offset is not None and record is not None else None
 
-    def taken(self, link: MasterLink, frames: list[tuple[int, bytes]]) -> None:
-        """Bytes have come. The log may be at most where they begin."""
+    def received(self, link: MasterLink, frames: list[tuple[int, bytes]]) -> None:
+        """Write received bytes, which must begin at the end of the log."""
         store = self._store
         for offset, data in frames:
             if not data:
                 continue
             if offset != store.max_offset and store.max_offset > store.min_offset:
-                self._complain(f"the master sends log offset {offset}, and the log here ends at {store.max_offset}; asking again")
-                link.end("out of step")
+                self._warn_once(f"the master sends log offset {offset}, but the log ends at {store.max_offset}; reconnecting")
+                link.end("unexpected log offset")
                 return
             try:
-                unseen = store.write_raw(data, offset)
+                unindexed = store.write_raw(data, offset)
                 if not store.settings.sync_flush:
                     self.durable(store.max_offset)
             except (FollowError, StoreError) as error:
-                self._refuse(str(error))
-                link.end("refused")
+                self._end_replication(str(error))
+                link.end("rejected")
                 return
-            if unseen >= LOOK_BYTES:
-                self._look()
-            elif self._look_timer is None:
-                self._look_timer = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look)
+            if unindexed >= INDEX_BYTES:
+                self._index_new_records()
+            elif self._index_timer is None:
+                self._index_timer = asyncio.get_running_loop().call_later(INDEX_DELAY_S, self._index_new_records)
 
-    def _look(self) -> None:
-        """The records that have come become readable, as far as they are durable."""
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+    def _index_new_records(self) -> None:
+        """Index the received records and make them readable up to the durable offset."""
+        if self._index_timer is not None:
+            self._index_timer.cancel()
+            self._index_timer = None
         try:
             self._store.look_at_raw()
         except (FollowError, StoreError) as error:
-            self._refuse(str(error))
+            self._end_replication(str(error))
             if self._link is not None:
-                self._link.end("refused")
+                self._link.end("rejected")
         self._commit.advance_readable(self._durable_offset)
-        self._look_for_topics()
+        self._find_new_topics()
 
-    def _look_for_topics(self) -> None:
-        """The log tells of a new topic at once, the tables a while later; the master may die in between."""
-        if self._store.queue_count == self._known:
+    def _find_new_topics(self) -> None:
+        """Copy the tables early when the log contains a new topic: the master may fail before the next regular copy."""
+        if self._store.queue_count == self._known_queues:
             return
-        self._known = self._store.queue_count
+        self._known_queues = self._store.queue_count
         if any(self._broker.parts.topics.find(topic) is None for topic in self._store.topics()):
             self._copy_wanted.set()
             if self._link is None:
                 self._broker.parts.topics.add_stored(self.now_ms())
 
-    def refused(self, link: MasterLink, error: HaError) -> None:
-        self._refuse(str(error))
+    def rejected(self, link: MasterLink, error: HaError) -> None:
+        self._end_replication(str(error))
 
     def lost(self, link: MasterLink, reason: str) -> None:
         if link is self._link:
             self._link = None
-            log.warning("the master at %s is gone: %s", self._ha_master, reason)
-            self._look()
+            log.warning("lost the master at %s: %s", self._ha_master, reason)
+            self._index_new_records()
             self._broker.parts.topics.add_stored(self.now_ms())
 
-    def _refuse(self, reason: str) -> None:
+    def _end_replication(self, reason: str) -> None:
         if self.broken is None:
             self.broken = reason
-            log.error("this slave follows no more: %s", reason)
+            log.error("this slave no longer follows its master: %s", reason)
 
-    def _complain(self, text: str) -> None:
-        """One line for each trouble, until it is over."""
-        if text not in self._complained:
-            self._complained.add(text)
+    def _warn_once(self, text: str) -> None:
+        """Log each problem once until the master is reached again."""
+        if text not in self._warnings_logged:
+            self._warnings_logged.add(text)
             log.warning("%s", text)
 
-    # Tables.
+    # Tables
 
     async def copy_tables(self) -> None:
-        """Copies everything once, now. OSError when the master cannot be asked."""
+        """Copy every table now. Raises OSError if the master cannot be reached."""
         if self._master is None:
-            raise OSError("no name server knows the master")
+            raise OSError("the address of the master is unknown")
         channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
         try:
             await self._copy.copy(channel)
             self.copied.set()
         finally:
-            channel.abandon("copied")
+            channel.abandon("the copy is complete")
 
-    async def _copy_always(self) -> None:
+    async def _copy_periodically(self) -> None:
         while True:
             interval_ms = self.settings.slave_sync_interval
             if self._master is None:
@@ -314,12 +319,12 @@ class HaSlave:
                 try:
                     await self.copy_tables()
                 except OSError as error:
-                    self._complain(f"topics, groups and offsets cannot be copied from {self._master}: {error}; trying again")
+                    self._warn_once(f"cannot copy topics, groups and offsets from {self._master}: {error}; trying again")
             self._copy_wanted.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
                     await self._copy_wanted.wait()
-                await asyncio.sleep(AT_ONCE_S)  # others may follow: one copy is for all of them
+                await asyncio.sleep(COPY_DELAY_S)  # wait for further new topics, which the same copy covers
 
 
 class MasterLink(asyncio.Protocol):
@@ -327,9 +332,9 @@ class MasterLink(asyncio.Protocol):
 
     def __init__(self, slave: HaSlave) -> None:
         self.ended = asyncio.Event()
-        self.heard_ms = self.spoke_ms = slave.now_ms()
+        self.heard_ms = self.sent_ms = slave.now_ms()
         self._slave = slave
-        self._decoder = FrameDecoder()
+        self._decoder = ReplicationFrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._reported = -1
 
@@ -341,24 +346,24 @@ class MasterLink(asyncio.Protocol):
         try:
             frames = self._decoder.feed(data)
         except HaError as error:
-            self._slave.refused(self, error)
-            self.end("what it sends is no log")
+            self._slave.rejected(self, error)
+            self.end("invalid frame")
             return
-        self._slave.taken(self, frames)
+        self._slave.received(self, frames)
 
     def report(self, offset: int) -> None:
-        """Says how far the log here goes."""
+        """Report the end of the durable log."""
         if offset > self._reported and self._transport is not None:
             self._reported = offset
-            self.spoke_ms = self._slave.now_ms()
+            self.sent_ms = self._slave.now_ms()
             self._transport.write(encode_report(offset))
 
     def tick(self, now_ms: int) -> None:
         settings = self._slave.settings
         if now_ms - self.heard_ms > settings.ha_housekeeping_interval:
-            self.end(f"nothing heard for {now_ms - self.heard_ms} ms")
-        elif now_ms - self.spoke_ms >= settings.ha_send_heartbeat_interval and self._transport is not None:
-            self.spoke_ms = now_ms
+            self.end(f"no data for {now_ms - self.heard_ms} ms")
+        elif now_ms - self.sent_ms >= settings.ha_send_heartbeat_interval and self._transport is not None:
+            self.sent_ms = now_ms
             self._transport.write(encode_report(max(self._reported, 0)))
 
     def end(self, reason: str) -> None:
