@@ -80,6 +80,7 @@ def _client(name: str) -> str:
 def _public_methods(cls: type, sync: type[SyncClient[Any]]) -> Iterator[str]:
     """Yield the methods that the sync class has too, in source order, and `wait_for_capacity`, which only asyncio needs."""
     derived = {name for name, value in inspect.getmembers(sync) if isinstance(value, BlockingMethod) and not name.startswith("_")}
+    derived |= {"run"} & vars(sync).keys()
     for name, value in vars(cls).items():
         if callable(value) and (name in derived or name in ("start", "close", "wait_for_capacity")):
             yield name

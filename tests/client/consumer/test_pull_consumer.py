@@ -359,3 +359,26 @@ def test_a_namespace_is_part_of_the_names_at_the_broker_only(tmp_path: Path) -> 
 def test_what_cannot_work_is_said_at_once(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says.replace("|", r"\|")):
         PullConsumer("127.0.0.1:1", **arguments)  # type: ignore[arg-type]
+
+
+def test_poll_logs_a_warning_when_the_topic_does_not_exist(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with (
+            servers(tmp_path) as cluster,
+            PullConsumer(cluster.name_server, group="g", topics=["Missing"]) as consumer,
+        ):
+            assert await consumer.poll(0) == []
+            assert await consumer.poll(0.01) == []
+
+    run(story())
+    lines = [line for line in caplog.messages if line.startswith("poll by consumer group g returns no messages: no route to")]
+    assert len(lines) == 1
+
+
+def test_poll_logs_a_warning_when_the_name_server_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with PullConsumer("127.0.0.1:1", group="g", topics=["T"]) as consumer:
+            assert await consumer.poll(0) == []
+
+    run(story())
+    assert "no name server of 127.0.0.1:1 answers" in caplog.text

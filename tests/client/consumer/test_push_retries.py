@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.consumer.push_consumer import PushConsumer
@@ -13,7 +16,9 @@ from tests.client.cluster import run, servers
 from tests.client.seen import RecordingListener, committed, until
 
 
-def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) -> None:
+def test_a_failed_message_is_redelivered_and_becomes_a_dead_letter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "firearrow")
+
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -40,6 +45,9 @@ def test_a_failed_message_comes_again_and_becomes_a_dead_letter(tmp_path: Path) 
             assert dead.messages[0].system_properties["DLQ_ORIGIN_TOPIC"] == "T"
 
     run(story())
+    lines = [(one.name, one.levelname) for one in caplog.records if "is a dead letter in %DLQ%g after 2 attempts" in one.message]
+    assert sorted(lines) == [("firearrow.broker", "INFO"), ("firearrow.client", "WARNING")]
+    assert "consumer started: group g, topics T" in caplog.messages
 
 
 def test_a_dead_letter_at_once_and_the_good_part_of_a_batch(tmp_path: Path) -> None:

@@ -106,6 +106,37 @@ def test_a_broker_that_is_gone_is_avoided_and_its_connection_error_is_told_when_
     run(story())
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_send_backs_off_and_retries_while_all_brokers_are_down(count: int) -> None:
+    async def story() -> None:
+        async with brokers(count, retries=0) as (producer, all_of_them):
+            await producer.send(Message("T", b"x"))
+            ports = [int(broker.address.rpartition(":")[2]) for broker in all_of_them]
+            for broker in all_of_them:
+                await broker.stop()
+            sending = asyncio.ensure_future(producer.send(Message("T", b"after the restart"), timeout=30))
+            await asyncio.sleep(0.3)  # several attempts fail
+            assert not sending.done()
+            for broker, port in zip(all_of_them, ports, strict=True):
+                await broker.start(port)
+            assert (await sending).status is SendStatus.OK
+
+    run(story())
+
+
+def test_send_fails_with_the_connection_error_when_the_timeout_ends_before_a_broker_returns() -> None:
+    async def story() -> None:
+        async with brokers(1) as (producer, (a,)):
+            await producer.send(Message("T", b"x"))
+            await a.stop()
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(ConnectionLost, match=a.address):
+                await producer.send(Message("T", b"x"), timeout=0.4)
+            assert asyncio.get_running_loop().time() - began >= 0.39
+
+    run(story())
+
+
 def test_a_connection_cut_before_the_answer_is_made_again() -> None:
     async def story() -> None:
         async with brokers(1) as (producer, (a,)):

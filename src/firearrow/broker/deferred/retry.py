@@ -27,6 +27,7 @@ limit, or while somebody in the group holds a queue lock: retries would come out
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ from firearrow.wire.record import Record, decode
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
+
+log = logging.getLogger("firearrow.broker")
 
 FIRST_LEVEL = 3  # of the first retry
 DLQ_QUEUES = 1
@@ -98,7 +101,9 @@ def redirect(broker: BrokerContext, header: SendMessageRequestHeader, version: i
     if header.reconsume_times <= limit and not broker.locks.any_held(group.group_name, now_ms):
         return False
     _ensure_dlq(broker, group, now_ms)
-    header.properties = properties.encode(_as_dead_letter(properties.parse(header.properties), header.topic)).decode()
+    known = _as_dead_letter(properties.parse(header.properties), header.topic)
+    _log_dead_letter(known, group.group_name, header.reconsume_times or 0)
+    header.properties = properties.encode(known).decode()
     header.topic, header.queue_id = dlq_topic(group.group_name), 0
     return True
 
@@ -129,7 +134,14 @@ def _next_try(
 
 def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> BrokerMessage:
     _ensure_dlq(broker, group, now_ms)
-    return _again(record, dlq_topic(group.group_name), 0, _as_dead_letter(_as_retry(record), record.topic))
+    known = _as_dead_letter(_as_retry(record), record.topic)
+    _log_dead_letter(known, group.group_name, record.reconsume_times + 1)
+    return _again(record, dlq_topic(group.group_name), 0, known)
+
+
+def _log_dead_letter(known: dict[str, str], group: str, attempts: int) -> None:
+    message_id, topic = known.get("DLQ_ORIGIN_MESSAGE_ID", "without id"), known["DLQ_ORIGIN_TOPIC"]
+    log.info("message %s of %s is a dead letter in %s after %d attempts", message_id, topic, dlq_topic(group), attempts)
 
 
 def _ensure_dlq(broker: BrokerContext, group: SubscriptionGroupConfig, now_ms: int) -> None:

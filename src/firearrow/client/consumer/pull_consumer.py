@@ -16,7 +16,10 @@ committed but by `commit`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,9 +32,9 @@ from firearrow.client.consumer.fetcher import Fetcher
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import PULL_BATCH
 from firearrow.client.consumer.queue_offsets import Position, StartFrom, check_start_from, consume_from_where
-from firearrow.client.consumer.rebalance import Rebalance
+from firearrow.client.consumer.rebalance import WARN_EVERY_S, Rebalancer
 from firearrow.client.consumer.subscription import Expression, Subscription, as_expressions, subscription
-from firearrow.client.errors import ClientError, ClosedError
+from firearrow.client.errors import ClientError, ClosedError, FirearrowError
 from firearrow.client.hooks import ConsumeHook
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
@@ -99,6 +102,7 @@ class PullConsumer:
         self._subscriptions = {one.topic: one for one in named}
         self._running: _Running | None = None
         self._loan: MessageLease | None = None
+        self._warned_s = -math.inf
         self._closed = False
 
     # Life.
@@ -141,21 +145,24 @@ class PullConsumer:
     # Messages.
 
     async def poll(self, timeout: Duration = POLL_TIMEOUT_S, *, max_messages: int = PULL_BATCH) -> list[ReceivedMessage]:
-        """The next messages; an empty list if none came in time. Those of the last call count as consumed from here on."""
-        fetching = self._open().fetching
+        """Return the next messages, or an empty list after the timeout; a warning is logged if a topic cannot be consumed.
+
+        The messages of the previous call count as consumed.
+        """
+        running = self._open()
+        fetching = running.fetching
         timeout_s = seconds("timeout", timeout, or_zero=True)
         fetching.finish_in_hand()
         messages = fetching.hand_out(max_messages)
-        if messages or not timeout_s:
-            return messages
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not messages:
-                    await fetching.wait_ready()
-                    self._open()
-                    messages = fetching.hand_out(max_messages)
-        except TimeoutError:
-            return []
+        if not messages and timeout_s:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while not messages:
+                        await fetching.wait_ready()
+                        self._open()
+                        messages = fetching.hand_out(max_messages)
+        if not messages and running.rebalance.problem is not None:
+            self._warn_of_problem(running.rebalance.problem)
         return messages
 
     def __aiter__(self) -> Self:
@@ -194,7 +201,7 @@ class PullConsumer:
             await self._join(running)
         else:
             await running.instance.heartbeat_now()
-            await running.rebalance.once()
+            await running.rebalance.run_once()
 
     async def unsubscribe(self, topic: str) -> None:
         """Gives up a topic; its queues go to the other members of the group."""
@@ -291,7 +298,7 @@ class PullConsumer:
 
     def rebalance_soon(self) -> None:
         if self._running is not None:
-            self._running.rebalance.soon()
+            self._running.rebalance.request()
 
     def route_changed(self, topic: str) -> None:
         self.rebalance_soon()
@@ -339,14 +346,14 @@ class PullConsumer:
             start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch,
             hooks=self._hooks if trace is None else (*self._hooks, trace),
         )  # fmt: skip
-        rebalance = Rebalance(
+        rebalance = Rebalancer(
             instance, self._group, self._allocation, topics=lambda: list(self._subscriptions), apply=self._take_share
         )
         return _Running(instance, offsets, fetching, rebalance, trace)
 
     async def _join(self, running: _Running) -> None:
         await running.instance.register_consumer(self._group, self)
-        await running.rebalance.once()
+        await running.rebalance.run_once()
         running.rebalance.start()
 
     async def _take_share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
@@ -362,6 +369,12 @@ class PullConsumer:
         while self._auto_commit:
             await asyncio.sleep(self._options.persist_offset_interval_ms / 1000)
             await running.fetching.save()
+
+    def _warn_of_problem(self, problem: FirearrowError) -> None:
+        now_s = time.monotonic()
+        if now_s - self._warned_s >= WARN_EVERY_S:
+            self._warned_s = now_s
+            log.warning("poll by consumer group %s returns no messages: %s", self._group, problem)
 
     def _open(self) -> _Running:
         if self._running is None:
@@ -395,7 +408,7 @@ class _Running:
     instance: ClientInstance
     offsets: BrokerOffsets
     fetching: Fetcher
-    rebalance: Rebalance
+    rebalance: Rebalancer
     trace: Trace | None
     saving: asyncio.Task[None] | None = None
     apart: bool = False  # not a member of the group when it started

@@ -42,7 +42,7 @@ from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLocks
 from firearrow.client.consumer.queue_manager import QueueManager
 from firearrow.client.consumer.queue_offsets import StartFrom, check_start_from, consume_from_where
-from firearrow.client.consumer.rebalance import Rebalance
+from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.consumer.stats import TICK_MS, ConsumeStats
 from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, Subscription, as_expressions, subscription
@@ -185,7 +185,7 @@ class PushConsumer:
             self._running = running = self._run_with(instance)
             await instance.register_consumer(self._group, self)
             await self._check_filters(instance)
-            await running.rebalance.once()
+            await running.rebalance.run_once()
             running.rebalance.start()
             running.keep("offsets", self._options.persist_offset_interval_ms, self._save_offsets)
             running.keep("expiry", min(60_000, max(self._settings.consume_timeout_ms // 4, 1)), self._expire)
@@ -235,7 +235,7 @@ class PushConsumer:
         running = self._open()
         self._add(topic, expression)
         await running.instance.heartbeat_now()
-        await running.rebalance.once()
+        await running.rebalance.run_once()
 
     async def unsubscribe(self, topic: str) -> None:
         """Gives up a topic."""
@@ -274,7 +274,7 @@ class PushConsumer:
 
     def rebalance_soon(self) -> None:
         if self._running is not None:
-            self._running.rebalance.soon()
+            self._running.rebalance.request()
 
     def route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:
@@ -369,7 +369,7 @@ class PushConsumer:
             locks=locks, start_from=settings.start_from, subscription=self._subscriptions.get, full=settings.full,
             pulled=stats.pulled,
         )  # fmt: skip
-        rebalance = Rebalance(
+        rebalance = Rebalancer(
             instance, group, self._allocation,
             topics=lambda: list(self._subscriptions), apply=consuming.share, broadcasting=settings.broadcasting,
         )  # fmt: skip
@@ -455,7 +455,7 @@ class _Running:
     offsets: OffsetStore
     service: ConcurrentDispatcher | Orderly
     consuming: QueueManager
-    rebalance: Rebalance
+    rebalance: Rebalancer
     locks: QueueLocks | None
     stats: ConsumeStats
     call: Callable[[list[ReceivedMessage]], Any]

@@ -21,7 +21,7 @@ from firearrow.clock import wall_ms
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.client import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
-from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, retry_topic
+from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RETRY_PREFIX, dlq_topic, retry_topic
 
 MAX_RECONSUME_TIMES: Final = 16
 FIRST_RETRY_LEVEL: Final = 3
@@ -57,6 +57,8 @@ class SendBack:
         except FirearrowError as error:
             log.warning("%s cannot be given back to its broker (%s); sending it to the retry topic", message, error)
             return await self.as_message(message, delay_level)
+        if delay_level == DEAD_LETTER or message.reconsume_times >= self.max_reconsume_times:
+            self._log_dead_letter(message)
         return True
 
     async def as_message(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
@@ -71,7 +73,13 @@ class SendBack:
         except FirearrowError as error:
             log.warning("%s cannot be sent to the retry topic of %s: %s", message, self._group, error)
             return False
+        if delay_level == DEAD_LETTER or message.reconsume_times >= self.max_reconsume_times:
+            self._log_dead_letter(message)
         return True
+
+    def _log_dead_letter(self, message: ReceivedMessage) -> None:
+        attempts = message.reconsume_times + 1
+        log.warning("%s is a dead letter in %s after %d attempts", message, dlq_topic(self._group), attempts)
 
     async def _retry_queue(self, not_there: str) -> MessageQueue:
         """Any queue of the retry topic; on another broker than the one that has just refused, if there is another."""

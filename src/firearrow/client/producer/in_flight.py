@@ -4,11 +4,13 @@ A send is one object and no task: it is its own waiter on the channel (net/chann
 costs is what tens of thousands a second cost.
 
 After a failure
-- the next attempt goes to another broker if there is one; there are `retries` of them, and all attempts together have the time of
-  one send. A queue that was chosen by the user, a selector or a sharding key is kept, and there is no second attempt: it could
-  overtake what was sent after the first.
-- the answers after which another broker may do better are Apache's: see RETRIED. Every loss of a connection is retried.
-- an idempotent producer tries again on the same queue, until its time is up: the broker knows a repeat by its number.
+- the next attempt goes to another broker if there is one, otherwise to the same broker after a pause. All attempts together have
+  the timeout of one send. `retries` limits the attempts after a rejection or after a connection was lost with the request in
+  flight. A message that was never written to a connection is retried until the timeout: it cannot be stored twice.
+- a queue that was chosen by the user, a selector or a sharding key is kept, and there is no second attempt, which could overtake
+  later messages of the queue.
+- RETRIED lists the response codes that are retried; they are Apache's.
+- an idempotent producer retries on the same queue until the timeout: the broker recognizes a repeat by its number.
 
 No more than `max_in_flight` messages, or their bytes, are under way; those beyond wait here in their order.
 """
@@ -51,15 +53,17 @@ _STATUS: Final = {
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _OK: Final = SendStatus.OK
-_SAME_BROKER_PAUSE_S: Final = 0.05
+_FIRST_PAUSE_S: Final = 0.05
+_MAX_PAUSE_S: Final = 1.0
 
 
 class SendAttempt:
     """One message, or one batch, on its way. Filled by the producer, driven by `InFlightSends` and the channel."""
 
     __slots__ = (
-        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "finished", "flag", "future", "gone_away",
-        "is_batch", "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target", "targets",
+        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "error", "finished", "flag", "future",
+        "gone_away", "is_batch", "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target",
+        "targets",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +103,7 @@ class SendAttempt:
         self.is_batch = False
         self.gone_away = False
         self.finished = False
+        self.error: ConnectionLost | None = None  # why the last attempt was not sent
         self.channel: Channel | None = None
         self.context: SendContext | None = None
 
@@ -253,10 +258,11 @@ class InFlightSends:
         )
         self._finish(send, None, error)
 
-    def lost(self, send: SendAttempt, error: ConnectionLost) -> None:
+    def lost(self, send: SendAttempt, error: ConnectionLost, *, sent: bool = True) -> None:
         self._failed_at(send, reachable=False)
         self._route_suspect(send.target.queue.topic)
-        if self._may_retry(send):
+        if self._may_retry(send, sent=sent):
+            send.error = None if sent else error
             log.debug("sending %s again: %s", send.msg_id, error)
             self._retry(send)
         else:
@@ -309,7 +315,7 @@ class InFlightSends:
             return
         if channel is None:
             send.sent_at = self._loop.time()
-            self.lost(send, error or ConnectionLost(f"no connection to {send.target.address}"))
+            self.lost(send, error or ConnectionLost(f"no connection to {send.target.address}"), sent=False)
         elif self._loop.time() >= send.end:
             self.timed_out(send)
         else:
@@ -328,11 +334,11 @@ class InFlightSends:
         else:
             channel.submit(frame, opaque, send)
 
-    def _may_retry(self, send: SendAttempt) -> bool:
-        """Whether there is an attempt left; takes it if so."""
+    def _may_retry(self, send: SendAttempt, *, sent: bool = True) -> bool:
+        """Return True if another attempt is allowed, and count it. `sent`: the request was written to a connection."""
         if send.future.done() or self._loop.time() >= send.end:
             return False
-        if self._idempotent:
+        if self._idempotent or (send.may_move and not sent):
             return True
         if not send.may_move or send.retries <= 0:
             return False
@@ -345,18 +351,20 @@ class InFlightSends:
             send.target = send.targets.by_queue.get(send.target.queue, send.target)  # it may have another address by now
         else:
             send.target = self.choose(send.targets, last)
-        if send.target.broker_name != last:
+        if send.target.broker_name != last and send.attempts < len(send.targets.route.brokers):
             self._attempt(send)
             return
-        # The broker that has just failed is all there is: a moment later it may be back.
-        pause_s = min(_SAME_BROKER_PAUSE_S * send.attempts, 1.0, max(0.0, send.end - self._loop.time()))
+        # Every broker has failed once: back off, one of them may come back.
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(send.attempts - 1, 5), _MAX_PAUSE_S, max(0.0, send.end - self._loop.time()))
         self._loop.call_later(pause_s, self._attempt_unless_over, send)
 
     def _attempt_unless_over(self, send: SendAttempt) -> None:
-        if self._loop.time() >= send.end:
-            self.timed_out(send)
-        else:
+        if self._loop.time() < send.end:
             self._attempt(send)
+        elif send.error is not None:
+            self._finish(send, None, send.error)
+        else:
+            self.timed_out(send)
 
     def _failed_at(self, send: SendAttempt, *, reachable: bool) -> None:
         if self._faults is not None:

@@ -15,8 +15,10 @@ from typing import Self
 
 from firearrow.client.consumer import pull_consumer, push_consumer
 from firearrow.client.message import ReceivedMessage
+from firearrow.client.options import Duration
 from firearrow.client.producer import producer, transaction
 from firearrow.client.sync.derive import SyncClient, as_future, blocking, on_loop, same_constructor
+from firearrow.client.sync.signals import return_on_sigterm
 
 
 class Producer(SyncClient[producer.Producer]):
@@ -71,13 +73,22 @@ class PushConsumer(SyncClient[push_consumer.PushConsumer]):
     def __init__(self, make: Callable[[], push_consumer.PushConsumer]) -> None:
         super().__init__(make)
 
-    run = blocking(push_consumer.PushConsumer.run)
+    _run = blocking(push_consumer.PushConsumer.run)
     pause = on_loop(push_consumer.PushConsumer.pause)
     resume = on_loop(push_consumer.PushConsumer.resume)
     subscribe = blocking(push_consumer.PushConsumer.subscribe)
     unsubscribe = blocking(push_consumer.PushConsumer.unsubscribe)
     assignment = on_loop(push_consumer.PushConsumer.assignment)
     commit = blocking(push_consumer.PushConsumer.commit)
+
+    def run(self, timeout: Duration | None = None) -> None:
+        """Wait while messages are consumed: until the consumer is closed, the timeout expires, or SIGTERM arrives.
+
+        SIGTERM is handled in the main thread, unless the program has a handler of its own. The `with` statement around the call
+        then closes the consumer: calls of the listener finish and offsets are committed.
+        """
+        with return_on_sigterm():
+            self._run(timeout)
 
 
 class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
