@@ -7,6 +7,7 @@ kit.told                                    what clients were told, one-way
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.refused import Refused
+from firearrow.broker.roles.role import RoleState
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables import clients, consumer_offsets, queue_assignment, queue_locks
@@ -25,7 +27,7 @@ from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.tables.groups import GroupTable
 from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
-from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.tables.topics import TopicTable, stored_topics
 from firearrow.broker.timer.service import TimerService
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.connection import Connection
@@ -66,14 +68,23 @@ class Kit:
         stats = BrokerStats("DefaultCluster", T0)
         writer = InternalWriter(self.store, stats, self._count_round)
         self.delay = DelayService(parse_delay_levels(self.settings.message_delay_level), self.store, writer)
-        self.timers = TimerService(self.settings, self.store, writer, clean=True, now_ms=T0)
+        self.timers = TimerService(self.settings, self.store, writer, clean=True, now_ms=T0, active=not self.settings.is_slave)
         self.rounds = 0
+        self.held_answers: list[bytes] | None = None  # a list: answers wait here until the test says that they are stored
+        groups = GroupTable(self.settings, self._saver("groups"), submit=self.store.submit)
         self.parts = BrokerContext(
             settings=self.settings,
             store_settings=store_settings,
             store=self.store,
-            topics=TopicTable(self.settings, self._saver("topics")),
-            groups=GroupTable(self.settings, self._saver("groups")),
+            role=RoleState(self.settings),
+            topics=TopicTable(
+                self.settings,
+                self._saver("topics"),
+                group_exists=lambda group: groups.find_or_create(group) is not None,
+                stored=lambda: stored_topics(self.store),
+                submit=self.store.submit,
+            ),
+            groups=groups,
             offsets=OffsetTable(),
             clients=ClientTable(),
             locks=QueueLocks(),
@@ -85,8 +96,10 @@ class Kit:
             timers=self.timers,
             address=ADDRESS,
             boot_ms=T0,
+            rng=random.Random(1),
             notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),
             call_client=lambda conn, code, ext, body, timeout_ms, done: self.called.append((fake(conn), code, ext, body, done)),
+            answer_when_stored=self._answer,
             register_all=self._count_registration,
             wake_queue=lambda topic, queue_id: self.woken.append((topic, queue_id)),
         )
@@ -189,6 +202,12 @@ class Kit:
             self.saved[name] = fastjson.loads(fastjson.dumps_pretty(table))
 
         return save
+
+    def _answer(self, conn: Connection, request: Command, response: bytes) -> None:
+        if self.held_answers is not None:
+            self.held_answers.append(response)
+        elif not request.is_oneway:
+            conn.write(response)
 
     def _count_round(self) -> None:
         self.rounds += 1

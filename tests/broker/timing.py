@@ -53,7 +53,9 @@ class Timing:
         self.store = MessageStore(self.store_settings, disk=self.disk, store_host=HOST, now_ms=lambda: self.now)
         report = self.store.open()
         self.inner = InternalWriter(self.store, BrokerStats("C", self.now), lambda: None)
-        self.timers = TimerService(self.settings, self.store, self.inner, clean=report.clean, now_ms=self.now)
+        self.timers = TimerService(
+            self.settings, self.store, self.inner, clean=report.clean, now_ms=self.now, active=not self.settings.is_slave
+        )
         self.deferral = DeferralRouter(self.inner, DelayService([], self.store, self.inner), self.timers)
 
     def stop(self) -> None:

@@ -73,7 +73,7 @@ def test_a_leader_whose_disk_fails_goes_out_and_another_leads(tmp_path: Path, fl
             await until(lambda: leader_of(others))
             assert member_of(first).raft.role is Role.HALTED
             assert "somebody pulled the plug" in member_of(first).raft.halt_reason
-            assert first.settings.is_slave
+            assert first.role.is_slave
             second = leader_of(others)
             assert second is not None
             async with client(second) as sender:
@@ -95,8 +95,8 @@ def test_a_follower_serves_what_its_leader_has_and_passes_the_rest_on(tmp_path: 
                 assert (await sender.send("T", b"passed on")).code == 0
             await until(lambda: (queue := follower.parts.store.find_queue("T", 0)) is not None and queue.max_offset == 1)
             assert leader is not None
-            assert (leader.settings.broker_id, leader.settings.broker_role) == (0, "SYNC_MASTER")
-            assert follower.settings.broker_id == int(member_of(follower).peers.me[1:]) + 1
+            assert (leader.role.broker_id, leader.role.role) == (0, "SYNC_MASTER")
+            assert follower.role.broker_id == int(member_of(follower).peers.me[1:]) + 1
 
     run(story())
 

@@ -175,11 +175,11 @@ def test_a_broker_that_has_become_a_master_copies_no_more(tmp_path: Path) -> Non
             client(one) as sender,
         ):
             await ha_of_slave(other).copied.wait()
-            other.settings.broker_role = "SYNC_MASTER"
+            other.role.change("SYNC_MASTER", 0)
             await sender.send("Late", b"x")
             await ha_of_slave(other).copy_tables()
             assert other.parts.topics.find("Late") is None
-            other.settings.broker_role = "SLAVE"
+            other.role.change("SLAVE", 1)
             await ha_of_slave(other).copy_tables()
             assert other.parts.topics.find("Late") is not None
 

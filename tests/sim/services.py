@@ -4,6 +4,7 @@ down as `broker/roles.py` does it.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.dispatcher import ConnectionState
 from firearrow.broker.requests.refused import Refused
+from firearrow.broker.roles.role import RoleState
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.send.replies import PendingReplies
@@ -23,7 +25,7 @@ from firearrow.broker.tables.groups import GroupTable
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
-from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.tables.topics import TopicTable, stored_topics
 from firearrow.broker.timer.service import TimerService
 from firearrow.broker.transaction.service import Transactions
 from firearrow.config.delay_levels import parse_delay_levels
@@ -68,13 +70,21 @@ class Services:
         self._delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
         self._delay.load(config.load("delayOffset.json"))
         self._delay.confirmed(self._delay.offsets())
-        self._timers = TimerService(settings, store, writer, clean=False, now_ms=now)
+        self._timers = TimerService(settings, store, writer, clean=False, now_ms=now, active=False)
+        groups = GroupTable(settings, lambda table: None, submit=store.submit)
         self._parts = parts = BrokerContext(
             settings=settings,
             store_settings=store.settings,
             store=store,
-            topics=TopicTable(settings, lambda table: None),
-            groups=GroupTable(settings, lambda table: None),
+            role=RoleState(settings),
+            topics=TopicTable(
+                settings,
+                lambda table: None,
+                group_exists=lambda group: groups.find_or_create(group) is not None,
+                stored=lambda: stored_topics(store),
+                submit=store.submit,
+            ),
+            groups=groups,
             offsets=OffsetTable(),
             clients=ClientTable(),
             locks=QueueLocks(),
@@ -86,6 +96,12 @@ class Services:
             timers=self._timers,
             address="127.0.0.1:10911",
             boot_ms=now,
+            rng=random.Random(1),
+            notify=lambda conn, code, ext, body: None,
+            call_client=lambda conn, code, ext, body, timeout_ms, done: None,
+            answer_when_stored=lambda conn, request, response: conn.write(response),
+            register_all=lambda: None,
+            wake_queue=lambda topic, queue_id: None,
         )
         parts.topics.add_system_topics(now)
         parts.groups.add_built_in_groups(now)
@@ -101,13 +117,13 @@ class Services:
 
     def lead(self) -> None:
         now = self._now_ms()
-        self._sends.forget_all()
+        self._sends.invalidate_targets()
         self._timers.take_up(now)
         self._transactions.activate(now)
-        self._settings.broker_role = "SYNC_MASTER"
+        self._parts.role.change("SYNC_MASTER", 0)
 
     def follow(self) -> None:
-        self._settings.broker_role = "SLAVE"
+        self._parts.role.change("SLAVE", 1)
         self._delay_note = None
         self._delay.take_back()
         self._replies.take()

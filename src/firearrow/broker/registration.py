@@ -116,6 +116,10 @@ class Registration:
         self.identity = replace(self.identity, broker_id=broker_id)
         self.register_all()
 
+    def advertise_ha(self, address: str) -> None:
+        """Tell slaves to connect to this replication address."""
+        self.identity = replace(self.identity, ha_address=address)
+
     def register_all(self) -> None:
         """Says everything again, soon."""
         for seat in self._seats:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -93,7 +92,7 @@ def _check(broker: BrokerContext, header: SendMessageRequestHeader, body: bytes,
         )
     queues = max(topic.read_queue_nums, topic.write_queue_nums)
     if header.queue_id < 0 and topic.write_queue_nums > 0:
-        header.queue_id = random.randrange(topic.write_queue_nums)
+        header.queue_id = broker.rng.randrange(topic.write_queue_nums)
     if not 0 <= header.queue_id < queues:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,

@@ -1,15 +1,15 @@
-"""The broker: store, tables, duties and sockets, put together, started, kept going and stopped.
+"""The broker: assembly and lifecycle.
 
     start   lock and recover the store -> read config/*.json -> open both ports -> register at the name servers
-    tick    every 100 ms: held pulls whose time is up, flushes that take too long, the store's housekeeping, tables to save,
-            clients that fell silent
-    stop    unregister -> no more connections -> everything appended is written, flushed and answered -> tables, store closed
+    tick    every 100 ms: expired pulls, flushes that take too long, deliveries, the store's housekeeping, tables to save,
+            silent clients
+    stop    unregister -> close the ports -> write, flush and acknowledge everything appended -> save the tables, close the store
 
-One event loop does all of it. The ordinary port and the fast port (two below it) serve the same requests.
+One event loop does all of it. The listening port and the fast port (two below it) serve the same requests.
 
-Somebody else's process (firearrow.testing) can have a broker, too: without sockets (`bind`), on another disk, with a clock that
-is moved by hand, and without threads or settings of the process (`own_process`). `work`, `busy` and `next_due_ms` are for whoever
-moves the clock.
+A broker can also run inside another process (firearrow.testing): without sockets (`bind`), on another disk, with a clock that is
+moved by hand, and without threads or settings of the process (`own_process`). The owner of the clock uses `work`, `busy`,
+`next_due_ms` and `expire_pulls`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import contextlib
 import gc
 import logging
 import os
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.roles.master_services import TICK_S, MasterServices
 from firearrow.broker.roles.replication import MakeReplication, Replication
-from firearrow.broker.roles.role import RoleController, RoleServices
+from firearrow.broker.roles.role import RoleController, RoleServices, RoleState
 from firearrow.broker.send.ack_policy import LocalFlush
 from firearrow.broker.send.busy_poll import BusyPoller
 from firearrow.broker.send.group_commit import GroupCommit
@@ -51,9 +52,10 @@ from firearrow.broker.tables.groups import GroupTable
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.broker.tables.queue_locks import QueueLocks
 from firearrow.broker.tables.request_modes import RequestModes
-from firearrow.broker.tables.topics import TopicTable
+from firearrow.broker.tables.topics import TopicTable, stored_topics
 from firearrow.broker.timer import recall
 from firearrow.broker.timer.service import TimerService
+from firearrow.broker.transaction.service import Transactions
 from firearrow.clock import wall_ms
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
@@ -94,6 +96,7 @@ class Broker:
         disk: Disk | None = None,
         own_process: bool = True,
         replication: MakeReplication | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.settings = settings
         self._now_ms = now_ms
@@ -102,8 +105,9 @@ class Broker:
         self._bind = bind
         self._disk = disk
         self._own_process = own_process
+        self._rng = rng or random.Random()
         if (settings.broker_role != "ASYNC_MASTER" or settings.enable_d_leger_commit_log) and replication is None:
-            raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was made without")
+            raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was created without it")
         self._make_replication = replication
         self._replication: Replication | None = None
         self._roles: RoleController | None = None
@@ -116,19 +120,23 @@ class Broker:
         settings = self.settings
         self.ports = ports = self._bind(settings.bind_address, settings.listen_port)
         try:
-            self.listen_port = settings.listen_port = ports.port
+            self.listen_port = ports.port
             ip = settings.broker_ip1 or advertised_ip(settings.bind_address)
             self.advertised = f"{ip}:{self.listen_port}"
             host = host_bytes(ip, self.listen_port)
-            elected = settings.enable_d_leger_commit_log
-            store = MessageStore(self.store_settings, disk=self._disk, store_host=host, now_ms=self._now_ms, elected=elected)
-            if elected:
-                settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
+            store = MessageStore(
+                self.store_settings,
+                disk=self._disk,
+                store_host=host,
+                now_ms=self._now_ms,
+                elected=settings.enable_d_leger_commit_log,
+                on_min_moved=self._log_lost_messages,
+            )
             report = store.open()
             _log_recovery(self.store_settings.store_path_root_dir, report)
             try:
                 self._assemble(store, clean=report.clean)
-                await ports.serve(self._dispatch, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings))
+                await ports.serve(self._dispatcher, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings))
                 if self._replication is not None:
                     await self._replication.start()
                 await self._start_metrics()
@@ -144,17 +152,17 @@ class Broker:
         self._tick()
         self._start_event_log()
         if self._own_process:
-            # What exists now lives as long as the broker: the collector need not look at it again and again.
+            # The objects that exist now live as long as the broker: exclude them from garbage collection.
             gc.collect()
             gc.freeze()
-            # A round makes thousands of short-lived objects and no cycles: looking for cycles every 700 of them is for nothing.
+            # An iteration makes thousands of short-lived objects and no cycles: a collection every 700 objects finds nothing.
             gc.set_threshold(50_000, 20, 50)
 
     async def _start_metrics(self) -> None:
         if self.settings.metrics_exporter_type == "PROM":
-            from firearrow.broker.observability.endpoint import MetricsEndpoint  # who does not want it, does not pay for it
+            from firearrow.broker.observability.endpoint import MetricsEndpoint  # imported only if used
 
-            self.metrics = MetricsEndpoint(self.parts, self.ports, self._now_ms)
+            self.metrics = MetricsEndpoint(self.parts, lambda: self.transactions.open_count, self.ports, self._now_ms)
             await self.metrics.start()
 
     def _start_event_log(self) -> None:
@@ -166,7 +174,7 @@ class Broker:
             self._event_log.start()
             watch(self.parts)
             text = f"broker {settings.broker_name} started at {self.advertised}"
-            happened("broker_started", text, broker=settings.broker_name, address=self.advertised, role=settings.broker_role)
+            happened("broker_started", text, broker=settings.broker_name, address=self.advertised, role=self.role.role)
 
     def _stop_event_log(self) -> None:
         if self._event_log is not None:
@@ -186,20 +194,20 @@ class Broker:
         if self._roles is not None:
             await self._roles.stop()
         await self._registration.stop()
-        await self._answer_what_waits()
+        await self._finish_pending()
         if self._replication is not None:
             await self._replication.stop()
         await self.ports.close()
-        with contextlib.suppress(StoreError):  # then what follows knows that the log is not durable
+        with contextlib.suppress(StoreError):  # the services check what is durable
             self.parts.store.flush()
         self._services.close(self._now_ms())
-        self._save_offsets_later()
+        self._save_offsets()
         self.parts.store.close()
         self._stop_event_log()
 
     async def abandon(self) -> None:
-        """Ends as if the process were killed: nobody is told, nothing is saved. Not for one with threads."""
-        assert not self._own_process, "its threads would go on"
+        """End as if the process were killed: no peer is notified, nothing is saved. Not for a broker with threads."""
+        assert not self._own_process, "its threads would keep running"
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
@@ -210,17 +218,17 @@ class Broker:
             await self._replication.stop(abruptly=True)
         await self.ports.close(abruptly=True)
 
-    # For whoever moves the clock.
+    # For the owner of the clock.
 
     def work(self) -> None:
-        """Does what is due now; by itself the broker calls it every 100 ms."""
+        """Do what is due now. The broker calls this every 100 ms."""
         now = self._now_ms()
         parts = self.parts
         self.long_polling.expire(now)
         self.commit.expire(now)
         if self._replication is not None:
             self._replication.tick(now)
-        if not self.settings.is_slave:
+        if not self.role.is_slave:
             self._services.work()
         parts.store.tick(now)
         while parts.store.problems:
@@ -230,7 +238,7 @@ class Broker:
             parts.stats.tick(now)
         if now >= self._next_offsets_ms:
             self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
-            self._save_offsets_later()
+            self._save_offsets()
         self._services.save(now)
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
@@ -239,103 +247,109 @@ class Broker:
 
     @property
     def busy(self) -> bool:
-        """Something is being stored, or is due already."""
+        """Whether messages are being stored, or are due for delivery."""
         store, now = self.parts.store, self._now_ms()
         due_ms = self.next_due_ms(now)
         return store.appended_offset > store.confirm_offset or (due_ms is not None and due_ms <= now)
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """When a message will be delivered, or a transaction asked about, until then; None: not before, or not by this broker."""
-        if self.settings.is_slave:
+        """Return when the next message is delivered or the next transaction checked; None if not by `until_ms`, or on a slave."""
+        if self.role.is_slave:
             return None
         due_ms = self._services.next_due_ms(until_ms)
         return due_ms if due_ms is not None and due_ms <= until_ms else None
 
-    def answer_held_pulls(self) -> None:
-        """All pulls that are held are answered as if their time were up: their clients' clock goes on when ours stands."""
+    def expire_pulls(self) -> None:
+        """Answer all parked pulls as if their time were up: the clients' clock runs even if the broker's stands still."""
         self.long_polling.expire_all()
 
     @property
     def _idle_timeout_ms(self) -> int:
         return self.settings.server_channel_max_idle_time_seconds * 1000
 
-    @property
-    def _ha_address(self) -> str:
-        if self._replication is not None and self._replication.ha_address is not None:
-            return self._replication.ha_address
-        ip, _, _ = self.advertised.rpartition(":")
-        return f"{self.settings.broker_ip2 or ip}:{self.settings.ha_listen_port or self.listen_port + 1}"
-
-    # Putting together.
+    # Assembly.
 
     def _assemble(self, store: MessageStore, *, clean: bool) -> None:
         settings, now, loop = self.settings, self._now_ms(), asyncio.get_running_loop()
-        stats = BrokerStats(settings.broker_cluster_name, now)
-        self.flow = flow = FlowControl(settings)
-        self.long_polling = LongPolling()
-        replies = PendingReplies()
-        busy_poller = None
-        if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
-            busy_poller = BusyPoller(loop.call_soon, settings.stay_awake_micros)
-        self.commit = commit = GroupCommit(
-            store,
-            LocalFlush(sync_flush=store.settings.sync_flush),
-            replies,
-            self.long_polling,
-            stats,
-            flow,
-            self._now_ms,
-            loop.call_soon,
-            busy_poller,
+        self.role = RoleState(settings)
+        self._config = config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
+        groups = GroupTable(settings, config.saver("subscriptionGroup.json"), submit=store.submit)
+        topics = TopicTable(
+            settings,
+            config.saver("topics.json"),
+            group_exists=lambda group: groups.find_or_create(group) is not None,
+            stored=lambda: stored_topics(store),
+            submit=store.submit,
         )
-        inner = InternalWriter(store, stats, commit.schedule_commit)
-        config = ConfigFiles(store.disk, os.path.join(self.store_settings.store_path_root_dir, "config"))
-        delay = DelayService(parse_delay_levels(settings.message_delay_level), store, inner)
+        self._registration = self._make_registration(topics)
+        stats, self.long_polling, replies = BrokerStats(settings.broker_cluster_name, now), LongPolling(), PendingReplies()
+        self.flow, self.commit = self._make_commit(store, replies, stats)
+        writer = InternalWriter(store, stats, self.commit.schedule_commit)
+        delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
         delay.load(config.load("delayOffset.json"))
-        timers = TimerService(settings, store, inner, clean=clean, now_ms=now)
+        timers = TimerService(settings, store, writer, clean=clean, now_ms=now, active=not self.role.is_slave)
         self.parts = parts = BrokerContext(
             settings=settings,
             store_settings=self.store_settings,
+            role=self.role,
             store=store,
-            topics=TopicTable(settings, config.saver("topics.json")),
-            groups=GroupTable(settings, config.saver("subscriptionGroup.json")),
+            topics=topics,
+            groups=groups,
             offsets=OffsetTable(version_step=settings.consumer_offset_update_version_step),
             clients=ClientTable(expiry_ms=settings.channel_expired_timeout),
             locks=QueueLocks(),
             stats=stats,
             request_modes=RequestModes(config.saver("messageRequestMode.json")),
-            deferral=DeferralRouter(inner, delay, timers),
-            inner=inner,
+            deferral=DeferralRouter(writer, delay, timers),
+            inner=writer,
             delay=delay,
             timers=timers,
             address=self.advertised,
             boot_ms=now,
+            rng=self._rng,
             notify=client_calls.notify,
             call_client=client_calls.call_client,
-            answer_when_stored=commit.answer_when_stored,
+            answer_when_stored=self.commit.answer_when_stored,
+            register_all=self._registration.register_all,
             wake_queue=self._wake_queue,
         )
-        self._config = config
-        parts.topics.load(config.load("topics.json"))
-        parts.topics.add_system_topics(now)
-        parts.groups.load(config.load("subscriptionGroup.json"))
-        parts.groups.add_built_in_groups(now)
-        parts.offsets.load(config.load("consumerOffset.json"))
-        parts.request_modes.load(config.load("messageRequestMode.json"))
-        self._services = services = MasterServices(parts, config, self._now_ms)
-        self._pulls = PullHandler(parts, self.long_polling)
-        sends = SendHandler(parts, services.transactions, replies)
-        services.remember(sends)
-        self.handlers = _all_handlers(parts) | services.handlers()
-        self._dispatch = RequestDispatcher(parts, self.handlers, sends, self._pulls, commit, flow, self._now_ms)
+        self._load_tables(now)
+        self.transactions = Transactions(parts, now)
+        sends = SendHandler(parts, self.transactions, replies)
+        pulls = PullHandler(parts, self.long_polling)
+        self._services = MasterServices(parts, self.transactions, sends, config, self._now_ms)
+        handlers = _all_handlers(parts) | self.transactions.handlers()
+        self._dispatcher = RequestDispatcher(parts, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
         if self._make_replication is not None:
-            dependent = RoleServices(parts, self.handlers, self._dispatch, self._pulls, sends, commit, services)
-            self._roles = RoleController(dependent, config, self._now_ms, self._make_replication)
+            services = RoleServices(
+                parts, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
+            )
+            self._roles = RoleController(services, config, self._now_ms, self._make_replication, self._make_proxy_registration)
             self._replication = self._roles.replication
-        self._registration = Registration(
+        topics.subscribe(self._registration.topic_changed)
+        topics.subscribe(sends.topic_changed)
+        store.start(
+            lambda offset: _from_thread(loop, self.commit.flushed, offset),
+            lambda error: _from_thread(loop, self.commit.flush_failed, str(error)),
+            threads=self._own_process,
+        )
+
+    def _make_commit(self, store: MessageStore, replies: PendingReplies, stats: BrokerStats) -> tuple[FlowControl, GroupCommit]:
+        settings, call_soon = self.settings, asyncio.get_running_loop().call_soon
+        busy_poller = None
+        if self._own_process and settings.stay_awake_micros and (os.cpu_count() or 1) > 1:
+            busy_poller = BusyPoller(call_soon, settings.stay_awake_micros)
+        flow, policy = FlowControl(settings), LocalFlush(sync_flush=store.settings.sync_flush)
+        return flow, GroupCommit(store, policy, replies, self.long_polling, stats, flow, self._now_ms, call_soon, busy_poller)
+
+    def _make_registration(self, topics: TopicTable) -> Registration:
+        settings = self.settings
+        ip, _, _ = self.advertised.rpartition(":")
+        ha_address = f"{settings.broker_ip2 or ip}:{settings.ha_listen_port or self.listen_port + 1}"
+        return Registration(
             self.namesrv_addrs,
-            Identity(settings.broker_cluster_name, settings.broker_name, settings.broker_id, self.advertised, self._ha_address),
-            lambda: (parts.topics.data_version, parts.topics.all()),
+            Identity(settings.broker_cluster_name, settings.broker_name, self.role.broker_id, self.advertised, ha_address),
+            lambda: (topics.data_version, topics.all()),
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
             permission=lambda: settings.broker_permission,
@@ -343,19 +357,8 @@ class Broker:
             on_master=self._registered,
             use_tls=settings.use_tls,
         )
-        if self._roles is not None:
-            self._roles.register_with(self._registration, self._register_stand_in)
-        parts.register_all = self._registration.register_all
-        parts.topics.listeners.append(self._registration.topic_changed)
-        parts.topics.listeners.append(lambda topic, changed: sends.forget(topic, deleted=changed is None))
-        store.on_min_moved = self._min_moved
-        store.start(
-            lambda offset: _from_thread(loop, commit.flushed, offset),
-            lambda error: _from_thread(loop, commit.flush_failed, str(error)),
-            threads=self._own_process,
-        )
 
-    def _register_stand_in(self, identity: Identity, topics: Topics) -> Registration:
+    def _make_proxy_registration(self, identity: Identity, topics: Topics) -> Registration:
         settings = self.settings
         return Registration(
             self.namesrv_addrs,
@@ -366,10 +369,19 @@ class Broker:
             use_tls=settings.use_tls,
         )
 
+    def _load_tables(self, now: int) -> None:
+        parts, config = self.parts, self._config
+        parts.topics.load(config.load("topics.json"))
+        parts.topics.add_system_topics(now)
+        parts.groups.load(config.load("subscriptionGroup.json"))
+        parts.groups.add_built_in_groups(now)
+        parts.offsets.load(config.load("consumerOffset.json"))
+        parts.request_modes.load(config.load("messageRequestMode.json"))
+
     # Events.
 
     def _mark_ordered(self, table: dict[str, str]) -> None:
-        if not self.settings.is_slave:  # which has it from its master
+        if not self.role.is_slave:  # a slave copies it from its master
             self.parts.topics.mark_ordered(table, self._now_ms())
 
     def _registered(self, ha_address: str | None, master_address: str | None) -> None:
@@ -381,8 +393,8 @@ class Broker:
         if queue is not None:
             self.long_polling.release_queue(queue)
 
-    def _min_moved(self, moved: list[MovedMin]) -> None:
-        """Retention took messages away. Whoever had not consumed them is named: it is no exception, but no secret either."""
+    def _log_lost_messages(self, moved: list[MovedMin]) -> None:
+        """Log the groups that had not consumed messages which retention deleted."""
         for topic, queue_id, old_min, new_min in moved:
             for group in self.parts.offsets.groups_of(topic):
                 offset = self.parts.offsets.query(group, topic, queue_id)
@@ -399,18 +411,17 @@ class Broker:
             self._timer.cancel()
         self._services.cancel()
 
-    def _save_offsets_later(self) -> None:
-        """The table is copied here and written by the housekeeper: the loop does not wait for a disk."""
-        consumer_offsets = self.parts.offsets
-        if consumer_offsets.dirty:
-            consumer_offsets.dirty = False
-            text = fastjson.dumps_pretty(consumer_offsets.to_json())
+    def _save_offsets(self) -> None:
+        """Encode the consumer offsets and let the housekeeper write them: the loop does not wait for a disk."""
+        changed = self.parts.offsets.take_changes()
+        if changed is not None:
+            text = fastjson.dumps_pretty(changed)
             self.parts.store.submit(lambda: self._config.save_text("consumerOffset.json", text))
 
-    async def _answer_what_waits(self) -> None:
-        """Nothing new is taken; what was appended is written, flushed and answered, unless the disk hangs."""
-        if not self.settings.is_slave:
-            self._dispatch.stop_sends()
+    async def _finish_pending(self) -> None:
+        """Reject new sends, and write, flush and acknowledge those accepted so far, unless the disk hangs."""
+        if not self.role.is_slave:
+            self._dispatcher.reject_sends("the broker is stopping; send to another one", None)
         for _ in range(100):
             if not self.commit.pending:
                 return
@@ -418,11 +429,11 @@ class Broker:
 
 
 def _log_recovery(directory: str, report: RecoveryReport) -> None:
-    """One line when all is well; what is odd gets lines of its own."""
+    """Log one line about a normal start, and one for each anomaly."""
     how = (
         "after a clean stop"
         if report.clean
-        else f"after a crash, {report.records} messages of {report.scanned_bytes} bytes looked at"
+        else f"after a crash, {report.records} messages of {report.scanned_bytes} bytes checked"
     )
     log.info("store %s opened %s: the log ends at %d", directory, how, report.log_end)
     if report.cut_bytes:
@@ -443,6 +454,6 @@ def _all_handlers(parts: BrokerContext) -> dict[int, Handler]:
 
 
 def _from_thread(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
-    """Calls a function in the event loop's thread. When the loop is gone already, nobody is left to be told."""
+    """Call a function in the event loop's thread, unless the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *args)

@@ -11,4 +11,4 @@ from firearrow.ha.static.slave import HaSlave
 def static_replication(broker: ReplicationHost) -> Replication:
     if broker.parts.settings.enable_d_leger_commit_log:
         return QuorumReplica(broker)
-    return HaSlave(broker) if broker.parts.settings.is_slave else HaMaster(broker)
+    return HaSlave(broker) if broker.parts.role.is_slave else HaMaster(broker)

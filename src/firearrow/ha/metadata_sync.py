@@ -114,7 +114,7 @@ class MetadataCopy:
         answer = await channel.call(request, timeout_ms=CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise _NotProvidedError(f"request {request_code(request)} failed with code {answer.code}: {answer.remark}")
-        if not self._broker.parts.settings.is_slave:
+        if not self._broker.parts.role.is_slave:
             raise _NotProvidedError("this broker has become the master")
         return answer
 

@@ -66,13 +66,14 @@ class MessageStore:
         now_ms: Callable[[], int],
         memory_bytes: int | None = None,
         elected: bool = False,
+        on_min_moved: Callable[[list[MovedMin]], None] = lambda moved: None,
     ) -> None:
         """`elected`: the store of a member of an elected group. What is confirmed is the group's decision, also after a restart,
         and the log can be cut where it is not."""
         self.settings = settings
         self._elected = elected
         self.lost = False  # of a member, found at the opening: bytes that had been durable are gone or damaged
-        self.on_min_moved: Callable[[list[MovedMin]], None] = _ignore_moved
+        self._on_min_moved = on_min_moved
         self.problems: list[str] = []  # what the threads or `tick` met and could live with; the owner logs and clears it
         self._disk: Disk = disk if disk is not None else RealDisk()
         self._now_ms = now_ms
@@ -449,7 +450,7 @@ class MessageStore:
         moved = self._retention.check(now_ms, self._flusher.flushed_offset, self._housekeeper)
         if moved:
             self._dispatcher.files_deleted()
-            self.on_min_moved(moved)
+            self._on_min_moved(moved)
 
     def delete_expired(self, now_ms: int) -> None:
         """An operator wants expired files gone now, whatever the hour."""
@@ -558,8 +559,4 @@ def _ignore_offset(_: int) -> None:
 
 
 def _ignore_error(_: StoreError) -> None:
-    pass
-
-
-def _ignore_moved(_: list[MovedMin]) -> None:
     pass

@@ -330,7 +330,7 @@ class AsyncCluster:
     def _answer_pulls(self) -> None:
         for node in self._nodes:
             if node.broker is not None:
-                node.broker.answer_held_pulls()
+                node.broker.expire_pulls()
         self._answer_pulls_later()
 
     async def _here(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:

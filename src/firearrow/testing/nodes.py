@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from firearrow.broker.roles.replication import Replication, ReplicationHost
 from firearrow.broker.server import Broker
@@ -24,8 +23,7 @@ from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY
 from firearrow.store.settings import StoreSettings
 from firearrow.testing.disk import MemoryDisk
 from firearrow.wire import fastjson
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.frame import Command
+from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.namesrv import GetRouteInfoRequestHeader
 from firearrow.wire.record import Record, decode
 
@@ -107,8 +105,6 @@ class BrokerNode:
         self.replication: HaMaster | HaSlave | None = None
         self._replicates = replicates
         self.broker: Broker | None = None
-        self.asked = 0  # transactions that producers were asked about
-        self.answered = 0
         self._settings = BrokerSettings(broker_name=name, bind_address=host, listen_port=port)
         self._store_settings = StoreSettings(
             store_path_root_dir=ROOT, mapped_file_size_commit_log=_SEGMENT_BYTES, max_hash_slot_num=1000, max_index_num=4000
@@ -160,8 +156,7 @@ class BrokerNode:
         )
         await broker.start()
         self.broker = broker
-        self.asked = self.answered = 0
-        _count_questions(self, broker)
+        self._settings.listen_port = broker.listen_port  # the same after a restart
         if isinstance(broker.ports, MemoryPair):
             self._on_listening(self, broker.ports.listeners)
 
@@ -201,26 +196,8 @@ class BrokerNode:
         return [decode(raw) for raw in raws if raw is not None]
 
     def _replicate(self, broker: ReplicationHost) -> Replication:
-        self.replication = HaSlave(broker) if self._settings.is_slave else HaMaster(broker)
+        self.replication = HaSlave(broker) if broker.parts.role.is_slave else HaMaster(broker)
         return self.replication
 
     def _bind(self, host: str, port: int) -> Ports:
         return SocketPair(host, port) if self._sockets else MemoryPair(host, port)
-
-
-def _count_questions(node: BrokerNode, broker: Broker) -> None:
-    """Transactions that producers are asked about, and their answers."""
-    notify, decide = broker.parts.notify, broker.handlers[RequestCode.END_TRANSACTION]
-
-    def counted_notify(conn: Connection, code: int, ext: Mapping[str, Any], body: bytes) -> None:
-        if code == RequestCode.CHECK_TRANSACTION_STATE:
-            node.asked += 1
-        notify(conn, code, ext, body)
-
-    def counted_decide(conn: Connection, request: Command, now_ms: int) -> bytes | None:
-        if str(request.ext.get("fromTransactionCheck")).lower() == "true":
-            node.answered += 1
-        return decide(conn, request, now_ms)
-
-    broker.parts.notify = counted_notify
-    broker.handlers[RequestCode.END_TRANSACTION] = counted_decide

@@ -76,8 +76,10 @@ def _unfinished(nodes: list[BrokerNode], listeners: list[MemoryListener]) -> tup
     for node in nodes:
         if node.broker is not None and node.broker.busy:
             return "broker", node.name, node.broker.parts.store.appended_offset, node.broker.parts.store.confirm_offset
-        if node.answered < node.asked and node.broker is not None:
-            return "transactions", node.name, node.asked, node.answered
+        if node.broker is not None:
+            transactions = node.broker.transactions
+            if transactions.checks_answered < transactions.checks_sent:
+                return "transactions", node.name, transactions.checks_sent, transactions.checks_answered
     under_way = sum(transport.get_write_buffer_size() for listener in listeners for transport in listener.transports)
     return ("network", under_way) if under_way else None
 

@@ -234,7 +234,7 @@ def test_a_consumers_retries_are_not_repeats(story: Story) -> None:
 def test_a_deleted_topic_is_forgotten(story: Story) -> None:
     story.send(1, b"old")
     story.kit.parts.topics.delete("Orders", T0)
-    story.sends.forget("Orders", deleted=True)
+    story.sends.topic_changed("Orders", None)
     story.store.drop_topic("Orders")
     story.kit.topic("Orders")
     story.send(1, b"new")

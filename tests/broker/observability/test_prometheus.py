@@ -60,7 +60,7 @@ def value(figures: Figures, name: str, **labels: str) -> float:
 
 
 def figures_of(kit: Kit) -> Figures:
-    sources = Sources([], LoopLag(), {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"})
+    sources = Sources([], 0, LoopLag(), {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"})
     return parse("".join(pieces(kit.parts, sources, kit.now)))
 
 

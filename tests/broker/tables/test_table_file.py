@@ -14,8 +14,7 @@ def test_soon_writes_once_for_many_changes_and_again_for_later_ones() -> None:
     written: list[Any] = []
     jobs: list[Callable[[], None]] = []
     state = {"n": 0}
-    file = TableFile(written.append, lambda: dict(state))
-    file.submit = jobs.append
+    file = TableFile(written.append, lambda: dict(state), jobs.append)
     for number in range(1, 4):
         state["n"] = number
         file.soon()
@@ -59,7 +58,6 @@ def test_a_write_that_failed_is_tried_again_with_the_next_change() -> None:
             raise failures.pop()
         written.append(table["n"])
 
-    file = TableFile(save, lambda: {"n": 7})
     errors: list[BaseException] = []
 
     def submit(job: Callable[[], None]) -> None:
@@ -68,7 +66,7 @@ def test_a_write_that_failed_is_tried_again_with_the_next_change() -> None:
         except OSError as error:
             errors.append(error)
 
-    file.submit = submit
+    file = TableFile(save, lambda: {"n": 7}, submit)
     file.soon()
     file.soon()
     assert (len(errors), written) == (1, [7])

@@ -10,6 +10,7 @@ import pytest
 
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.settings import BrokerSettings
+from firearrow.broker.tables.table_file import run_at_once
 from firearrow.broker.tables.topics import StoredTopic, TopicTable
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, TopicConfig
@@ -21,12 +22,25 @@ NOW = 1_700_000_000_000
 class Story:
     """A table with everything that left it."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        group_exists: Callable[[str], bool] = lambda group: True,
+        stored: tuple[StoredTopic, ...] = (),
+        submit: Callable[[Callable[[], None]], None] = run_at_once,
+        **settings: Any,
+    ) -> None:
         self.saved: list[dict[str, Any]] = []
         self.heard: list[tuple[str, TopicConfig | None, DataVersion]] = []
         self.settings = BrokerSettings(broker_cluster_name="C", broker_name="b", **settings)
-        self.topics = TopicTable(self.settings, lambda table: self.saved.append(fastjson.loads(fastjson.dumps_pretty(table))))
-        self.topics.listeners.append(lambda topic, config: self.heard.append((topic, config, self.topics.data_version)))
+        self.topics = TopicTable(
+            self.settings,
+            lambda table: self.saved.append(fastjson.loads(fastjson.dumps_pretty(table))),
+            group_exists=group_exists,
+            stored=lambda: stored,
+            submit=submit,
+        )
+        self.topics.subscribe(lambda topic, config: self.heard.append((topic, config, self.topics.data_version)))
 
     def started(self) -> Story:
         self.topics.add_system_topics(NOW)
@@ -144,8 +158,7 @@ def test_clients_may_not_send_to_the_brokers_own_topics(topic: str) -> None:
 
 
 def test_a_retry_topic_is_made_for_a_known_group_only() -> None:
-    story = Story(auto_create_topic_enable=False).started()
-    story.topics.group_exists = lambda group: group == "Known"
+    story = Story(group_exists=lambda group: group == "Known", auto_create_topic_enable=False).started()
     assert story.topics.for_send(send("%RETRY%Known"), NOW) == TopicConfig("%RETRY%Known", 1, 1, 6)
     assert refusal(story.topics.for_send, send("%RETRY%Unknown"), NOW).code == 26
     assert story.topics.find("%RETRY%Unknown") is None
@@ -223,14 +236,14 @@ def test_a_topic_made_just_before_the_broker_was_killed_is_found_by_its_messages
     before = Story().started()
     before.topics.update(TopicConfig("Deleted", 4, 4, 6), NOW)
     before.topics.delete("Deleted", NOW + 1000)
-    after = Story()
-    after.topics.stored = lambda: [
+    stored = (
         StoredTopic("Deleted", 4, NOW + 999),
         StoredTopic("New", 3, NOW + 1001),
         StoredTopic("Wide", 9, NOW + 5000),
         StoredTopic("%RETRY%G", 1, NOW + 5000),
         StoredTopic("SCHEDULE_TOPIC_XXXX", 18, NOW + 5000),
-    ]
+    )
+    after = Story(stored=stored)
     after.topics.load(before.saved[-1])
     assert after.topics.find("New") == TopicConfig("New", 4, 4, 6)
     assert after.topics.find("Wide") == TopicConfig("Wide", 9, 9, 6)
@@ -241,16 +254,15 @@ def test_a_topic_made_just_before_the_broker_was_killed_is_found_by_its_messages
 
 
 def test_a_lost_file_costs_no_topic() -> None:
-    after = Story()
-    after.topics.stored = lambda: [StoredTopic("Orders", 4, NOW)]
+    after = Story(stored=(StoredTopic("Orders", 4, NOW),))
     after.topics.load({})
     assert after.topics.find("Orders") == TopicConfig("Orders", 4, 4, 6)
 
 
 def test_creation_by_a_send_does_not_wait_for_the_disk() -> None:
-    story = Story().started()
     jobs: list[Callable[[], None]] = []
-    story.topics.file.submit = jobs.append
+    story = Story(submit=jobs.append).started()
+    jobs.clear()
     for number in range(3):
         story.topics.for_send(send(f"T{number}"), NOW)
     assert (len(jobs), len(story.saved)) == (1, 0)

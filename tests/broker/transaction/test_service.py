@@ -185,8 +185,7 @@ def test_unknown_is_no_decision_and_gets_no_answer(story: TransactionStory) -> N
 
 def test_the_answer_to_a_commit_leaves_when_the_message_is_stored(story: TransactionStory) -> None:
     conn = FakeConnection()
-    kept: list[bytes] = []
-    story.parts.answer_when_stored = lambda conn, request, response: kept.append(response)
+    kept = story.kit.held_answers = []
     assert story.start_end(story.half(b"x"), COMMIT, conn) is None
     assert len(kept) == 1
 

@@ -72,8 +72,13 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             broker.register_all()
         return encode_response(request, ResponseCode.SUCCESS, "in force until the broker is restarted")
 
+    def in_force() -> dict[str, str]:
+        """Return the values that differ from the settings: the elected role, and the port if any free one was asked for."""
+        role = broker.role
+        return {"brokerRole": role.role, "brokerId": str(role.broker_id), "listenPort": str(broker.listen_port)}
+
     def get_broker_config(conn: Connection, request: Command, now_ms: int) -> bytes:
-        body = format_properties(as_properties(targets)).encode()
+        body = format_properties(as_properties(targets) | in_force()).encode()
         ext = {"version": orjson.dumps(version.to_json()).decode()}
         return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
 

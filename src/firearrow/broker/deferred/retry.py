@@ -28,7 +28,6 @@ limit, or while somebody in the group holds a queue lock: retries would come out
 from __future__ import annotations
 
 import logging
-import random
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -129,7 +128,7 @@ def _next_try(
     queues = min(group.retry_queue_nums, topic.write_queue_nums)
     kept = _as_retry(record)
     kept["DELAY"] = str(header.delay_level or FIRST_LEVEL + record.reconsume_times)
-    return _again(record, topic.topic_name, random.randrange(max(queues, 1)), kept)
+    return _again(record, topic.topic_name, broker.rng.randrange(max(queues, 1)), kept)
 
 
 def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> BrokerMessage:

@@ -29,8 +29,11 @@ log = logging.getLogger("firearrow.broker")
 
 
 class MetricsEndpoint:
-    def __init__(self, broker: BrokerContext, ports: Ports, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, broker: BrokerContext, open_transactions: Callable[[], int], ports: Ports, now_ms: Callable[[], int]
+    ) -> None:
         self._broker = broker
+        self._open_transactions = open_transactions
         self._ports = ports
         self._now_ms = now_ms
         self._common = {"cluster": broker.cluster, "node_id": broker.name, "node_type": "broker"}
@@ -57,7 +60,7 @@ class MetricsEndpoint:
         await self._page.stop()
 
     async def _make(self) -> list[bytes]:
-        sources = Sources(self._ports.connections, self._lag, self._common)
+        sources = Sources(self._ports.connections, self._open_transactions(), self._lag, self._common)
         return await in_slices(pieces(self._broker, sources, self._now_ms()))
 
 

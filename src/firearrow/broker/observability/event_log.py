@@ -65,8 +65,8 @@ def watch(broker: BrokerContext) -> None:
         text = f"group {group} may consume: {config.consume_enable}, retries: {config.retry_max_times}"
         happened("group_changed", text, group=group, consumeEnable=config.consume_enable, retryMaxTimes=config.retry_max_times)
 
-    broker.topics.listeners.append(topic_changed)
-    broker.groups.listeners.append(group_changed)
+    broker.topics.subscribe(topic_changed)
+    broker.groups.subscribe(group_changed)
 
 
 class EventLog:

@@ -39,6 +39,7 @@ class Sources:
     """Where figures come from that are not in the broker's parts."""
 
     connections: Iterable[Connection]
+    open_transactions: int
     loop_lag: LoopLag
     common: Labels
 
@@ -49,7 +50,7 @@ def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str
     yield from _broker(page, broker, sources)
     yield from _traffic(page, broker)
     yield from _requests(page, broker)
-    yield from _transactions(page, broker)
+    yield from _transactions(page, broker, sources.open_transactions)
     yield from _clients(page, broker)
     yield from _lag(page, broker, now_ms)
     yield from metrics_store.waiting(page, broker, now_ms)
@@ -157,7 +158,7 @@ def _code_name(codes: type[IntEnum], code: int) -> str:
         return "unknown"
 
 
-def _transactions(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
+def _transactions(page: ExpositionWriter, broker: BrokerContext, open_count: int) -> Iterator[str]:
     stats = broker.stats
     tables = (
         ("rocketmq_commit_messages_total", "Transactions that were committed", stats.committed),
@@ -170,7 +171,7 @@ def _transactions(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str
     name = "rocketmq_finish_message_latency_milliseconds"
     yield from page.histograms(name, "Seconds from a half message until it is committed", finished)
     name = "rocketmq_half_messages"
-    yield page.one(name, "gauge", "Half messages that wait for a decision, of all topics", broker.open_transactions())
+    yield page.one(name, "gauge", "Half messages that wait for a decision, of all topics", open_count)
 
 
 def _message_type(config: object) -> str:

@@ -99,8 +99,15 @@ class PullHandler:
         self._store = parts.store
         self._sources: dict[tuple[str, str, int], ReadTarget] = {}
         self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
-        self.master_alive: Callable[[], bool] | None = None  # of a slave
-        self.answered_with = 0  # the code of the last answer
+        self._master_alive: Callable[[], bool] | None = None  # None: this broker is a master
+        self.last_response_code = 0
+
+    def serve_as_master(self) -> None:
+        self._master_alive = None
+
+    def serve_as_slave(self, master_alive: Callable[[], bool]) -> None:
+        """Redirect consumers that find nothing to the master, as long as it is alive."""
+        self._master_alive = master_alive
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         """The answer; empty when it is sent already; None when the pull is held."""
@@ -123,14 +130,14 @@ class PullHandler:
         result = self._read(source, header, header.queue_offset, tag_codes, sql, may_be_part)
         code = _code(result.status, header.queue_offset)
         most_ms = MAX_SUSPEND_MS
-        if self.master_alive is not None and code not in _HAS_LOOKED:
+        if self._master_alive is not None and code not in _HAS_LOOKED:
             code = ResponseCode.PULL_NOT_FOUND
-            if self.master_alive():
+            if self._master_alive():
                 most_ms = AT_SLAVE_MS
         if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
             self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms, most_ms)
             return None
-        if self.master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
+        if self._master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
             code = self._not_here(result, header.queue_offset)
         if result.part is None:
             return self._answer(request, header, source, code, result)
@@ -151,7 +158,7 @@ class PullHandler:
             return
         result = self._read(source, header, pull.offset, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
-        if self.master_alive is not None and code not in _HAS_LOOKED:
+        if self._master_alive is not None and code not in _HAS_LOOKED:
             code = self._not_here(result, pull.offset)
         elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not parked.expired:
             # What arrived was not for this consumer: it goes on waiting, behind that.
@@ -166,9 +173,9 @@ class PullHandler:
 
         Who finds nothing here is sent to the master; while that is away it asks here again.
         """
-        assert self.master_alive is not None
+        assert self._master_alive is not None
         result.next_begin_offset = offset
-        return ResponseCode.PULL_RETRY_IMMEDIATELY if self.master_alive() else ResponseCode.PULL_NOT_FOUND
+        return ResponseCode.PULL_RETRY_IMMEDIATELY if self._master_alive() else ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, pull: Pull, now_ms: int, most_ms: int) -> None:
         settings = self._parts.settings
@@ -318,7 +325,7 @@ class PullHandler:
             suggested = source.group.which_broker_when_consume_slowly
         body = result.body
         size = len(body) if result.part is None else result.part.size
-        self.answered_with = code
+        self.last_response_code = code
         if code == ResponseCode.SUCCESS:
             self._parts.stats.got(source.got, result.count, size)
             self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)

@@ -74,7 +74,7 @@ class RequestDispatcher:
         self._commit = commit
         self._flow = flow
         self._closed: str | None = None  # why no send is taken
-        self._pass_on: PassOn | None = None  # who takes them then
+        self._forward: PassOn | None = None  # who takes them then
 
     def connected(self, conn: Connection) -> None:
         conn.state = ConnectionState()
@@ -97,8 +97,8 @@ class RequestDispatcher:
                             # The commit that ends this iteration measures it, though nothing is written.
                             self._commit.schedule_commit(now)
                     if refused is not None:
-                        if self._pass_on is not None:
-                            self._pass_on(conn, request)
+                        if self._forward is not None:
+                            self._forward(conn, request)
                             continue
                         raise refused
                     self._sends.send(conn, request, now)
@@ -108,7 +108,7 @@ class RequestDispatcher:
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
                     if response is not None:
-                        self._stats.served(code, self._pulls.answered_with, self._now_ms() - now)
+                        self._stats.served(code, self._pulls.last_response_code, self._now_ms() - now)
                 else:
                     handler = self._handlers.get(code)
                     if handler is None:
@@ -122,15 +122,19 @@ class RequestDispatcher:
             if response and not request.flag & 2:
                 conn.write(response)
 
-    def stop_sends(self, why: str = "the broker is stopping; send to another one", pass_on: PassOn | None = None) -> None:
-        """No send is taken from now on; what was taken is written. `pass_on` gets those that come."""
-        self._closed = why
-        self._pass_on = pass_on
+    def use_handlers(self, handlers: dict[int, Handler]) -> None:
+        """Serve requests with another table of handlers from now on, after a change of role."""
+        self._handlers = handlers
+
+    def reject_sends(self, reason: str = "the broker is stopping; send to another one", forward: PassOn | None = None) -> None:
+        """Reject or forward sends from now on. Those accepted so far are committed."""
+        self._closed = reason
+        self._forward = forward
         self._commit.commit_scheduled()
 
-    def take_sends(self) -> None:
-        """After `stop_sends`: sends are taken again."""
-        self._closed = self._pass_on = None
+    def accept_sends(self) -> None:
+        """Accept sends again."""
+        self._closed = self._forward = None
 
     def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
         store, permission = self._parts.store, self._parts.settings.broker_permission

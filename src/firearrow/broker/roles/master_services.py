@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.context import BrokerContext
 from firearrow.broker.dedup.snapshot import DedupFile
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.tables.persistence import ConfigFiles
@@ -24,7 +24,14 @@ STILL_MS = 10
 
 
 class MasterServices:
-    def __init__(self, parts: BrokerContext, config: ConfigFiles, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        parts: BrokerContext,
+        transactions: Transactions,
+        sends: SendHandler,
+        config: ConfigFiles,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._parts = parts
         self._config = config
         self._now_ms = now_ms
@@ -38,17 +45,15 @@ class MasterServices:
         self._delay, self._timers = parts.delay, parts.timers
         if parts.settings.enable_d_leger_commit_log:
             self._delay.confirmed(self._delay.offsets())
-        self.transactions = transactions = Transactions(parts, now_ms())
-        parts.open_transactions = lambda: transactions.open_count
-
-    def remember(self, sends: SendHandler) -> None:
-        """Sends that are repeated are found out, also those from before the start."""
+        self._transactions = transactions
         self._sends = sends
-        self._dedup_file = DedupFile(sends.dedup, self._parts.store, self._config)
-        self._dedup_file.load(self._now_ms())
+        self._dedup_file = self._load_dedup()
 
-    def handlers(self) -> dict[int, Handler]:
-        return self.transactions.handlers()
+    def _load_dedup(self) -> DedupFile:
+        """Restore the state that recognises repeated sends."""
+        file = DedupFile(self._sends.dedup, self._parts.store, self._config)
+        file.load(self._now_ms())
+        return file
 
     # Every 100 ms.
 
@@ -57,22 +62,22 @@ class MasterServices:
         self._work_on_transactions()
 
     def save(self, now: int) -> None:
-        settings = self._parts.settings
-        if now >= self._next_delay_ms and not settings.is_slave:
+        settings, is_slave = self._parts.settings, self._parts.role.is_slave
+        if now >= self._next_delay_ms and not is_slave:
             self._next_delay_ms = now + (DELAY_NOTE_MS if settings.enable_d_leger_commit_log else DELAY_SAVE_MS)
             self._note_delay_offsets(now)
         self._save_delay_offsets()
-        if settings.is_slave:
+        if is_slave:
             self._dedup_file.follow()
             return
         self._dedup_file.tick(now)
         if self._watched_until_ms and now >= self._watched_until_ms:
             self._watched_until_ms = 0
-            self._sends.watch_keys_no_more()
+            self._sends.disable_key_dedup()
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When a message will be delivered, or a transaction asked about, as far as that is known."""
-        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self.transactions.next_due_ms())
+        due = (self._delay.next_due_ms(), self._timers.first_due_ms(until_ms), self._transactions.next_due_ms())
         return min((moment for moment in due if moment is not None), default=None)
 
     def _deliver_due(self, *, timed: bool = False) -> None:
@@ -93,7 +98,7 @@ class MasterServices:
             self._due_timer = loop.call_later(max(due_ms - now, least_ms) / 1000, lambda: self._deliver_due(timed=True))
 
     def _work_on_transactions(self) -> None:
-        if self.transactions.tick(self._now_ms()) and self._transaction_timer is None:
+        if self._transactions.tick(self._now_ms()) and self._transaction_timer is None:
             self._transaction_timer = asyncio.get_running_loop().call_later(0, self._more_transactions)
 
     def _more_transactions(self) -> None:
@@ -115,24 +120,24 @@ class MasterServices:
 
     # When the master changes.
 
-    def take_up(self, now: int) -> None:
+    def activate(self, now: int) -> None:
         """Start the services on election, resuming from the progress of the previous master, as after a restart."""
         self._dedup_file.follow()
         # Who had no answer from the master before sends again, and what it sends may have been stored.
-        if self._sends.watch_keys(SENT_AGAIN_MS):
+        if self._sends.enable_key_dedup(SENT_AGAIN_MS):
             self._dedup_file.learn_newest()
         self._watched_until_ms = now + SENT_AGAIN_MS
         self._timers.take_up(now)
-        self.transactions.activate(now)
+        self._transactions.activate(now)
 
-    def lay_down(self) -> None:
+    def deactivate(self) -> None:
         self.cancel()
         self._due_timer = self._transaction_timer = self._delay_note = None
         self._delay.take_back()
-        self._sends.watch_keys_no_more()
+        self._sends.disable_key_dedup()
         self._watched_until_ms = 0
-        self._sends.remember_anew()
-        self.remember(self._sends)
+        self._sends.reset_dedup()
+        self._dedup_file = self._load_dedup()
 
     # The end.
 
@@ -143,16 +148,16 @@ class MasterServices:
 
     def stop(self) -> None:
         """Nothing new is begun."""
-        if not self._parts.settings.is_slave:
-            self.transactions.stop(self._now_ms())
+        if not self._parts.role.is_slave:
+            self._transactions.stop(self._now_ms())
 
     def close(self, now: int) -> None:
         """The log is as durable as it will be: how far everything is goes to its files."""
-        is_slave = self._parts.settings.is_slave
+        is_slave = self._parts.role.is_slave
         if is_slave:
             self._dedup_file.follow()
         else:
-            self.transactions.close(now)
+            self._transactions.close(now)
             self._note_delay_offsets(now)
         self._save_delay_offsets()
         self._dedup_file.note()

@@ -1,7 +1,15 @@
-"""Who is the master: what changes in a broker when it becomes one, or another does.
+"""The broker's role, and everything that changes with it.
 
-A slave has other handlers than a master, and takes no sends. A member of an elected group changes from one to the other while it
-runs (`lead`, `follow`); one with a fixed role is set up once.
+A broker with a fixed role is set up once. A member of an elected group changes between master and slave while it runs. The two
+roles differ in the table of handlers, in whether sends are accepted and in how pulls beyond the end of a queue are answered.
+
+Requests that a slave rejects
+
+    messages               CONSUMER_SEND_MSG_BACK, replies, recalls    14  SERVICE_NOT_AVAILABLE, as for sends
+    END_TRANSACTION                                                    11  SLAVE_NOT_AVAILABLE
+    topics, groups, modes                                              1   SYSTEM_ERROR
+
+A follower of an elected group forwards them to its leader instead.
 """
 
 from __future__ import annotations
@@ -13,124 +21,175 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.broker.requests.dispatcher import RequestDispatcher
+from firearrow.broker.requests.refused import Refused
 from firearrow.broker.requests.responses import json_answer
-from firearrow.broker.roles import slave_requests
 from firearrow.broker.roles.master_services import MasterServices
 from firearrow.broker.roles.proxy_registration import ProxyRegistration
-from firearrow.broker.roles.replication import MakeReplication, Replication, ReplicationHost
+from firearrow.broker.roles.replication import MakeReplication, PassOn, Replication, ReplicationHost
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.change_log import MetadataChangeLog
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.net.server import Connection
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
+
+NO_SENDS = "this broker is a slave and takes no messages; send to its master"
+_STORING = (
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.RECALL_MESSAGE,
+)
+_CHANGING = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+)
+# A slave serves these from its own tables. A follower forwards them: its leader's tables are newer.
+_FORWARDED = (
+    RequestCode.END_TRANSACTION,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+)
+
+
+class RoleState:
+    """The broker's role and id. They are those of the settings, unless a group elects the master; then `change` follows it."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        elected = settings.enable_d_leger_commit_log
+        self.role = "SLAVE" if elected else settings.broker_role
+        self.broker_id = settings.peers().own_broker_id if elected else settings.broker_id
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role == "SLAVE"
+
+    def change(self, role: str, broker_id: int) -> None:
+        self.role, self.broker_id = role, broker_id
 
 
 @dataclass(frozen=True, slots=True)
 class RoleServices:
-    """What knows whether this broker is the master. `handlers` is changed in place."""
+    """The parts of the broker that depend on its role. `handlers` are those of a master."""
 
-    parts: BrokerContext
+    context: BrokerContext
     handlers: dict[int, Handler]
-    dispatch: RequestDispatcher
+    dispatcher: RequestDispatcher
     pulls: PullHandler
     sends: SendHandler
     commit: GroupCommit
     services: MasterServices
+    registration: Registration
 
 
 class RoleController:
+    """Switches the broker between its roles. `make_proxy` creates the registration of a stand-in (proxy_registration.py)."""
+
     def __init__(
         self,
-        dependent: RoleServices,
+        parts: RoleServices,
         config: ConfigFiles,
         now_ms: Callable[[], int],
         make: MakeReplication,
+        make_proxy: Callable[[Identity, Topics], Registration],
     ) -> None:
-        self._of = dependent
-        self._settings = settings = dependent.parts.settings
+        self._parts = parts
         self._now_ms = now_ms
-        self._registration: Registration | None = None
-        self._stand_in: ProxyRegistration | None = None
-        self._table_log: MetadataChangeLog | None = None  # of a member of an elected group
+        self._proxy: ProxyRegistration | None = None
+        settings, role = parts.context.settings, parts.context.role
         self.replication = replication = make(
             ReplicationHost(
-                dependent.parts,
-                dependent.commit,
+                parts.context,
+                parts.commit,
                 config,
                 now_ms,
                 lead=self._lead,
                 follow=self._follow,
-                serve=lambda conn, request: dependent.dispatch.received(conn, [request]),
+                serve=lambda conn, request: parts.dispatcher.received(conn, [request]),
+                stand_in=self._set_proxy,
                 pause=self._pause,
-                stand_in=lambda wanted: self._stand_in.set(wanted) if self._stand_in is not None else None,
             )
         )
-        handlers = dependent.handlers
-        handlers[RequestCode.GET_BROKER_HA_STATUS] = _status_of(replication)
+        if replication.ha_address is not None:
+            parts.registration.advertise_ha(replication.ha_address)
+        self._change_log: MetadataChangeLog | None = None
+        self._master_handlers = parts.handlers | {int(RequestCode.GET_BROKER_HA_STATUS): _status_of(replication)}
         if settings.enable_d_leger_commit_log:
-            self._table_log = MetadataChangeLog(dependent.parts, lambda: not settings.is_slave, now_ms)
-            handlers.update(self._table_log.answering_when_stored(handlers))
-        self._master_handlers = dict(handlers)
-        if settings.is_slave:
-            self._be_slave(slave_requests.NO_SENDS)
-
-    def register_with(self, registration: Registration, register_stand_in: Callable[[Identity, Topics], Registration]) -> None:
-        """Name servers hear of changes through this; a stand-in gets a registration of its own."""
-        self._registration = registration
-        settings = self._settings
-        if settings.enable_d_leger_commit_log and settings.stand_in_enable:
-            self._stand_in = ProxyRegistration(registration.identity, settings.peers().me, registration.topics, register_stand_in)
-            self._of.parts.topics.listeners.append(self._stand_in.topic_changed)
+            self._change_log = MetadataChangeLog(parts.context, lambda: not role.is_slave, now_ms)
+            self._master_handlers |= self._change_log.answering_when_stored(self._master_handlers)
+            if settings.stand_in_enable:
+                registration = parts.registration
+                self._proxy = ProxyRegistration(registration.identity, settings.peers().me, registration.topics, make_proxy)
+                parts.context.topics.subscribe(self._proxy.topic_changed)
+        forward = replication.pass_on
+        rejecting = _rejecting_handlers() if forward is None else _forwarding_handlers(forward)
+        self._slave_handlers = self._master_handlers | rejecting
+        if role.is_slave:
+            self._serve_as_slave(NO_SENDS)
+        else:
+            parts.dispatcher.use_handlers(self._master_handlers)
 
     async def stop(self) -> None:
-        if self._stand_in is not None:
-            await self._stand_in.stop()
+        if self._proxy is not None:
+            await self._proxy.stop()
 
     def abandon(self) -> None:
-        if self._stand_in is not None:
-            self._stand_in.abandon()
+        if self._proxy is not None:
+            self._proxy.abandon()
 
     def _lead(self, term: int) -> None:
-        """This broker is the master of its group from now on."""
-        of, settings, now = self._of, self._settings, self._now_ms()
-        assert self._table_log is not None
-        assert self._registration is not None
-        of.handlers.update(self._master_handlers)
-        of.pulls.master_alive = None
-        of.sends.forget_all()
-        self._table_log.apply()
-        of.services.take_up(now)
-        of.parts.topics.begin_term(term, now)
-        of.parts.groups.begin_term(term, now)
-        settings.broker_role, settings.broker_id = "SYNC_MASTER", 0
-        of.dispatch.take_sends()
-        self._registration.become(0)
+        """Switch this broker to the master role."""
+        parts, now = self._parts, self._now_ms()
+        assert self._change_log is not None, "only members of an elected group change their role"
+        parts.dispatcher.use_handlers(self._master_handlers)
+        parts.pulls.serve_as_master()
+        parts.sends.invalidate_targets()
+        self._change_log.apply()
+        parts.services.activate(now)
+        parts.context.topics.begin_term(term, now)
+        parts.context.groups.begin_term(term, now)
+        parts.context.role.change("SYNC_MASTER", 0)
+        parts.dispatcher.accept_sends()
+        parts.registration.become(0)
+
+    def _follow(self, reason: str) -> None:
+        """Switch this broker to the slave role."""
+        parts, broker_id = self._parts, self._parts.context.settings.peers().own_broker_id
+        parts.context.role.change("SLAVE", broker_id)
+        parts.commit.fail_pending(reason)
+        self._serve_as_slave(reason)
+        parts.registration.become(broker_id)
+        parts.services.deactivate()
 
     def _pause(self, paused: bool) -> None:
-        """Another member is about to take over, or did not in the end."""
+        """Stop accepting sends while another member takes over, and accept them again if it did not."""
         if paused:
-            self._of.dispatch.stop_sends("another member of the group takes over", self.replication.pass_on)
+            self._parts.dispatcher.reject_sends("another member of the group takes over", self.replication.pass_on)
         else:
-            self._of.dispatch.take_sends()
+            self._parts.dispatcher.accept_sends()
 
-    def _follow(self, why: str) -> None:
-        """It is no longer."""
-        settings = self._settings
-        assert self._registration is not None
-        settings.broker_role, settings.broker_id = "SLAVE", settings.peers().own_broker_id
-        self._of.commit.fail_pending(why)
-        self._be_slave(why)
-        self._registration.become(settings.broker_id)
-        self._of.services.lay_down()
+    def _serve_as_slave(self, no_sends: str) -> None:
+        replication = self.replication
+        self._parts.dispatcher.use_handlers(self._slave_handlers)
+        self._parts.dispatcher.reject_sends(no_sends, replication.pass_on)
+        self._parts.pulls.serve_as_slave(lambda: replication.master_alive)
 
-    def _be_slave(self, why_no_sends: str) -> None:
-        of, replication = self._of, self.replication
-        pass_on = replication.pass_on
-        of.handlers.update(slave_requests.handlers() if pass_on is None else slave_requests.passed_on(pass_on))
-        of.dispatch.stop_sends(why_no_sends, pass_on)
-        of.pulls.master_alive = lambda: replication.master_alive
+    def _set_proxy(self, wanted: bool) -> None:
+        if self._proxy is not None:
+            self._proxy.set(wanted)
 
 
 def _status_of(replication: Replication) -> Handler:
@@ -138,3 +197,28 @@ def _status_of(replication: Replication) -> Handler:
         return json_answer(request, replication.status())
 
     return status
+
+
+def _rejecting_handlers() -> dict[int, Handler]:
+    """Return the handlers of a slave for requests that only a master serves."""
+    changing = "this broker is a slave: topics, groups and modes are changed at its master, it copies them from there"
+    table = {int(code): _rejecting(ResponseCode.SERVICE_NOT_AVAILABLE, NO_SENDS) for code in _STORING}
+    table |= {int(code): _rejecting(ResponseCode.SYSTEM_ERROR, changing) for code in _CHANGING}
+    ending = "this broker is a slave and ends no transactions; ask its master"
+    return table | {int(RequestCode.END_TRANSACTION): _rejecting(ResponseCode.SLAVE_NOT_AVAILABLE, ending)}
+
+
+def _forwarding_handlers(forward: PassOn) -> dict[int, Handler]:
+    """Return the handlers of a follower for requests that only the leader serves."""
+
+    def handler(conn: Connection, request: Command, now_ms: int) -> None:
+        forward(conn, request)
+
+    return {int(code): handler for code in (*_STORING, *_CHANGING, *_FORWARDED)}
+
+
+def _rejecting(code: ResponseCode, remark: str) -> Handler:
+    def reject(conn: Connection, request: Command, now_ms: int) -> bytes:
+        raise Refused(code, remark)
+
+    return reject

@@ -18,7 +18,6 @@ messages of a batch are stored with the properties they came with.
 from __future__ import annotations
 
 import os
-import random
 import struct
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -87,8 +86,9 @@ class SendTarget:
 class SendHandler:
     def __init__(self, parts: BrokerContext, transactions: Transactions, replies: PendingReplies) -> None:
         self._replies = replies
+        self._rng = parts.rng
         self.dedup = Dedup(parts.settings, parts.store)
-        self._watch_keys = self.dedup.keys is not None
+        self._key_dedup = self.dedup.keys is not None
         self._parts = parts
         self._store = parts.store
         self._transactions = transactions
@@ -113,31 +113,31 @@ class SendHandler:
         self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
         self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
 
-    def forget_all(self) -> None:
-        """Everything may have changed."""
+    def invalidate_targets(self) -> None:
+        """Invalidate the cached send targets after a configuration change."""
         self._targets.clear()
 
-    def watch_keys(self, window_ms: int) -> bool:
+    def enable_key_dedup(self, window_ms: int) -> bool:
         """For a while, messages that come again are not stored again. False if that is the setting anyway."""
         if self._parts.settings.deduplicate_uniq_key_window_ms:
             return False
         self.dedup.watch_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
-        self._watch_keys = True
+        self._key_dedup = True
         return True
 
-    def watch_keys_no_more(self) -> None:
+    def disable_key_dedup(self) -> None:
         if not self._parts.settings.deduplicate_uniq_key_window_ms:
             self.dedup.keys = None
-            self._watch_keys = False
+            self._key_dedup = False
 
-    def remember_anew(self) -> None:
+    def reset_dedup(self) -> None:
         """What was stored and not confirmed may be gone, and must not count as known."""
         self.dedup = Dedup(self._parts.settings, self._store)
 
-    def forget(self, topic: str, *, deleted: bool = False) -> None:
-        """The topic was changed or deleted: judge it anew at the next send."""
+    def topic_changed(self, topic: str, config: TopicConfig | None) -> None:
+        """Invalidate the cached target of a topic that was changed or deleted."""
         self._targets.pop(topic, None)
-        if deleted:
+        if config is None:
             self.dedup.forget(topic)
 
     def send(self, conn: Connection, request: Command, now_ms: int) -> None:
@@ -186,7 +186,7 @@ class SendHandler:
         if sys_flag & _NOT_PLAIN:
             sys_flag = stored_flags(sys_flag)
         claim = None
-        if sent.find(SUSPICIOUS) >= 0 or self._watch_keys or request.flag & PASSED_ON:
+        if sent.find(SUSPICIOUS) >= 0 or self._key_dedup or request.flag & PASSED_ON:
             claim = self.dedup.claim(queue, check(raw), unique_key, now_ms, passed_on=bool(request.flag & PASSED_ON))
             if claim is not None and claim.first is not None:
                 self._answer_again(conn, request, raw, claim.first)
@@ -283,7 +283,7 @@ class SendHandler:
             header.sys_flag = stored_flags(header.sys_flag)
         queue_id, queue_offset = queue.queue_id, queue.next_offset
         passed_on = bool(request.flag & PASSED_ON)
-        once = self._watch_keys or passed_on or b"__PRODUCER_" in request.body
+        once = self._key_dedup or passed_on or b"__PRODUCER_" in request.body
         new = self.dedup.claim_new(queue, request.body) if once and not passed_on else None
         if once and new is None:
             results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
@@ -403,7 +403,7 @@ class SendHandler:
 
     def _choose_queue(self, target: SendTarget, queue_id: int) -> ConsumeQueue:
         if queue_id < 0 and target.write_queues > 0:
-            queue_id = random.randrange(target.write_queues)
+            queue_id = self._rng.randrange(target.write_queues)
         if not 0 <= queue_id < len(target.queues):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,

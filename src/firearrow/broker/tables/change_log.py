@@ -50,8 +50,8 @@ class MetadataChangeLog:
         self._leads = leads
         self._now_ms = now_ms
         self._host = host_bytes(*parse_address(parts.address))
-        parts.topics.listeners.append(lambda name, config: self._changed(TOPICS, name, config))
-        parts.groups.listeners.append(lambda name, config: self._changed(GROUPS, name, config))
+        parts.topics.subscribe(lambda name, config: self._changed(TOPICS, name, config))
+        parts.groups.subscribe(lambda name, config: self._changed(GROUPS, name, config))
 
     def answering_when_stored(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """The handlers whose answers wait until the change is confirmed."""

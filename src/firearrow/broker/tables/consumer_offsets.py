@@ -177,6 +177,13 @@ class OffsetTable:
             self._entry(topic, group).update(queues)
         self.dirty = True
 
+    def take_changes(self) -> dict[str, Any] | None:
+        """Return the table to save, or None if it has not changed since the last call."""
+        if not self.dirty:
+            return None
+        self.dirty = False
+        return self.to_json()
+
     def to_json(self) -> dict[str, Any]:
         """What the file holds, for the JSON writers; the large tables are text already, which is many times quicker.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.tables.table_file import EntryTexts, Save, TableFile
+from firearrow.broker.tables.table_file import EntryTexts, Save, Submit, TableFile, run_at_once
 from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_group
@@ -25,17 +25,24 @@ from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_gro
 READ_FORBIDDEN = 1
 
 
+Listener = Callable[[str, SubscriptionGroupConfig | None], None]
+
+
 class GroupTable:
     """`listeners` are called with (group, its new config), or (group, None) when it was deleted."""
 
-    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None, *, submit: Submit = run_at_once) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
-        self.listeners: list[Callable[[str, SubscriptionGroupConfig | None], None]] = []
+        self._listeners: list[Listener] = []
         self._settings = settings
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._texts = EntryTexts()
-        self.file = TableFile(save, self._file_form)
+        self._file = TableFile(save, self._file_form, submit)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(group, config)` for every change from now on; the config of a deleted group is None."""
+        self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         return self._table.get(group)
@@ -49,7 +56,7 @@ class GroupTable:
             return None
         config = SubscriptionGroupConfig(group_name=group)
         self._put(config, now_ms)
-        self.file.soon()
+        self._file.soon()
         return config
 
     def must_find(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
@@ -104,7 +111,7 @@ class GroupTable:
             self._keep(SubscriptionGroupConfig(group_name=group, consume_broadcast_enable=True))
         if missing:
             self._next_version(now_ms)
-            self.file.now()
+            self._file.now()
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         """Creates or changes a group by an operator's wish."""
@@ -118,7 +125,7 @@ class GroupTable:
         for config in changed:
             self._put(config, now_ms)
         if changed:
-            self.file.now()
+            self._file.now()
 
     def delete(self, group: str, now_ms: int) -> bool:
         """True if there was such a group."""
@@ -127,7 +134,7 @@ class GroupTable:
             return False
         self._texts.pop(group)
         self._next_version(now_ms)
-        self.file.now()
+        self._file.now()
         self._tell(group, None)
         return True
 
@@ -139,7 +146,7 @@ class GroupTable:
         before = self._table
         self._table, self._forbidden, self._texts = {}, {}, EntryTexts()
         self.load(theirs)
-        self.file.now()
+        self._file.now()
         for group in before.keys() | self._table.keys():
             if before.get(group) != self._table.get(group):
                 self._tell(group, self._table.get(group))
@@ -159,7 +166,7 @@ class GroupTable:
         """This broker was elected: its table is newer than any before."""
         self.data_version = replace(self.data_version, state_version=term)
         self._next_version(now_ms)
-        self.file.soon()
+        self._file.soon()
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
         if self.forbidden(group, topic) != readable:
@@ -173,7 +180,7 @@ class GroupTable:
             if not topics:
                 del self._forbidden[group]
         self._next_version(now_ms)
-        self.file.now()
+        self._file.now()
 
     def _put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         self._keep(config)
@@ -196,7 +203,7 @@ class GroupTable:
         )
 
     def _tell(self, group: str, config: SubscriptionGroupConfig | None) -> None:
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener(group, config)
 
 

@@ -32,8 +32,8 @@ def run_at_once(job: Callable[[], None]) -> None:
 class TableFile:
     """`save` writes a table; `make` gives the table as it is now; `submit` runs a job in the background."""
 
-    def __init__(self, save: Save, make: Callable[[], dict[str, Any]]) -> None:
-        self.submit: Submit = run_at_once
+    def __init__(self, save: Save, make: Callable[[], dict[str, Any]], submit: Submit = run_at_once) -> None:
+        self._submit = submit
         self._save = save
         self._make = make
         self._writing = threading.Lock()
@@ -48,7 +48,7 @@ class TableFile:
         if self._waiting:
             return
         self._waiting = True
-        self.submit(self._write_what_waits)
+        self._submit(self._write_what_waits)
 
     def _write_what_waits(self) -> None:
         self._waiting = False  # before the table is made: a change after this asks for another write

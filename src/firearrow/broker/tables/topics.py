@@ -22,8 +22,9 @@ from typing import Any
 
 from firearrow.broker.requests.refused import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.tables.table_file import EntryTexts, Save, TableFile
+from firearrow.broker.tables.table_file import EntryTexts, Save, Submit, TableFile, run_at_once
 from firearrow.broker.tables.topic_attributes import alter_attributes
+from firearrow.store.message_store import MessageStore
 from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.client import SendMessageRequestHeader
@@ -64,19 +65,43 @@ class StoredTopic:
     last_store_ms: int
 
 
-class TopicTable:
-    """`listeners` are called with (topic, its new config), or (topic, None) when it was deleted."""
+def stored_topics(store: MessageStore) -> list[StoredTopic]:
+    """Return the topics that have messages, with their highest queue and the time of their newest message."""
+    found: dict[str, StoredTopic] = {}
+    for queue in store.queues():
+        if queue.max_offset > queue.min_offset:
+            known = found.get(queue.topic) or StoredTopic(queue.topic, 0, 0)
+            last = store.store_time(queue, queue.max_offset - 1) or 0
+            found[queue.topic] = StoredTopic(queue.topic, max(known.queues, queue.queue_id + 1), max(known.last_store_ms, last))
+    return list(found.values())
 
-    def __init__(self, settings: BrokerSettings, save: Save = lambda table: None) -> None:
+
+class TopicTable:
+    """`group_exists` is asked before a send creates the retry topic of a group. `stored` returns the topics that have messages in
+    the store. `submit` runs a job in the background."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        save: Save = lambda table: None,
+        *,
+        group_exists: Callable[[str], bool] = lambda group: True,
+        stored: Callable[[], Iterable[StoredTopic]] = tuple,
+        submit: Submit = run_at_once,
+    ) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
-        self.listeners: list[Listener] = []
-        self.group_exists: Callable[[str], bool] = lambda group: True  # asked before a group's retry topic is made by a send
+        self._listeners: list[Listener] = []
+        self._group_exists = group_exists
+        self._stored = stored
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
         self._texts = EntryTexts()
-        self.file = TableFile(save, self._file_form)
-        self.stored: Callable[[], Iterable[StoredTopic]] = tuple  # the topics that have messages in the store
+        self._file = TableFile(save, self._file_form, submit)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(topic, config)` for every change from now on; the config of a deleted topic is None."""
+        self._listeners.append(listener)
 
     # Reading.
 
@@ -113,7 +138,7 @@ class TopicTable:
         that is newer than the table belongs to a topic that must not be lost.
         """
         saved_ms = self.data_version.timestamp
-        for topic in self.stored():
+        for topic in self._stored():
             if topic.name in self._table or is_system_topic(topic.name) or topic.last_store_ms < saved_ms:
                 continue
             usual = 1 if topic.name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else DEFAULT_QUEUES_OF_A_CLIENT
@@ -139,7 +164,7 @@ class TopicTable:
             if stale:
                 self._texts.pop(TEMPLATE_TOPIC)
             self.next_version(now_ms)
-            self.file.now()
+            self._file.now()
 
     def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
         """The topic that a client wants to send to: as it is, or made now. Refuses (16) topics that only the broker writes."""
@@ -164,7 +189,7 @@ class TopicTable:
         if config is not None:
             return config
         check_new_name(topic)
-        if topic.startswith(RETRY_PREFIX) and not self.group_exists(topic.removeprefix(RETRY_PREFIX)):
+        if topic.startswith(RETRY_PREFIX) and not self._group_exists(topic.removeprefix(RETRY_PREFIX)):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {topic.removeprefix(RETRY_PREFIX)}: its retry topic is not made",
@@ -191,7 +216,7 @@ class TopicTable:
         else:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
         self._put(config, now_ms)
-        self.file.soon()
+        self._file.soon()
         return config
 
     def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
@@ -203,7 +228,7 @@ class TopicTable:
                 topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
             )
             self._put(config, now_ms)
-            self.file.soon()
+            self._file.soon()
         return config
 
     def update(self, wanted: TopicConfig, now_ms: int, *, alter: Mapping[str, str] | None = None) -> TopicConfig:
@@ -218,7 +243,7 @@ class TopicTable:
         if current == wanted:
             return wanted
         self._put(wanted, now_ms)
-        self.file.now()
+        self._file.now()
         return wanted
 
     def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
@@ -231,7 +256,7 @@ class TopicTable:
         for config in wanted:
             if self._table.get(config.topic_name) != config:
                 self._put(config, now_ms)
-        self.file.now()
+        self._file.now()
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """True if there was such a topic. Its messages are the store's affair."""
@@ -239,7 +264,7 @@ class TopicTable:
             return False
         self._texts.pop(topic)
         self.next_version(now_ms)
-        self.file.now()
+        self._file.now()
         self._tell(topic, None)
         return True
 
@@ -255,7 +280,7 @@ class TopicTable:
         for config in changed:
             self._keep(config)
         self.data_version = theirs.data_version
-        self.file.now()
+        self._file.now()
         for topic in gone:
             self._tell(topic, None)
         for config in changed:
@@ -268,7 +293,7 @@ class TopicTable:
             config = self._table.get(topic)
             if config is not None and not config.order:
                 self._put(replace(config, order=True), now_ms)
-                self.file.soon()
+                self._file.soon()
 
     def _put(self, config: TopicConfig, now_ms: int) -> None:
         self._keep(config)
@@ -297,7 +322,7 @@ class TopicTable:
         """This broker was elected: what it says counts more than what an earlier master says, who may not know yet."""
         self.data_version = replace(self.data_version, state_version=term)
         self.next_version(now_ms)
-        self.file.soon()
+        self._file.soon()
 
     def next_version(self, now_ms: int) -> None:
         """What the name servers are to be told differs from what they were told last."""
@@ -307,7 +332,7 @@ class TopicTable:
         )
 
     def _tell(self, topic: str, config: TopicConfig | None) -> None:
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener(topic, config)
 
     def _check(self, wanted: TopicConfig) -> None:

@@ -58,9 +58,18 @@ _topic_hash = lru_cache(maxsize=1024)(hash_code)
 
 
 class TimerService:
-    """`clean`: how the store was left, for files that an Apache broker wrote."""
+    """`clean`: how the store was left, for files that an Apache broker wrote. `active`: this broker is the master."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, inner: InternalWriter, *, clean: bool, now_ms: int) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        inner: InternalWriter,
+        *,
+        clean: bool,
+        now_ms: int,
+        active: bool = True,
+    ) -> None:
         self._settings = settings
         self._store = store
         self._inner = inner
@@ -83,7 +92,7 @@ class TimerService:
         self._problem = ""
         self._opened = False
         self._copied: TimerCheckpoint | None = None  # of a replica: how far its master is
-        if settings.timer_wheel_enable and not settings.is_slave:
+        if settings.timer_wheel_enable and active:
             self._open(now_ms, clean=clean)
 
     def _open(self, now_ms: int, *, clean: bool) -> None:

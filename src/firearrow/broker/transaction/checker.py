@@ -56,6 +56,7 @@ class PendingCheck(NamedTuple):
 
 class TransactionChecks:
     def __init__(self, parts: BrokerContext, queue: ConsumeQueue, halves: HalfStates, ops: OpMessages, host: bytes) -> None:
+        self.sent = 0
         self.given_up: dict[int, None] = {}  # origins, oldest first: a decision that comes too late is still carried out
         self._parts = parts
         self._store = parts.store
@@ -177,6 +178,7 @@ class TransactionChecks:
             if conn is None:
                 self._nobody[question.group] = self._nobody.get(question.group, 0) + 1
             else:
+                self.sent += 1
                 self._parts.notify(conn, RequestCode.CHECK_TRANSACTION_STATE, question.ext, question.body)
         if not questions and self._round_began_ms is None:
             self._tell_of_nobody()

@@ -77,6 +77,7 @@ class Transactions:
         self._store = parts.store
         self._half_queue = self._store.queue(TRANS_HALF_TOPIC, 0)
         self._op_queue = self._store.queue(TRANS_OP_HALF_TOPIC, 0)
+        self.checks_answered = 0
         self.activate(now_ms)
 
     def activate(self, now_ms: int) -> None:
@@ -123,6 +124,8 @@ class Transactions:
     def _receive_decision(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         try:
             header = request.header or EndTransactionRequestHeader.decode(request.ext)
+            if header.from_transaction_check:
+                self.checks_answered += 1
             fate = _FATES.get(header.commit_or_rollback)
             if fate is None:
                 _check_unknown(header.commit_or_rollback)
@@ -248,6 +251,11 @@ class Transactions:
         answer = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
         self._parts.answer_when_stored(conn, request, answer)
         return None
+
+    @property
+    def checks_sent(self) -> int:
+        """The number of checks that were sent to producers since this broker became the master."""
+        return self._checks.sent
 
     @property
     def open_count(self) -> int:

@@ -101,8 +101,8 @@ class HaMaster:
         self._now_ms = broker.now_ms
         self._store = broker.parts.store
         self.source = DurableLog(self._store)
-        self._waits = settings.broker_role == "SYNC_MASTER"
-        self._listener = _listen(settings.bind_address, settings.ha_listen_port, settings.listen_port + 1)
+        self._waits = broker.parts.role.role == "SYNC_MASTER"
+        self._listener = _listen(settings.bind_address, settings.ha_listen_port, broker.parts.listen_port + 1)
         self.port = self._listener.port
         ip = settings.broker_ip2 or broker.parts.address.rpartition(":")[0]
         self.ha_address: str | None = f"{ip}:{self.port}"
