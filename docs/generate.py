@@ -30,7 +30,7 @@ from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
 from firearrow.spark.decode.schema import MEANING, TYPES
 from firearrow.spark.options import OPTIONS
-from firearrow.spark.write.input_columns import TAKEN
+from firearrow.spark.write.input_columns import INPUT_COLUMNS
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.codes import RequestCode, ResponseCode
 
@@ -90,7 +90,7 @@ def _between(path: Path, marks: tuple[str, str], text: str) -> str:
 
 def spark_tables() -> str:
     columns = [f"| `{name}` | {kind} | {MEANING[name]} |" for name, kind in TYPES.items()]
-    taken = [f"| `{name}` | {' or '.join(kinds)} |" for name, kinds in TAKEN.items()]
+    taken = [f"| `{name}` | {' or '.join(kinds)} |" for name, kinds in INPUT_COLUMNS.items()]
     options = []
     for name, one in OPTIONS.items():
         shown = one.shown or f"`{one.default}`"

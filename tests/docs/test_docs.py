@@ -20,7 +20,7 @@ from firearrow.config.fields import declared
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.spark.decode.schema import TYPES
 from firearrow.spark.options import OPTIONS
-from firearrow.spark.write.input_columns import TAKEN
+from firearrow.spark.write.input_columns import INPUT_COLUMNS
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
@@ -98,7 +98,7 @@ def test_named_settings_exist(page: Path) -> None:
     of_tables = {camel_case(one.name) for cls in (TopicConfig, SubscriptionGroupConfig) for one in fields(cls)}
     known = SETTINGS | of_tables | OTHER_NAMES | WITHOUT_MEANING
     if page.parent.name == "spark":
-        known |= {*OPTIONS, *TYPES, *TAKEN}
+        known |= {*OPTIONS, *TYPES, *INPUT_COLUMNS}
 
     assert sorted(set(names_in_backticks(page)) - known) == []
 

@@ -1,9 +1,14 @@
-"""Topics as Spark tables: `spark.read.format("rocketmq")`, batch and streaming, live brokers and store files.
+"""Topics as Spark tables: `spark.read.format("rocketmq")`, batch and streaming, from live brokers and store files.
 
     pip install 'firearrow[spark]'
 
-An installed package is found by Spark itself. `register(spark)` is for sessions that get the code in another way (`--py-files`,
-Spark Connect); `session()` makes a session with the settings that Python data sources want.
+Spark finds an installed package by itself. `register(spark)` is for sessions that receive the code in another way (`--py-files`,
+Spark Connect). `session()` creates a session with the settings recommended for Python data sources.
+
+Subpackages: `decode` (stored records to Arrow columns), `read` and `write` (the two sides of the data source), `pipelines`
+(ready-made jobs), `reports` (HTML pages of the jobs).
+
+May import: config, wire, store, client, admin. Only modules that Spark loads import PySpark at module level.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ __all__ = ["DataLossError", "SparkOptionError", "StoreFileError", "commit_progre
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats `rocketmq` and `rocketmq_admin` known to a session."""
+    """Register the formats `rocketmq` and `rocketmq_admin` with a session."""
     from firearrow.spark.read.admin_datasource import RocketMQAdminDataSource
     from firearrow.spark.read.datasource import RocketMQDataSource
 
@@ -30,7 +35,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
-    """A Spark session; `settings` are Spark's own, with `_` for `.`: `session(spark_master="local[2]")`."""
+    """Return a Spark session. `settings` are Spark's own, with `_` for `.`: `session(spark_master="local[2]")`."""
     from firearrow.spark.session import make_session
 
     spark = make_session(app_name, settings)
@@ -41,9 +46,10 @@ def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
 def commit_progress(
     spark: SparkSession, name_server: str, consumer_group: str, *, query: str | None = None, **options: str
 ) -> ProgressListener:
-    """Tells brokers how far the streams of a session have come, as offsets of a consumer group, which tools then show.
+    """Commit the progress of the streams of a session to the brokers, as offsets of a consumer group that tools can show.
 
-    `query`: only the query of this name. `options`: accessKey, secretKey, credentialsFile, tls. `close()` of the result ends it.
+    `query` limits this to the query of that name. `options`: accessKey, secretKey, credentialsFile, tls. Close the result to
+    stop committing.
     """
     from firearrow.spark.progress_commit import commit_progress
 

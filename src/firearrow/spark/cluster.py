@@ -1,7 +1,7 @@
-"""What planning and reading ask of name servers and brokers, for code that waits.
+"""Blocking access to name servers and brokers, for planning and for tasks.
 
-Connections belong to the process: workers of Spark are used for many tasks, and the second one finds everything open. They live
-on the event loop of the sync clients (`client/background.py`), so answers arrive while the thread of a task decodes.
+Connections belong to the process: a Spark worker runs many tasks, and later ones find the connections open. They live on the
+event-loop thread of the blocking clients (`client/sync/loop_thread.py`), so replies arrive while a task decodes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
 log = logging.getLogger("firearrow.spark")
 
-ATTEMPTS: Final = 10  # over nine seconds: a broker that is restarted is back by then
+ATTEMPTS: Final = 10  # over nine seconds, enough for a broker to restart
 _ROUTE_ATTEMPTS: Final = 2
-_AT_ONCE: Final = 64  # questions under way
+_MAX_CONCURRENT: Final = 64  # requests
 _RETRY_S: Final = 0.2
 
 T = TypeVar("T")
@@ -49,47 +49,47 @@ _clusters: dict[tuple[int, ClientOptions], ClusterClient] = {}
 
 
 def cluster_client(options: ClientOptions) -> ClusterClient:
-    """The one of this process for these options."""
-    key = (id(background()), options)  # a forked process has a loop, and connections, of its own
+    """Return the client of this process for these options."""
+    key = (id(background()), options)  # a forked process has its own loop and connections
     if key not in _clusters:
         _clusters[key] = ClusterClient(options)
     return _clusters[key]
 
 
 class ClusterClient:
-    """Use `cluster`. Methods are for threads without an event loop; those with `a_` are for the loop behind."""
+    """A shared client; obtain it with `cluster_client`. Coroutine methods run on the background event loop, others block."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
         self._instance: ClientInstance | None = None
 
     def submit(self, call: Callable[[], Awaitable[T]]) -> Future[T]:
-        """Begins something on the loop."""
+        """Start a call on the event loop."""
 
-        async def made() -> T:
+        async def run() -> T:
             return await call()
 
-        return asyncio.run_coroutine_threadsafe(made(), background().loop)
+        return asyncio.run_coroutine_threadsafe(run(), background().loop)
 
     def topics(self) -> list[str]:
-        """Every topic that the name servers know."""
+        """Return all topics known to the name servers."""
 
-        async def ask() -> list[str]:
+        async def request() -> list[str]:
             answer = await (await self._client()).ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.code, answer.remark, self._servers)
             return sorted(TopicList.from_json(loads(answer.body)).topic_list)
 
-        return self._planned(ask)
+        return self._result(request)
 
     def queues(self, topics: Iterable[str]) -> list[Queue]:
-        """The queues of these topics that may be read. SparkOptionError for a topic that does not exist."""
+        """Return the readable queues of these topics. SparkOptionError for a topic that does not exist."""
 
-        async def ask() -> list[Queue]:
+        async def request() -> list[Queue]:
             routes = await asyncio.gather(*(self._route(topic) for topic in topics))
             return sorted(_queue(found) for route in routes for found in route.read_queues())
 
-        return self._planned(ask)
+        return self._result(request)
 
     def write_queues(self, topic: str, create: str = "false", new_queues: int = DEFAULT_QUEUES) -> list[Queue]:
         """Return the writable queues of a topic, sorted.
@@ -98,7 +98,7 @@ class ClusterClient:
         topics automatically, with "true" on all masters. Otherwise SparkOptionError says how to create it.
         """
 
-        async def ask() -> list[Queue]:
+        async def request() -> list[Queue]:
             try:
                 route = await self._route(topic)
             except NoRouteError as error:
@@ -108,7 +108,7 @@ class ClusterClient:
                 route = await self._route(topic)
             return [_queue(found) for found in route.write_queues()]
 
-        queues = self._planned(ask)
+        queues = self._result(request)
         if not queues:
             raise SparkOptionError(f"no queue of the topic {topic!r} is writable: check its permission and that its master runs")
         return queues
@@ -120,17 +120,17 @@ class ClusterClient:
         return self._each(queues, max_offset)
 
     def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> Offsets:
-        """Of the first messages stored at or after a moment; the end of the queue if there is none."""
+        """Return the offset of the first message stored at or after a time, or the end of the queue."""
         return self.offsets_at_each(dict.fromkeys(queues, timestamp_ms))
 
-    def offsets_at_each(self, moments: Mapping[Queue, int]) -> Offsets:
-        """The same with a moment for each queue."""
-        return self._each(moments, lambda instance, queue: offset_at(instance, queue, moments[_queue(queue)]))
+    def offsets_at_each(self, times_ms: Mapping[Queue, int]) -> Offsets:
+        """Like `offsets_at`, with a time for each queue."""
+        return self._each(times_ms, lambda instance, queue: offset_at(instance, queue, times_ms[_queue(queue)]))
 
     def committed(self, group: str, queues: Iterable[Queue]) -> Offsets:
-        """Where a group is; queues of which it has no offset are left out."""
+        """Return the committed offsets of a group. Queues without one are omitted."""
 
-        async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
+        async def request(instance: ClientInstance, queue: MessageQueue) -> int:
             header = QueryConsumerOffsetRequestHeader(
                 consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
             )
@@ -142,23 +142,23 @@ class ClusterClient:
             offset = QueryConsumerOffsetResponseHeader.decode(answer.ext).offset
             return -1 if offset is None else offset
 
-        return {queue: offset for queue, offset in self._each(queues, ask).items() if offset >= 0}
+        return {queue: offset for queue, offset in self._each(queues, request).items() if offset >= 0}
 
-    def repeats_stored(self, queues: Iterable[Queue], window: int) -> list[str]:
-        """The brokers of these queues that store a repeated message again: Apache's, or with too small a window."""
-        one_each = {queue.broker_name: queue for queue in queues}
+    def brokers_without_dedup(self, queues: Iterable[Queue], window: int) -> list[str]:
+        """Return the brokers that do not deduplicate `window` messages: Apache's, or those with a smaller window."""
+        by_broker = {queue.broker_name: queue for queue in queues}
 
-        async def ask(instance: ClientInstance, queue: MessageQueue) -> int:
+        async def request(instance: ClientInstance, queue: MessageQueue) -> int:
             answer = await instance.check(await self.resolve_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG)
             found = parse_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
             return int(found) if found.isdecimal() else 0
 
-        return sorted(queue.broker_name for queue, size in self._each(one_each.values(), ask).items() if size < window)
+        return sorted(queue.broker_name for queue, size in self._each(by_broker.values(), request).items() if size < window)
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
-        """Reports to the brokers where a group is."""
+        """Commit the offsets of a group."""
 
-        async def tell(instance: ClientInstance, queue: MessageQueue) -> int:
+        async def update(instance: ClientInstance, queue: MessageQueue) -> int:
             offset = offsets[_queue(queue)]
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
@@ -166,21 +166,21 @@ class ClusterClient:
             await instance.check(await self.resolve_address(_queue(queue)), header)
             return offset
 
-        self._each(offsets, tell)
+        self._each(offsets, update)
 
     async def resolve_address(self, queue: Queue, *, refresh: bool = False) -> str:
-        """The master that has a queue, or another broker of its name."""
+        """Return the address of the master of a queue, or of another broker with its name."""
         instance = await self._client()
         found = None if refresh else instance.broker_address(queue.broker_name, MASTER)
         if found is None:
             await instance.route(queue.topic, refresh=True)
             found = instance.broker_address(queue.broker_name, MASTER)
         if found is None:
-            raise ClientError(f"the broker {queue.broker_name!r} of {queue.topic} is in no route: is it down?")
+            raise ClientError(f"the broker {queue.broker_name!r} is missing in the route of {queue.topic}: check that it runs")
         return found[0]
 
     async def call_async(self, queue: Queue, request: Request, timeout_ms: int, body: bytes = b"") -> Command:
-        """The answer of the broker that has a queue, whatever its code; several attempts."""
+        """Send a request to the broker of a queue and return its reply, whatever its code. Connection errors are retried."""
         problem: ClientError | None = None
         for attempt in range(ATTEMPTS):
             try:
@@ -236,39 +236,37 @@ class ClusterClient:
                 raise
         log.info("created the topic %s with %d queues per broker", topic, queues)
 
-    def _each(self, queues: Iterable[Queue], ask: Callable[[ClientInstance, MessageQueue], Awaitable[int]]) -> Offsets:
-        wanted = list(queues)
+    def _each(self, queues: Iterable[Queue], request: Callable[[ClientInstance, MessageQueue], Awaitable[int]]) -> Offsets:
+        ordered = list(queues)
 
-        async def ask_all() -> list[int]:
+        async def request_all() -> list[int]:
             instance = await self._client()
-            turn = asyncio.Semaphore(_AT_ONCE)
+            slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
             async def one(queue: Queue) -> int:
-                async with turn:
-                    return await _patiently(lambda: ask(instance, MessageQueue(*queue)))
+                async with slots:
+                    return await _retrying(lambda: request(instance, MessageQueue(*queue)))
 
-            return list(await asyncio.gather(*(one(queue) for queue in wanted)))
+            return list(await asyncio.gather(*(one(queue) for queue in ordered)))
 
-        return dict(zip(wanted, self._planned(ask_all), strict=True))
+        return dict(zip(ordered, self._result(request_all), strict=True))
 
-    def _planned(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result, or an error in one line that says what to look at."""
+    def _result(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Wait for the result; report errors as a SparkOptionError that says what to check."""
         try:
             return self.submit(call).result()
         except NoRouteError as error:
             if error.asked:
                 raise SparkOptionError(f"the topic {error.topic!r} does not exist (name server {self._servers})") from None
-            raise SparkOptionError(
-                f"nobody answers at the name server {self._servers}: is the option nameServer right?"
-            ) from None
+            raise SparkOptionError(f"name server {self._servers} does not answer: check the option nameServer") from None
         except (ClientError, BrokerError, AdminError) as error:
             raise SparkOptionError(f"name server {self._servers}: {error}") from None
 
 
-async def _patiently(ask: Callable[[], Awaitable[int]]) -> int:
+async def _retrying(request: Callable[[], Awaitable[int]]) -> int:
     for attempt in range(ATTEMPTS):
         try:
-            return await ask()
+            return await request()
         except (RequestTimeout, ConnectionLost):
             if attempt == ATTEMPTS - 1:
                 raise

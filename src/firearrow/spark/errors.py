@@ -1,15 +1,15 @@
-"""What can be wrong with a Spark job of ours, each in one line."""
+"""Errors of the Spark data source and its jobs."""
 
 from __future__ import annotations
 
 
 class SparkOptionError(ValueError):
-    """An option, column or schema that cannot be used; found while the query is planned."""
+    """An invalid option, column or schema, reported while the query is planned."""
 
 
 class DataLossError(RuntimeError):
-    """Messages that were to be read are not there any more. Names the topic, the broker, the queue and the range of offsets."""
+    """Messages were deleted before they were read. The text names the topic, broker, queue and range of offsets."""
 
 
 class StoreFileError(RuntimeError):
-    """A store directory that cannot be read as one: names the file and the place in it."""
+    """An unreadable store directory. The text names the file and the position in it."""

@@ -1,8 +1,10 @@
-"""The options of the data source, checked while the query is planned.
+"""Options of the data source, checked while the query is planned.
 
-Every option is declared once, in `OPTIONS`, with its default, the reading of its text and a line of help; the table of
-docs/spark is made of these. Names do not care about capitals, as everywhere in Spark. An unknown name is an error that names the
-nearest one: a misspelt limit that is silently ignored is worse than a query that does not start.
+Every option is declared once, in `OPTIONS`, with its default, its parser and a line of help; the table in docs/spark is generated
+from it. Names are case-insensitive, as everywhere in Spark. An unknown name is an error that suggests the nearest one, because a
+misspelt limit that is silently ignored is worse than a query that does not start.
+
+Parsers take the text of an option. Their ValueError says what was expected.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _TIMES: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_0
 
 def parse_text(value: str) -> str:
     if not value.strip():
-        raise ValueError("a text that is not empty")
+        raise ValueError("a non-empty text")
     return value.strip()
 
 
@@ -73,7 +75,7 @@ def parse_time_ms(value: str) -> int:
 def parse_names(value: str) -> tuple[str, ...]:
     found = tuple(name.strip() for name in value.split(",") if name.strip())
     if not found:
-        raise ValueError("names with commas between them")
+        raise ValueError("comma-separated names")
     return found
 
 
@@ -118,9 +120,9 @@ def choice_parser(*choices: str) -> Callable[[str], str]:
 
 
 def parse_times_by_queue(value: str) -> dict[str, Any]:
-    """`{"Orders":{"broker-a":{"0":1772366400000}}}`; a moment may be written as for `parse_time_ms`."""
+    """Parse `{"Orders":{"broker-a":{"0":1772366400000}}}`; times as for `parse_time_ms`."""
     found = parse_json_object(value)
-    example = 'moments by queue such as {"Orders":{"broker-a":{"0":1772366400000}}}'
+    example = 'times by queue such as {"Orders":{"broker-a":{"0":1772366400000}}}'
     try:
         return {
             topic: {broker: {queue: parse_time_ms(str(at)) for queue, at in queues.items()} for broker, queues in brokers.items()}
@@ -133,7 +135,7 @@ def parse_times_by_queue(value: str) -> dict[str, Any]:
 
 
 def parse_address_map(value: str) -> tuple[tuple[str, str], ...]:
-    """`{"10.0.0.5:10911":"broker.example:30911"}` as pairs."""
+    """Parse `{"10.0.0.5:10911":"broker.example:30911"}` into pairs."""
     example = '{"10.0.0.5:10911":"broker.example:30911"}'
     pairs = tuple(sorted(parse_json_object(value).items()))
     for address in (one for pair in pairs for one in pair):
@@ -151,35 +153,33 @@ def _is_address(text: str) -> bool:
 
 READ, WRITE = "read", "write"
 
-_ROUTES_NEVER_S: Final = 1_000_000  # routes are asked for when a query is planned, not by a clock
+_NO_ROUTE_REFRESH_S: Final = 1_000_000  # routes are requested when a query is planned, not periodically
 
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
+    """Declaration of an option."""
+
     default: Any
-    read: Callable[[str], Any]
+    parse: Callable[[str], Any]
     help: str
-    shown: str = ""  # the default as the documentation shows it
-    side: tuple[str, ...] = (READ,)
+    shown: str = ""  # the default as shown in the documentation
+    sides: tuple[str, ...] = (READ,)
 
 
 BOTH: Final = (READ, WRITE)
 OPTIONS: Final[dict[str, OptionSpec]] = {
     "nameServer": OptionSpec(None, parse_text, "`host:port;host:port` of the name servers", "required, unless `path`", BOTH),
-    "path": OptionSpec(None, parse_text, "a store directory (ours or Apache's) that is read instead of brokers", "none"),
-    "subscribe": OptionSpec(
-        None, parse_names, "topics, with commas between them", "one of these three is required; with `path`: all"
-    ),
-    "subscribePattern": OptionSpec(None, parse_pattern, "a regular expression that the whole name of a topic must match", "none"),
+    "path": OptionSpec(None, parse_text, "a store directory (Firearrow's or Apache's) to read instead of brokers", "none"),
+    "subscribe": OptionSpec(None, parse_names, "topics, comma-separated", "one of these three is required; with `path`: all"),
+    "subscribePattern": OptionSpec(None, parse_pattern, "a regular expression that topic names must match completely", "none"),
     "assign": OptionSpec(None, parse_json_object, 'queues: `{"Orders":{"broker-a":[0,1]}}`', "none"),
-    "subExpression": OptionSpec(
-        "*", parse_text, "tags `a || b`, or an SQL92 condition; the broker sends only what it is true for"
-    ),
-    "expressionType": OptionSpec("TAG", choice_parser("TAG", "SQL92"), "what `subExpression` is: `TAG` or `SQL92`"),
+    "subExpression": OptionSpec("*", parse_text, "tags `a || b`, or an SQL92 condition, evaluated by the broker"),
+    "expressionType": OptionSpec("TAG", choice_parser("TAG", "SQL92"), "type of `subExpression`: `TAG` or `SQL92`"),
     "startingOffsets": OptionSpec(
         None,
         offsets_parser("earliest", "latest", "group"),
-        "`earliest`, `latest`, `group` (where `consumerGroup` is) or JSON with -2 for earliest, -1 for latest",
+        "`earliest`, `latest`, `group` (committed offsets of `consumerGroup`) or JSON with -2 for earliest, -1 for latest",
         "batch earliest, stream latest",
     ),
     "endingOffsets": OptionSpec(
@@ -188,100 +188,107 @@ OPTIONS: Final[dict[str, OptionSpec]] = {
     "startingTimestamp": OptionSpec(
         None,
         parse_time_ms,
-        "begin with what was stored at or after this time (ms or ISO 8601); goes before all others",
+        "start with messages stored at or after this time (ms or ISO 8601); takes precedence over other starting options",
         "none",
     ),
-    "endingTimestamp": OptionSpec(None, parse_time_ms, "batch: what was stored before this time; goes before all others", "none"),
+    "endingTimestamp": OptionSpec(
+        None, parse_time_ms, "batch: messages stored before this time; takes precedence over other ending options", "none"
+    ),
     "startingOffsetsByTimestamp": OptionSpec(
         None,
         parse_times_by_queue,
-        'a moment for every queue: `{"Orders":{"broker-a":{"0":1772366400000}}}`; goes before `startingOffsets`',
+        'a time for every queue: `{"Orders":{"broker-a":{"0":1772366400000}}}`; takes precedence over `startingOffsets`',
         "none",
     ),
     "endingOffsetsByTimestamp": OptionSpec(
-        None, parse_times_by_queue, "batch: the same for the end; goes before `endingOffsets`", "none"
+        None, parse_times_by_queue, "batch: an end time for every queue; takes precedence over `endingOffsets`", "none"
     ),
     "startingOffsetsByTimestampStrategy": OptionSpec(
         "latest",
         choice_parser("latest", "error"),
-        "for a queue that holds nothing as young as its moment: begin at its end, or `error`",
+        "for a queue without messages at or after its time: start at its end (`latest`), or fail (`error`)",
     ),
     "consumerGroup": OptionSpec(
         "TOOLS_CONSUMER",
         parse_text,
-        "the group that pulls are made for, and whose offsets `group` means; see `commitOffsets`",
+        "consumer group of the pull requests and of `startingOffsets` `group`; see `commitOffsets`",
     ),
     "commitOffsets": OptionSpec(
         "none",
         choice_parser("none", "progress"),
-        "stream: `progress` reports to the brokers, as the offsets of `consumerGroup`, what was processed, so that "
-        "`consumerProgress` shows the stream; it still goes on by its checkpoint",
+        "stream: `progress` commits processed offsets as those of `consumerGroup`, so that `consumerProgress` shows the stream; "
+        "it still resumes from its checkpoint",
     ),
     "groupResetStrategy": OptionSpec(
-        "earliest", choice_parser("earliest", "latest"), "where to start in a queue of which the group has no offset"
+        "earliest", choice_parser("earliest", "latest"), "starting position in queues for which the group has no offset"
     ),
     "failOnDataLoss": OptionSpec(
-        True, parse_flag, "fail, with the exact range, when messages were deleted before they were read; `false`: go on", "true"
+        True, parse_flag, "fail, with the exact range, if messages were deleted before they were read; `false`: continue", "true"
     ),
     "maxOffsetsPerTrigger": OptionSpec(
         1_000_000,
         parse_positive,
-        "stream: at most so many messages a batch, shared among the queues by what they hold",
+        "stream: maximum messages per batch, divided among the queues in proportion to their backlog",
         "1000000",
     ),
     "maxBytesPerTrigger": OptionSpec(
-        512 << 20, parse_size, "stream: about so many bytes a batch, by the size of the next messages", "512m"
+        512 << 20, parse_size, "stream: approximate maximum bytes per batch, estimated from the next messages", "512m"
     ),
     "minOffsetsPerTrigger": OptionSpec(
-        None, parse_positive, "stream: wait for so many messages, at most `maxTriggerDelay`", "none"
+        None, parse_positive, "stream: minimum messages per batch, unless `maxTriggerDelay` passes", "none"
     ),
-    "maxTriggerDelay": OptionSpec(900_000, parse_duration_ms, "stream: how long `minOffsetsPerTrigger` may wait", "15m"),
+    "maxTriggerDelay": OptionSpec(900_000, parse_duration_ms, "stream: maximum wait for `minOffsetsPerTrigger`", "15m"),
     "minRecordsPerPartition": OptionSpec(10_000, parse_positive, "queues with fewer messages share a task"),
     "maxRecordsPerPartition": OptionSpec(1_000_000, parse_positive, "a queue with more messages is split"),
-    "minPartitions": OptionSpec(None, parse_positive, "split further until there are so many tasks", "none"),
-    "columns": OptionSpec(None, parse_names, "only these columns, which is much faster than selecting them afterwards", "all"),
-    "propertiesAs": OptionSpec("map", choice_parser("map", "string"), "`map`, or `string`: as they are stored, which is faster"),
-    "decompress": OptionSpec(True, parse_flag, "inflate bodies that are compressed", "true"),
-    "latestOffsetMaxWaitMs": OptionSpec(
-        200, parse_count, "stream: how long to wait for messages before telling Spark that there are none"
-    ),
-    "metadataRefreshMs": OptionSpec(5_000, parse_count, "stream: how often to look for new queues and brokers"),
-    "pullBatchSize": OptionSpec(1_024, parse_positive, "messages asked for at once; brokers give fewer"),
-    "pullMaxBytes": OptionSpec(4 << 20, parse_size, "about so many bytes an answer, by what messages weighed so far", "4m"),
-    "pullTimeoutMs": OptionSpec(3_000, parse_positive, "for one answer of a broker; there are several attempts"),
+    "minPartitions": OptionSpec(None, parse_positive, "minimum number of tasks; queues are split further to reach it", "none"),
+    "columns": OptionSpec(None, parse_names, "read only these columns; much faster than selecting them afterwards", "all"),
+    "propertiesAs": OptionSpec("map", choice_parser("map", "string"), "`map`, or `string`: as stored, which is faster"),
+    "decompress": OptionSpec(True, parse_flag, "decompress compressed bodies", "true"),
+    "latestOffsetMaxWaitMs": OptionSpec(200, parse_count, "stream: maximum wait for new messages before an empty trigger"),
+    "metadataRefreshMs": OptionSpec(5_000, parse_count, "stream: interval of the check for new queues and brokers"),
+    "pullBatchSize": OptionSpec(1_024, parse_positive, "messages per pull request; brokers may return fewer"),
+    "pullMaxBytes": OptionSpec(4 << 20, parse_size, "approximate bytes per pull reply, estimated from previous messages", "4m"),
+    "pullTimeoutMs": OptionSpec(3_000, parse_positive, "timeout of one pull request, which is retried"),
     "decodeRecords": OptionSpec(4_096, parse_positive, "messages decoded together"),
     "includeSystemTopics": OptionSpec(
-        False, parse_flag, "`path`, `subscribePattern`: half messages, waiting delays and other topics of the broker", "false"
+        False,
+        parse_flag,
+        "`path`, `subscribePattern`: include the broker's own topics, such as half messages and pending delays",
+        "false",
     ),
     "includeTransactions": OptionSpec(
         False,
         parse_flag,
-        "`path`: records that are no messages yet or never will be: prepared and rolled back transactions",
+        "`path`: include prepared and rolled-back transactional messages",
         "false",
     ),
     "pushFilters": OptionSpec(
         False,
         parse_flag,
-        "batch: conditions on topic, queueId, queueOffset, storeTimestamp and tags limit what is read; needs the setting "
+        "batch: use conditions on topic, queueId, queueOffset, storeTimestamp and tags to read less; needs the setting "
         "`spark.sql.python.filterPushdown.enabled`, which `firearrow.spark.session` sets",
         "false",
     ),
     "maxSplitBytes": OptionSpec(256 << 20, parse_size, "`path`: commit-log bytes per task", "256m"),
     "brokerName": OptionSpec(
-        None, parse_text, "`path`: what to say in the column brokerName, which store files do not know", "null"
+        None, parse_text, "`path`: value of the column brokerName, which store files do not contain", "null"
     ),
     "workerGcFreeze": OptionSpec(
-        True, parse_flag, "take what a Python worker has loaded out of garbage collection once: 20 ms less a task", "true"
+        True, parse_flag, "exclude the modules of a Python worker from garbage collection; saves 20 ms per task", "true"
     ),
     "brokerAddressMap": OptionSpec(
         (),
         parse_address_map,
-        'where to reach brokers whose addresses do not work from here: `{"10.0.0.5:10911":"broker.example:30911"}`',
+        'reachable addresses of brokers behind NAT or port forwarding: `{"10.0.0.5:10911":"broker.example:30911"}`',
         "none",
         BOTH,
     ),
     "accessKey": OptionSpec(
-        None, parse_text, "signs requests, with `secretKey`; options are seen in plans: prefer `credentialsFile`", "none", BOTH
+        None,
+        parse_text,
+        "signs requests, with `secretKey`; options are visible in query plans: prefer `credentialsFile`",
+        "none",
+        BOTH,
     ),
     "secretKey": OptionSpec(None, parse_text, "see `accessKey`", "none", BOTH),
     "credentialsFile": OptionSpec(
@@ -289,29 +296,31 @@ OPTIONS: Final[dict[str, OptionSpec]] = {
     ),
     "tls": OptionSpec(False, parse_flag, "encrypt connections", "false", BOTH),
     "topic": OptionSpec(
-        None, parse_text, "write: where to; without it the column `topic` says. Read: the same as `subscribe`", "none", BOTH
+        None, parse_text, "write: target topic; default: the column `topic`. Read: same as `subscribe`", "none", BOTH
     ),
     "createTopic": OptionSpec(
         "auto",
         choice_parser("auto", "true", "false"),
-        "write: create a topic that does not exist; `auto`: if brokers create topics automatically (autoCreateTopicEnable)",
+        "write: create a missing topic; `auto`: if brokers create topics automatically (autoCreateTopicEnable)",
         "auto",
         (WRITE,),
     ),
-    "queues": OptionSpec(8, parse_positive, "write: queues of a created topic on each broker", "8", (WRITE,)),
-    "sendBatchBytes": OptionSpec(1 << 20, parse_size, "write: bytes sent at once to a queue", "1m", (WRITE,)),
-    "maxInFlight": OptionSpec(16, parse_positive, "write: requests of a task under way, each to another queue", "16", (WRITE,)),
-    "sendTimeoutMs": OptionSpec(3_000, parse_positive, "write: for one answer of a broker", "3000", (WRITE,)),
-    "retries": OptionSpec(5, parse_count, "write: attempts after the first", "5", (WRITE,)),
+    "queues": OptionSpec(8, parse_positive, "write: queues per broker of a created topic", "8", (WRITE,)),
+    "sendBatchBytes": OptionSpec(1 << 20, parse_size, "write: maximum bytes per send request", "1m", (WRITE,)),
+    "maxInFlight": OptionSpec(
+        16, parse_positive, "write: concurrent send requests per task, each to another queue", "16", (WRITE,)
+    ),
+    "sendTimeoutMs": OptionSpec(3_000, parse_positive, "write: timeout of one send request", "3000", (WRITE,)),
+    "retries": OptionSpec(5, parse_count, "write: retries after the first attempt", "5", (WRITE,)),
     "idempotent": OptionSpec(
         "auto",
         choice_parser("auto", "true", "false"),
-        "write: give each message a number, by which our broker stores a repeated one once; `true`: refuse brokers that do not",
+        "write: send sequence numbers, with which Firearrow's brokers deduplicate; `true`: reject brokers that do not",
         "auto",
         (WRITE,),
     ),
     "writeId": OptionSpec(
-        None, parse_text, "write: names a batch job; run again under the same name it stores nothing twice", "none", (WRITE,)
+        None, parse_text, "write: name of a batch job; a second run with the same name stores nothing twice", "none", (WRITE,)
     ),
 }
 
@@ -325,7 +334,7 @@ _FOR_BROKERS: Final = frozenset((
     "startingOffsetsByTimestampStrategy", "brokerAddressMap", "accessKey", "secretKey", "credentialsFile", "tls", "minPartitions",
     "minRecordsPerPartition", "maxRecordsPerPartition",
 ))  # fmt: skip
-_SPARKS_OWN: Final = frozenset(("checkpointlocation", "mergeschema", "queryname"))  # what Spark hands on, for itself
+_SPARK_OWN: Final = frozenset(("checkpointlocation", "mergeschema", "queryname"))  # passed on by Spark, not for us
 _FOR_FILES: Final = frozenset(("includeTransactions", "maxSplitBytes", "brokerName"))
 _NOT_FOR_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters")
 _ONLY_STREAMS: Final = (
@@ -336,7 +345,7 @@ _ONLY_STREAMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DataSourceOptions:
-    """Values by option name, those that were not given with their defaults. Plain data: it travels to executors."""
+    """Values of all options by name, and the names given explicitly. Plain data, sent to executors."""
 
     values: dict[str, Any]
     given: frozenset[str] = field(default_factory=frozenset)
@@ -352,7 +361,7 @@ class DataSourceOptions:
                 credentials=credentials,
                 tls=self["tls"],
                 request_timeout=self["sendTimeoutMs" if "sendTimeoutMs" in self.given else "pullTimeoutMs"] / 1000,
-                route_interval=_ROUTES_NEVER_S,
+                route_interval=_NO_ROUTE_REFRESH_S,
                 broker_addresses=self["brokerAddressMap"],
             )
         except ValueError as error:
@@ -370,20 +379,20 @@ class DataSourceOptions:
                     f'option credentialsFile is {path!r}, expected a JSON file {{"accessKey": ..., "secretKey": ...}}: {error}'
                 ) from None
         if (access is None) != (secret is None):
-            raise SparkOptionError("accessKey and secretKey belong together: one of them is missing")
+            raise SparkOptionError("accessKey and secretKey must be given together")
         return None if access is None else Credentials(access, secret)
 
 
 def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> DataSourceOptions:
-    """The options of a query that reads, `stream` or not if that is known. SparkOptionError, in one line, if any is wrong."""
+    """Parse the options of a reading query; `stream` is None if unknown. SparkOptionError for an invalid option."""
     options = _parse(given, READ)
     if "topic" in options.given:
         if options["subscribe"] is not None:
-            raise SparkOptionError("topic and subscribe mean the same: give one of them")
+            raise SparkOptionError("topic and subscribe are synonyms: give one of them")
         options.values["subscribe"] = parse_names(options["topic"])
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if options[name] is not None]
     if len(chosen) > 1:
-        raise SparkOptionError(f"{' and '.join(chosen)} each say what to read: give one of them")
+        raise SparkOptionError(f"{' and '.join(chosen)} are mutually exclusive: give one of them")
     if options["path"] is not None:
         _check_path(options, stream)
         return options
@@ -406,12 +415,12 @@ def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> Dat
 
 
 def write_options(given: Mapping[str, str]) -> DataSourceOptions:
-    """The same for a query that writes."""
+    """Parse the options of a writing query. SparkOptionError for an invalid option."""
     options = _parse(given, WRITE)
     if options["nameServer"] is None:
         raise SparkOptionError("option nameServer is missing: host:port of a name server")
     if "queues" in options.given and options["createTopic"] == "false":
-        raise SparkOptionError("option queues is for topics that are created, but createTopic is false: give one of them")
+        raise SparkOptionError("option queues needs createTopic: createTopic is false")
     options.client()
     return options
 
@@ -420,27 +429,27 @@ def _check_path(options: DataSourceOptions, stream: bool | None) -> None:
     if stream:
         raise SparkOptionError("store files (path) can be read by batch queries only; streams need nameServer")
     if options["nameServer"] is not None:
-        raise SparkOptionError("path and nameServer each say where to read: give one of them")
+        raise SparkOptionError("path and nameServer are mutually exclusive: give one of them")
     wrong = sorted(options.given & (_FOR_BROKERS | set(_ONLY_STREAMS)))
     if wrong:
         raise SparkOptionError(f"option {wrong[0]} is not for store files (path)")
 
 
 def _parse(given: Mapping[str, str], side: str) -> DataSourceOptions:
-    by_lower = {name.lower(): name for name, declared in OPTIONS.items() if side in declared.side} | _ALIASES
-    values = {name: declared.default for name, declared in OPTIONS.items()}
+    by_lower = {name.lower(): name for name, spec in OPTIONS.items() if side in spec.sides} | _ALIASES
+    values = {name: spec.default for name, spec in OPTIONS.items()}
     seen: dict[str, str] = {}
     for key, text in given.items():
-        if key.lower() in _SPARKS_OWN:
+        if key.lower() in _SPARK_OWN:
             continue
         name = by_lower.get(key.lower())
-        if name is None or side not in OPTIONS[name].side:
+        if name is None or side not in OPTIONS[name].sides:
             raise SparkOptionError(_unknown(key, side, by_lower))
         if name in seen:
-            raise SparkOptionError(f"{seen[name]} and {key} mean the same: give one of them")
+            raise SparkOptionError(f"{seen[name]} and {key} are synonyms: give one of them")
         seen[name] = key
         try:
-            values[name] = OPTIONS[name].read(text)
+            values[name] = OPTIONS[name].parse(text)
         except ValueError as error:
             raise SparkOptionError(f"option {name} is {text!r}, expected {error}") from None
     return DataSourceOptions(values, frozenset(seen))

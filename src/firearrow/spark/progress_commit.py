@@ -1,11 +1,11 @@
-"""Tells brokers how far streams have come, as offsets of a consumer group: `firearrow group progress`, `mqadmin consumerProgress`
-and every console then show a Spark job like any consumer.
+"""Commits of stream progress to the brokers, as offsets of a consumer group.
 
     firearrow.spark.commit_progress(spark, "127.0.0.1:9876", "orders-job")
 
-Spark's `commit` comes a batch late, and never for the last batch; a listener hears of every batch when it is done. The checkpoint
-stays what decides where a stream goes on. No member is registered, so no real consumer of the group loses queues to Spark.
-Brokers that cannot be reached cost a warning, never the query.
+`firearrow group progress`, `mqadmin consumerProgress` and every console then show a Spark job like any consumer. A listener is
+used because Spark calls a source's `commit` one batch late and never for the last batch. The checkpoint still decides where a
+stream resumes. No member is registered, so consumers of the group lose no queues to Spark. If brokers are unreachable, a warning
+is logged and the query continues.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ log = logging.getLogger("firearrow.spark")
 def commit_progress(
     spark: Any, name_server: str, consumer_group: str, *, query: str | None = None, **options: str
 ) -> ProgressListener:
-    """Begins to commit; `query` is the name of the only query that is meant. `close()` of the result ends it.
+    """Start committing, for the query named `query` only if it is given. Close the result to stop.
 
-    `options` are keys as for the data source: accessKey, secretKey, credentialsFile, tls.
+    `options`: accessKey, secretKey, credentialsFile, tls, as for the data source.
     """
     try:
         check_group(consumer_group)
     except ValueError as error:
         raise SparkOptionError(f"consumer_group is {consumer_group!r}: {error}") from None
-    asked = write_options({"nameServer": name_server, **options})
-    listener = ProgressListener(spark, asked, consumer_group, query)
+    checked = write_options({"nameServer": name_server, **options})
+    listener = ProgressListener(spark, checked, consumer_group, query)
     spark.streams.addListener(listener)
     return listener
 
 
 class ProgressListener(StreamingQueryListener):
-    """Use `commit_progress`. `committed` is what was told last."""
+    """Listener that commits offsets; create it with `commit_progress`. `committed` holds the last committed offsets."""
 
     def __init__(self, spark: Any, options: DataSourceOptions, group: str, query: str | None = None) -> None:
         super().__init__()
@@ -55,36 +55,36 @@ class ProgressListener(StreamingQueryListener):
         self._options = options
         self._group = group
         self.committed: Offsets = {}
-        make_group(options, group)
+        ensure_group(options, group)
 
     def close(self) -> None:
         self._spark.streams.removeListener(self)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's name)
-        """Nothing has been read."""
+        """Do nothing: no message has been read."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (Spark's name)
         progress = event.progress
         if self._query is not None and progress.name != self._query:
             return
         for source in progress.sources:
-            offsets = offsets_of(source.endOffset)
-            news = {queue: offset for queue, offset in offsets.items() if self.committed.get(queue) != offset}
+            offsets = parse_source_offsets(source.endOffset)
+            changed = {queue: offset for queue, offset in offsets.items() if self.committed.get(queue) != offset}
             try:
-                cluster_client(self._options.client()).commit(self._group, news)
-                self.committed |= news
-            except Exception as error:  # whatever it is: the query goes on
-                log.warning("the progress of a stream could not be committed: %s", error)
+                cluster_client(self._options.client()).commit(self._group, changed)
+                self.committed |= changed
+            except Exception as error:  # no error may stop the query
+                log.warning("could not commit the progress of a stream: %s", error)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (Spark's name)
-        """Nothing new was read."""
+        """Do nothing: no new message was read."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 (Spark's name)
-        """The last batch was told of before."""
+        """Do nothing: the last batch was committed by its progress event."""
 
 
-def offsets_of(text: str | None) -> Offsets:
-    """The offsets of a source, if it is one of ours; others have offsets that look different."""
+def parse_source_offsets(text: str | None) -> Offsets:
+    """Return the offsets of a `rocketmq` source; nothing for other sources, whose offsets have another form."""
     try:
         found = json.loads(text or "{}")
         return from_dict(found) if isinstance(found, dict) else {}
@@ -92,8 +92,8 @@ def offsets_of(text: str | None) -> Offsets:
         return {}
 
 
-def make_group(options: DataSourceOptions, group: str) -> None:
-    """The group, and the retry topic by which tools find the brokers of a group, if they are not there."""
+def ensure_group(options: DataSourceOptions, group: str) -> None:
+    """Create the group, and the retry topic by which tools find the brokers of a group, unless they exist."""
     client = options.client()
     try:
         with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
@@ -102,4 +102,4 @@ def make_group(options: DataSourceOptions, group: str) -> None:
             if retry_topic(group) not in admin.topic_names():
                 admin.create_topic(retry_topic(group), queues=1)
     except (AdminError, FirearrowError) as error:
-        raise SparkOptionError(f"the group {group!r} cannot be made: {error}") from None
+        raise SparkOptionError(f"cannot create the group {group!r}: {error}") from None

@@ -16,13 +16,13 @@ V4, V6 = host_bytes("10.1.2.3", 10911), host_bytes("2001:db8::7", 10911)
 
 
 def rows(records: list[Record], names: list[str] | None = None, **how: Any) -> list[dict[str, Any]]:
-    from firearrow.spark.decode.columns import chosen, record_batch
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.columns import record_batch, select_columns
+    from firearrow.spark.decode.records import find_records
 
     buffer = b"".join(map(encode, records))
-    found = find(buffer)
+    found = find_records(buffer)
     assert found.end == len(buffer)
-    batch = record_batch(found.records, chosen(names), broker_name="broker-a", **how)
+    batch = record_batch(found.records, select_columns(names), broker_name="broker-a", **how)
     batch.validate(full=True)
     made: list[dict[str, Any]] = batch.to_pylist()
     return made
@@ -95,18 +95,18 @@ def test_many_names_of_properties_and_the_last_of_a_name_counts() -> None:
 
 
 def test_other_types_of_a_schema() -> None:
-    from firearrow.spark.decode.columns import of_fields, record_batch
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.columns import columns_of_schema, record_batch
+    from firearrow.spark.decode.records import find_records
 
-    columns = of_fields([("Body", "string"), ("properties", "string")])
+    columns = columns_of_schema([("Body", "string"), ("properties", "string")])
     buffer = b"".join(encode(Record("T", body, b"a\x01b\x02")) for body in ("né".encode(), b"\xff"))
-    batch = record_batch(find(buffer).records, columns, broker_name=None, names=["Body", "properties"])
+    batch = record_batch(find_records(buffer).records, columns, broker_name=None, names=["Body", "properties"])
 
     assert batch.to_pylist() == [{"Body": "né", "properties": "a\x01b\x02"}, {"Body": "\ufffd", "properties": "a\x01b\x02"}]
     with pytest.raises(SparkOptionError, match="column queueId of the schema has type string, expected int"):
-        of_fields([("queueId", "string")])
+        columns_of_schema([("queueId", "string")])
     with pytest.raises(SparkOptionError, match="unknown column 'tag'; did you mean tags"):
-        of_fields([("tag", "string")])
+        columns_of_schema([("tag", "string")])
 
 
 @given(

@@ -10,37 +10,37 @@ B = encode(Record("T", b"second", b"a\x01b\x02", physical_offset=100 + len(A)))
 
 
 def test_records_follow_one_another_to_the_end() -> None:
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
-    found = find(A + B, 100)
+    found = find_records(A + B, 100)
 
     assert found.records.start.tolist() == [0, len(A)]
     assert (found.end, found.stop) == (len(A + B), Stop.END)
 
 
 def test_a_record_that_is_not_whole_says_how_much_is_needed() -> None:
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
-    found = find(A + B[:-1])
+    found = find_records(A + B[:-1])
 
     assert (len(found.records), found.end, found.stop, found.needed) == (1, len(A), Stop.END, len(B))
 
 
 def test_what_ends_a_log() -> None:
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
-    assert find(A + bytes(8)).stop is Stop.ZERO
-    assert find(A + (8).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)).stop is Stop.BLANK
-    assert find(A + b"somewhere else").stop is Stop.BAD_MAGIC
-    assert find(A + B, 99).end == 0  # both lie elsewhere
-    assert find(A + B, None, 0, len(A)).end == len(A)
+    assert find_records(A + bytes(8)).stop is Stop.ZERO
+    assert find_records(A + (8).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True)).stop is Stop.BLANK
+    assert find_records(A + b"somewhere else").stop is Stop.BAD_MAGIC
+    assert find_records(A + B, 99).end == 0  # both lie elsewhere
+    assert find_records(A + B, None, 0, len(A)).end == len(A)
 
 
 def test_damaged_bytes_never_raise_and_never_lead_outside() -> None:
-    from firearrow.spark.decode.records import find
+    from firearrow.spark.decode.records import find_records
 
     dice = random.Random(7)
     whole = A + B + encode(Record("T", b"x", sys_flag=BORN_HOST_V6, born_host=host_bytes("::1", 1)))
@@ -49,7 +49,7 @@ def test_damaged_bytes_never_raise_and_never_lead_outside() -> None:
         for _ in range(dice.randrange(4)):
             if broken:
                 broken[dice.randrange(len(broken))] = dice.randrange(256)
-        found = find(bytes(broken))
+        found = find_records(bytes(broken))
         assert 0 <= found.end <= len(broken)
         if len(found.records):
             assert int((found.records.end - found.records.start).min()) >= FIXED_BYTES_V1

@@ -20,11 +20,11 @@ SEGMENT = 1048576
 
 
 def scan(path: Path, **more: str) -> list[dict[str, Any]]:
-    from firearrow.spark.decode.columns import chosen
+    from firearrow.spark.decode.columns import select_columns
     from firearrow.spark.read.store_scan import plan_splits, read_splits
 
     options = read_options({"path": str(path), **more}, stream=False)
-    columns = chosen(None)
+    columns = select_columns(None)
     splits = plan_splits(options)
     return [
         found

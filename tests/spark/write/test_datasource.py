@@ -83,10 +83,10 @@ def test_invalid_options_fail_while_the_write_is_planned(spark: Any, brokers: An
     frame = spark.range(3).selectExpr("cast(id AS string) AS body")
     for options, expected in (
         ({"topic": "Nope", "createTopic": "false"}, "create it with `firearrow topic create Nope`"),
-        ({"nameServer": silent, "topic": "Orders"}, "nobody answers at the name server"),
+        ({"nameServer": silent, "topic": "Orders"}, "does not answer: check the option nameServer"),
         ({"topic": "Orders", "maxInFlight": "none"}, "option maxInFlight is 'none', expected a whole number above 0"),
         ({"topic": "Orders", "sendTimeout": "5"}, "unknown option 'sendtimeout'; did you mean sendTimeoutMs?"),
-        ({}, "where to? give the option topic, or a column topic"),
+        ({}, "no target: give the option topic, or a column topic"),
     ):
         began = time.monotonic()
         with pytest.raises(AnalysisException) as error:

@@ -35,10 +35,10 @@ def arrow(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Any:
 
 
 def made(rows: Any, first: int = 0, *, numbered: bool = True, batch_id: int = 3) -> Any:
-    from firearrow.spark.write.input_columns import shape_of
+    from firearrow.spark.write.input_columns import match_columns
     from firearrow.spark.write.message_builder import MessageBuilder, Origin
 
-    shape = shape_of([(name, TYPES[name]) for name in rows.schema.names], "T")
+    shape = match_columns([(name, TYPES[name]) for name in rows.schema.names], "T")
     return MessageBuilder(shape, Origin("w", batch_id, 5), numbered=numbered).messages(rows, first)
 
 

@@ -26,14 +26,14 @@ def write(
     import pyarrow as pa
 
     from firearrow.spark.cluster import cluster_client as connected
-    from firearrow.spark.write.input_columns import shape_of
+    from firearrow.spark.write.input_columns import match_columns
     from firearrow.spark.write.sink import Sink
 
     options = write_options({"nameServer": cluster.name_server, **({"topic": topic} if topic else {}), **more})
     table = pa.table(columns)
     kinds = {"large_binary": "binary", "int32": "int", "int64": "bigint"}
     fields = [(field.name, kinds.get(str(field.type), str(field.type).replace(", ", ","))) for field in table.schema]
-    sink = Sink(connected(options.client()), options, shape_of(fields, topic), origin)
+    sink = Sink(connected(options.client()), options, match_columns(fields, topic), origin)
     sink.write(table.to_batches(rows_per_batch))
     return sink
 
@@ -142,7 +142,7 @@ def test_named_queues_and_delays(target: Any) -> None:
         b"1": ("broker-a", 1),
         b"2": ("broker-a", 0),
     }
-    with pytest.raises(SparkOptionError, match="Named has no queue 7 on broker-a"):
+    with pytest.raises(SparkOptionError, match="Named has no writable queue 7 on broker-a"):
         write(target, "Named", {**rows(1), "queueId": pa.array([7], pa.int32()), "brokerName": ["broker-a"]}, origin(2))
 
 
@@ -264,37 +264,37 @@ def test_an_answer_is_awaited_for_so_long(target: Any, monkeypatch: pytest.Monke
 
 
 def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
-    from firearrow.spark.write.message_builder import NOT_PASSED_ON
+    from firearrow.spark.write.message_builder import NOT_COPIED
 
-    assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= NOT_PASSED_ON
-    assert not {"TAGS", "KEYS", "amount"} & NOT_PASSED_ON
+    assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= NOT_COPIED
+    assert not {"TAGS", "KEYS", "amount"} & NOT_COPIED
 
 
 @pytest.mark.parametrize(
     ("fields", "topic", "said"),
     [
-        ([("tags", "string")], "T", "there is no column body"),
+        ([("tags", "string")], "T", "the column body is missing"),
         ([("body", "binary"), ("tagz", "string")], "T", "unknown column 'tagz'; did you mean tags?"),
         ([("body", "int")], "T", "the column body has type int, expected binary or string"),
         ([("body", "binary")], None, "give the option topic, or a column topic"),
-        ([("body", "binary"), ("queueId", "int")], "T", "queueId and brokerName name a queue together"),
+        ([("body", "binary"), ("queueId", "int")], "T", "queueId and brokerName must be given together"),
         ([("body", "binary")], "no/such", "option topic is 'no/such'"),
     ],
 )
 def test_frames_that_cannot_be_written(fields: list[tuple[str, str]], topic: str | None, said: str) -> None:
-    from firearrow.spark.write.input_columns import shape_of
+    from firearrow.spark.write.input_columns import match_columns
 
     with pytest.raises(SparkOptionError) as error:
-        shape_of(fields, topic)
+        match_columns(fields, topic)
 
     assert said in str(error.value)
 
 
 def test_what_was_read_can_be_written_as_it_is() -> None:
     from firearrow.spark.decode.columns import TYPES
-    from firearrow.spark.write.input_columns import shape_of
+    from firearrow.spark.write.input_columns import match_columns
 
-    assert set(shape_of(list(TYPES.items()), "Copy").places) == {"body", "keys", "tags", "properties", "flag"}
+    assert set(match_columns(list(TYPES.items()), "Copy").indexes) == {"body", "keys", "tags", "properties", "flag"}
 
 
 def test_a_row_without_a_body_is_named(target: Any) -> None:

@@ -1,9 +1,9 @@
-"""The table that a topic is: its columns, their types, and how each is made of a run of records.
+"""Columns of the table of a topic, decoded from a run of records.
 
-One decoder for everything that is read: pulls of a batch, of a stream, and store files. Only the columns that are asked for are
-made; `properties`, the hosts and `offsetMsgId` cost most.
+All reads use this decoder: pulls of a batch, of a stream, and store files. Only requested columns are decoded; `properties`, the
+hosts and `offsetMsgId` cost most.
 
-A decode has a fixed cost of some hundred microseconds whatever the number of records: hand over thousands at once.
+A decode has a fixed cost of some hundred microseconds whatever the number of records, so callers pass thousands at once.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ARROW: Final = {
     "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
     "timestamp": pa.timestamp("us", tz="UTC"), "map<string,string>": pa.map_(pa.string(), pa.string()),
 }  # fmt: skip
-_ALSO: Final = {"properties": "string", "body": "string"}
-"""Other types that a column can have: the properties as they are stored, a body that is text."""
+_ALTERNATIVE_TYPES: Final = {"properties": "string", "body": "string"}
+"""Alternative types of a column: properties as stored, a body that is text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is wanted: names and types in order. Plain data: it travels to executors."""
+    """Names and types of the requested columns, in order. Plain data, sent to executors."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -46,31 +46,31 @@ class Columns:
     def ddl(self) -> str:
         return ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.types, strict=True))
 
-    def schema(self, called: Sequence[str] | None = None) -> Any:
-        """As Arrow has it; `called` are other names for the columns."""
-        return _schema(self.types, tuple(self.names if called is None else called))
+    def schema(self, renamed: Sequence[str] | None = None) -> Any:
+        """Return the Arrow schema; `renamed` are other names for the columns."""
+        return _schema(self.types, tuple(self.names if renamed is None else renamed))
 
 
-@lru_cache(maxsize=64)  # making it takes as long as some columns of a thousand records
+@lru_cache(maxsize=64)  # building it takes as long as decoding some columns of a thousand records
 def _schema(types: tuple[str, ...], names: tuple[str, ...]) -> Any:
     return pa.schema([(name, _ARROW[kind]) for name, kind in zip(names, types, strict=True)])
 
 
-def chosen(names: Sequence[str] | None, properties_as: str = "map") -> Columns:
-    """The columns of these names, all if None. SparkOptionError for one that does not exist."""
+def select_columns(names: Sequence[str] | None, properties_as: str = "map") -> Columns:
+    """Return the columns of these names, all if None. SparkOptionError for an unknown name."""
     types = dict(TYPES, properties="string") if properties_as == "string" else TYPES
     wanted = tuple(TYPES) if names is None else tuple(_named(name) for name in names)
     if not wanted:
-        raise SparkOptionError("no column is asked for; name at least one, or leave the option columns out")
+        raise SparkOptionError("option columns is empty: name at least one column, or omit the option")
     return Columns(wanted, tuple(types[name] for name in wanted))
 
 
-def of_fields(fields: Sequence[tuple[str, str]]) -> Columns:
-    """The columns that a user's schema names, each (name, type). SparkOptionError where a type is not that of the column."""
+def columns_of_schema(fields: Sequence[tuple[str, str]]) -> Columns:
+    """Return the columns of a user's schema, given as (name, type). SparkOptionError for a wrong type."""
     names = tuple(_named(name) for name, _ in fields)
     for name, (_, kind) in zip(names, fields, strict=True):
-        if kind != TYPES[name] and kind != _ALSO.get(name):
-            other = f" or {_ALSO[name]}" if name in _ALSO else ""
+        if kind != TYPES[name] and kind != _ALTERNATIVE_TYPES.get(name):
+            other = f" or {_ALTERNATIVE_TYPES[name]}" if name in _ALTERNATIVE_TYPES else ""
             raise SparkOptionError(f"the column {name} of the schema has type {kind}, expected {TYPES[name]}{other}")
     return Columns(names, tuple(kind for _, kind in fields))
 
@@ -88,19 +88,21 @@ def _named(name: str) -> str:
 def record_batch(
     records: Records, columns: Columns, *, broker_name: str | None, decompress: bool = True, names: Sequence[str] | None = None
 ) -> Any:
-    """The records as an Arrow record batch; `names` are what the columns are called, if not by their own names."""
-    making = _Making(records, broker_name, decompress)
+    """The records as an Arrow record batch; `names` are what the columns are renamed, if not by their own names."""
+    making = _ColumnDecoder(records, broker_name, decompress)
     schema = columns.schema(names)
     arrays = [making.column(name, kind) for name, kind in zip(columns.names, columns.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def tags_of(records: Records) -> Any:
-    """The tags alone, null where a message has none."""
+    """Return the tags, null where a message has none."""
     return PropertyColumns(records).value("TAGS")
 
 
-class _Making:
+class _ColumnDecoder:
+    """Decoder of the columns of one run of records."""
+
     def __init__(self, records: Records, broker_name: str | None, decompress: bool) -> None:
         self._records = records
         self._broker_name = broker_name
@@ -113,7 +115,7 @@ class _Making:
             return numbers(self._records.head[field].astype(width), _ARROW[kind])
         if name in _TIMES:
             return numbers(self._records.field(_TIMES[name]) * 1000, _ARROW[kind])
-        return _OTHERS[name](self, kind)
+        return _DECODERS[name](self, kind)
 
     def topic(self, kind: str) -> Any:
         records = self._records
@@ -168,12 +170,12 @@ class _Making:
         records = self._records
         bodies = slices(records.buffer, records.body_start, records.body_end, pa.binary())
         if self._decompress:
-            bodies = self._inflated(bodies)
+            bodies = self._decompress_bodies(bodies)
         if kind == "string":
             return valid_text(bodies.view(pa.string()))
         return bodies
 
-    def _inflated(self, bodies: Any) -> Any:
+    def _decompress_bodies(self, bodies: Any) -> Any:
         flags = self._records.field("sys_flag")
         rows = np.flatnonzero(flags & record.COMPRESSED)
         if not len(rows):
@@ -193,17 +195,17 @@ class _Making:
         return self._properties
 
     def _host_texts(self, field: str, v6: int) -> Any:
-        """Hosts repeat: each is written once."""
+        """Return hosts as text. Few hosts are distinct, so each is formatted once."""
         if self._any_v6:
             return pa.array([host_text(host) for host in self._hosts(v6)], pa.string())
         hosts = np.ascontiguousarray(self._records.head[field]).view(np.int64).ravel()
         if len(hosts) and (hosts == hosts[0]).all():
             return pa.repeat(pa.scalar(host_text(hosts[0].tobytes()), pa.string()), len(hosts))
-        different, numbers = np.unique(hosts, return_inverse=True)
-        return pa.array([host_text(host.tobytes()) for host in different], pa.string()).take(pa.array(numbers.ravel()))
+        distinct, indexes = np.unique(hosts, return_inverse=True)
+        return pa.array([host_text(host.tobytes()) for host in distinct], pa.string()).take(pa.array(indexes.ravel()))
 
     def _hosts(self, v6: int) -> list[bytes]:
-        """The hosts of one kind, one at a time: some are IPv6."""
+        """Return the hosts one by one, for records of which some have IPv6 hosts."""
         records = self._records
         flags = records.field("sys_flag")
         start = records.start + record.AT_BORN_HOST
@@ -213,7 +215,7 @@ class _Making:
         return [records.buffer[first:last] for first, last in zip(start.tolist(), end.tolist(), strict=True)]
 
 
-_ANY_V6: Final = record.BORN_HOST_V6 | record.STORE_HOST_V6  # an IPv6 born host moves the store host, too
+_ANY_V6: Final = record.BORN_HOST_V6 | record.STORE_HOST_V6  # an IPv6 born host also shifts the store host
 _HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint16)
 _FIELDS: Final = {
     "queueId": ("queue_id", "i4"), "queueOffset": ("queue_offset", "i8"), "flag": ("flag", "i4"), "sysFlag": ("sys_flag", "i4"),
@@ -221,8 +223,15 @@ _FIELDS: Final = {
     "commitLogOffset": ("physical_offset", "i8"), "storeSize": ("size", "i4"), "bodyCRC": ("crc", "i4"),
 }  # fmt: skip
 _TIMES: Final = {"bornTimestamp": "born_ms", "storeTimestamp": "store_ms"}
-_OTHERS: Final[dict[str, Callable[[_Making, str], Any]]] = {
-    "topic": _Making.topic, "brokerName": _Making.broker_name, "msgId": _Making.msg_id, "offsetMsgId": _Making.offset_msg_id,
-    "keys": _Making.keys, "tags": _Making.tags, "properties": _Making.properties, "bornHost": _Making.born_host,
-    "storeHost": _Making.store_host, "body": _Making.body,
-}  # fmt: skip
+_DECODERS: Final[dict[str, Callable[[_ColumnDecoder, str], Any]]] = {
+    "topic": _ColumnDecoder.topic,
+    "brokerName": _ColumnDecoder.broker_name,
+    "msgId": _ColumnDecoder.msg_id,
+    "offsetMsgId": _ColumnDecoder.offset_msg_id,
+    "keys": _ColumnDecoder.keys,
+    "tags": _ColumnDecoder.tags,
+    "properties": _ColumnDecoder.properties,
+    "bornHost": _ColumnDecoder.born_host,
+    "storeHost": _ColumnDecoder.store_host,
+    "body": _ColumnDecoder.body,
+}

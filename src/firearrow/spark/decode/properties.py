@@ -1,12 +1,11 @@
-"""Property blocks of many messages as Arrow columns: the whole as a map, or the values of single names.
+"""Property blocks of many messages as Arrow columns: a map column, or the values of single properties.
 
-The rules for one block are those of `wire/properties.py`: split at 0x02; a segment counts when its first 0x01 is neither its
-first nor its last byte; of segments with one name the last counts. The closing 0x02 may be missing. Bytes that are not UTF-8 are
-replaced, as Java does.
+The rules for one block are those of `wire/properties.py`: split at 0x02; a segment counts if its first 0x01 is neither its first
+nor its last byte; the last segment of a name wins. The closing 0x02 may be missing. Invalid UTF-8 is replaced, as in Java.
 
-Blocks lie side by side with a 0x02 behind each, so none needs to be looked at on its own. Most often all messages have the same
-names in the same order: then names are compared as a table of numbers and written once. Else they become numbers one by one,
-and everything after that compares numbers.
+Blocks are contiguous with a 0x02 after each, so all are processed together. Usually all messages have the same names in the same
+order: then names are compared as a table of words and written once. Otherwise names are dictionary-encoded, and everything after
+that compares indexes.
 """
 
 from __future__ import annotations
@@ -19,55 +18,57 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from firearrow.spark.decode.records import Records
-from firearrow.spark.decode.slices import MASKS, WORD, Ints, numbers, slices, taken, text_slices, words_of
+from firearrow.spark.decode.slices import MASKS, WORD, Ints, numbers, slices, take, text_slices, words_of
 
 Bytes = npt.NDArray[np.uint8]
 
 _SEPARATOR = pa.scalar("\x02")
-_NOTHING = pa.scalar("")
+_EMPTY = pa.scalar("")
 
 
 class PropertyColumns:
+    """Properties of a run of records, parsed on first use."""
+
     def __init__(self, records: Records) -> None:
         self.raw = text_slices(records.buffer, records.property_start, records.end)
         self._segments: _Segments | None = None
 
     def map(self) -> Any:
-        found = self._found()
+        found = self._parsed()
         return pa.MapArray.from_arrays(numbers(found.offsets.astype(np.int32), pa.int32()), found.names.column(), found.values)
 
     def value(self, name: str) -> Any:
-        """One property as a string column, null where a message has none."""
-        return self._found().value(name)
+        """Return one property as a string column, null where a message does not have it."""
+        return self._parsed().value(name)
 
-    def _found(self) -> _Segments:
+    def _parsed(self) -> _Segments:
         if self._segments is None:
             self._segments = _Segments(self.raw)
         return self._segments
 
 
 class _Segments:
-    """`offsets[i]` to `offsets[i + 1]` are the segments of message i: parallel arrays of names (as numbers) and values."""
+    """Parallel arrays of names (encoded) and values; `offsets[i]` to `offsets[i + 1]` are the segments of message i."""
 
     def __init__(self, raw: Any) -> None:
         self._count = len(raw)
-        ended, bounds, codes = _ended(raw)
+        terminated, bounds, codes = _with_terminators(raw)
         starts, splits, ends = _split(codes)
-        self.values = slices(ended, splits + 1, ends, pa.string())
-        self.names: _Table | _Numbers
-        table = _Table.of(codes, starts, splits, bounds) if len(starts) else None
+        self.values = slices(terminated, splits + 1, ends, pa.string())
+        self.names: _UniformNames | _EncodedNames
+        table = _UniformNames.detect(codes, starts, splits, bounds) if len(starts) else None
         if table is not None:
             self.names = table
             self.offsets = np.arange(self._count + 1) * table.width
         else:
-            self.names = _Numbers(slices(ended, starts, splits, pa.string()))
+            self.names = _EncodedNames(slices(terminated, starts, splits, pa.string()))
             self.offsets = np.searchsorted(starts, bounds)
             self._drop_repeated(self.names)
 
     def value(self, name: str) -> Any:
-        at = self.names.places(name)
-        if len(at) == self._count:  # one each: repeated ones are gone
-            return taken(self.values, at)
+        at = self.names.indexes(name)
+        if len(at) == self._count:  # one each: duplicates were dropped
+            return take(self.values, at)
         if not len(at):
             return pa.nulls(self._count, pa.string())
         indices = np.zeros(self._count, np.int64)
@@ -77,8 +78,8 @@ class _Segments:
         missing[owners] = False
         return self.values.take(pa.array(indices, mask=missing))
 
-    def _drop_repeated(self, names: _Numbers) -> None:
-        """A later segment of a name replaces an earlier one of the same message."""
+    def _drop_repeated(self, names: _EncodedNames) -> None:
+        """Keep only the last segment of each name of a message."""
         total = len(names.codes)
         if total < 2:
             return
@@ -99,8 +100,8 @@ class _Segments:
         self.offsets = np.searchsorted(kept, self.offsets)
 
 
-class _Table:
-    """The names of messages that all have the same ones in the same order."""
+class _UniformNames:
+    """Names of messages that all have the same names in the same order."""
 
     def __init__(self, names: list[str], count: int) -> None:
         self.width = len(names)
@@ -108,7 +109,7 @@ class _Table:
         self._count = count
 
     @classmethod
-    def of(cls, codes: Bytes, starts: Ints, splits: Ints, bounds: Ints) -> _Table | None:
+    def detect(cls, codes: Bytes, starts: Ints, splits: Ints, bounds: Ints) -> _UniformNames | None:
         """None if the messages have different names, one has a name twice, or names are too long to be compared at once."""
         count = len(bounds) - 1
         width, rest = divmod(len(starts), count)
@@ -137,15 +138,15 @@ class _Table:
         data = pa.py_buffer(b"".join(encoded) * self._count)
         return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
 
-    def places(self, name: str) -> Ints:
-        """Of the segments with this name."""
+    def indexes(self, name: str) -> Ints:
+        """Return the indexes of the segments with this name."""
         if name not in self._names:
             return np.zeros(0, np.int64)
         return np.arange(self._names.index(name), self._count * len(self._names), len(self._names))
 
 
-class _Numbers:
-    """Names of any kind, as numbers into a dictionary."""
+class _EncodedNames:
+    """Arbitrary names, dictionary-encoded."""
 
     def __init__(self, names: Any) -> None:
         encoded = names.dictionary_encode()
@@ -155,13 +156,13 @@ class _Numbers:
     def column(self) -> Any:
         return self.dictionary.take(pa.array(self.codes))
 
-    def places(self, name: str) -> Ints:
-        number = self.dictionary.index(name).as_py() if len(self.dictionary) else -1
-        return np.flatnonzero(self.codes == number) if number >= 0 else np.zeros(0, np.int64)
+    def indexes(self, name: str) -> Ints:
+        code = self.dictionary.index(name).as_py() if len(self.dictionary) else -1
+        return np.flatnonzero(self.codes == code) if code >= 0 else np.zeros(0, np.int64)
 
 
-def _ended(raw: Any) -> tuple[Any, Ints, Bytes]:
-    """The blocks, each (but empty ones) with the 0x02 at its end that may be missing: Arrow buffer, bounds, and the bytes."""
+def _with_terminators(raw: Any) -> tuple[Any, Ints, Bytes]:
+    """Add the closing 0x02 to non-empty blocks that lack it; return the Arrow buffer, the bounds and the bytes."""
     for _ in range(2):
         bounds = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1].astype(np.int64)
         data = raw.buffers()[2]
@@ -169,15 +170,15 @@ def _ended(raw: Any) -> tuple[Any, Ints, Bytes]:
         last = bounds[1:][np.diff(bounds) > 0] - 1
         if (codes[last] == 2).all():
             break
-        raw = pc.binary_join_element_wise(raw, _SEPARATOR, _NOTHING)  # the last one is the separator
+        raw = pc.binary_join_element_wise(raw, _SEPARATOR, _EMPTY)  # the last argument is the join separator
     return data, bounds, codes
 
 
 def _split(codes: Bytes) -> tuple[Ints, Ints, Ints]:
-    """Where each segment that counts starts, has its first 0x01, and ends."""
+    """Return start, first 0x01 and end of each valid segment."""
     marks = np.flatnonzero(codes - np.uint8(1) <= 1)  # 0x01 and 0x02: zero becomes 255
     kinds = codes[marks]
-    if len(marks) % 2 == 0 and (kinds[::2] == 1).all() and (kinds[1::2] == 2).all():  # the usual case: one each, in turn
+    if len(marks) % 2 == 0 and (kinds[::2] == 1).all() and (kinds[1::2] == 2).all():  # the usual case: they alternate
         splits, ends = marks[::2], marks[1::2]
     else:
         ends = marks[kinds == 2]
@@ -194,7 +195,7 @@ def _split(codes: Bytes) -> tuple[Ints, Ints, Ints]:
 
 
 def _first_in(marks: Ints, starts: Ints, ends: Ints) -> Ints:
-    """The first mark of each segment; its end where there is none."""
+    """Return the first mark of each segment, or its end."""
     at = np.searchsorted(marks, starts)
     found = np.append(marks, 0)[at]
     return np.where((at < len(marks)) & (found < ends), found, ends)

@@ -1,10 +1,10 @@
-"""A run of stored records in one buffer, and where their parts are: what pulls answer and what commit-log files hold.
+"""A run of stored records in one buffer, as pull replies and commit-log files contain them, and the positions of their parts.
 
-`find` follows TOTALSIZE from record to record (`store/record_walk.py`); everything else is done for all records at once. It stops
-at the first byte that is not part of a good record and says why; it never raises for what the bytes say and never reads outside
-of the buffer. Hosts may be IPv4 or IPv6 and topics of version 1 or 2, mixed.
+`find_records` follows TOTALSIZE from record to record (`store/commitlog/scan.py`); everything else is done for all records at
+once. It stops at the first byte that is not part of a valid record and says why. It never raises because of the content and never
+reads outside the buffer. Hosts may be IPv4 or IPv6 and topics of version 1 or 2, mixed.
 
-A buffer must be smaller than 2 GiB: positions become 32-bit offsets of Arrow arrays.
+A buffer must be smaller than 2 GiB, because positions become 32-bit offsets of Arrow arrays.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _MOVED: Final = {
     "store_ms": (">i8", 56, 1), "reconsume_times": (">i4", 72, 2), "prepared_offset": (">i8", 76, 2),
     "body_length": (">i4", 84, 2),
 }  # fmt: skip
-"""What lies behind the hosts: type, place if both are IPv4, how many hosts come before."""
+"""Fields after the hosts: type, position if both hosts are IPv4, number of hosts before it."""
 
 
 @dataclass(slots=True)
 class Records:
-    """Parallel arrays, one element per record; positions count from the start of the buffer."""
+    """Parallel arrays with one element per record; positions are relative to the start of the buffer."""
 
     buffer: bytes
     start: Ints
     end: Ints
-    head: npt.NDArray[Any]  # fields of _HEAD, those behind IPv6 hosts included; the hosts themselves are IPv4's
+    head: npt.NDArray[Any]  # fields of _HEAD, corrected for IPv6 hosts; the host fields hold IPv4 hosts only
     body_start: Ints
     body_end: Ints
     topic_start: Ints
     topic_end: Ints
     property_start: Ints
-    _topic: bytes | None = field(default=None, init=False)  # of all, once that is known
+    _topic: bytes | None = field(default=None, init=False)  # common to all records, once determined
 
     def __len__(self) -> int:
         return len(self.start)
@@ -57,12 +57,12 @@ class Records:
         return self.head[name].astype(np.int64)
 
     def common_topic(self) -> bytes | None:
-        """The topic of all records, if they are seen to have the same."""
+        """Return the topic of all records if a cheap comparison shows that it is the same."""
         if self._topic is None:
             self._topic = common_slice(self.buffer, self.topic_start, self.topic_end)
         return self._topic
 
-    def only(self, wanted: Bools) -> Records:
+    def filter(self, wanted: Bools) -> Records:
         if wanted.all():
             return self
         kept = np.flatnonzero(wanted)
@@ -82,17 +82,19 @@ class Records:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundRecords:
+    """Result of `find_records`."""
+
     records: Records
-    end: int  # position of the first byte that is not part of a good record
+    end: int  # position of the first byte that is not part of a valid record
     stop: Stop
-    needed: int  # size of the record at `end` as far as known; with Stop.END, have so many bytes from there and go on
+    needed: int  # size of the record at `end` as far as known; with Stop.END, read this many bytes from there and continue
 
 
-def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: int | None = None) -> Found:
-    """The good records from `begin` on, of those that begin before `limit`.
+def find_records(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: int | None = None) -> FoundRecords:
+    """Return the valid records from `begin` on that start before `limit`.
 
-    With `base_offset`, the physical offset of the buffer's first byte, PHYSICALOFFSET must be where the record lies.
+    `base_offset` is the physical offset of the buffer's first byte; if given, each PHYSICALOFFSET is checked against it.
     """
     start, at, stop, needed = starts(buffer, begin, limit)
     head = heads(buffer, start, _HEAD)
@@ -100,7 +102,7 @@ def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: i
     body_start = start + record.HEAD_BYTES
     flags = head["sys_flag"].astype(np.int64) & (record.BORN_HOST_V6 | record.STORE_HOST_V6)
     if flags.any():
-        _move_behind_hosts(buffer, start, flags, head, body_start)
+        _correct_for_ipv6(buffer, start, flags, head, body_start)
     body_end, topic_length, property_length, fits = parts(
         buffer, start, end - start, body_start, head["body_length"].astype(np.int64), head["magic"] == record.MAGIC_V2
     )
@@ -111,18 +113,18 @@ def find(buffer: bytes, base_offset: int | None = None, begin: int = 0, limit: i
     if not (fits.all() and in_place.all()):
         bad = int(np.argmin(fits & in_place))
         at, stop, needed = int(start[bad]), Stop.WRONG_OFFSET if fits[bad] else Stop.BAD_SIZE, 8
-        records = records.only(np.arange(len(start)) < bad)
-    return Found(records, at, stop, needed)
+        records = records.filter(np.arange(len(start)) < bad)
+    return FoundRecords(records, at, stop, needed)
 
 
-def _move_behind_hosts(buffer: bytes, start: Ints, flags: Ints, head: npt.NDArray[Any], body_start: Ints) -> None:
-    """Reads what lies behind IPv6 hosts where it really is."""
+def _correct_for_ipv6(buffer: bytes, start: Ints, flags: Ints, head: npt.NDArray[Any], body_start: Ints) -> None:
+    """Read the fields after IPv6 hosts from their actual positions."""
     rows = np.flatnonzero(flags)
     born = np.where(flags[rows] & record.BORN_HOST_V6, 12, 0)
     both = born + np.where(flags[rows] & record.STORE_HOST_V6, 12, 0)
     for name, (dtype, place, hosts) in _MOVED.items():
         width = np.dtype(dtype).itemsize
-        # A record too short for its hosts may end the buffer: look no further than that. It does not fit, as is seen later.
+        # A record too short for its hosts may end the buffer. Clamp the read; the size check rejects the record later.
         head[name][rows] = read_at(
             buffer, dtype, np.minimum(start[rows] + place + (born if hosts == 1 else both), len(buffer) - width)
         )

@@ -1,4 +1,4 @@
-"""The columns of a topic as a table, with nothing that needs to be installed."""
+"""Names, types and descriptions of the columns of a topic; importable without PyArrow, for the documentation."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ TYPES: Final = {
     "storeHost": "string", "reconsumeTimes": "int", "preparedTransactionOffset": "bigint", "commitLogOffset": "bigint",
     "storeSize": "int", "bodyCRC": "int",
 }  # fmt: skip
-"""Column -> Spark's type, in the order of the schema."""
+"""Spark types by column, in the order of the schema."""
 
 MEANING: Final = {
     "topic": "topic",
-    "brokerName": "name of the broker; null in store files, unless the option `brokerName` says it",
-    "queueId": "number of the queue on that broker",
-    "queueOffset": "place in the queue",
-    "msgId": "the producer's id (UNIQ_KEY), else the offset id",
-    "offsetMsgId": "id made of the broker's address and the place in its log",
-    "keys": "what queries find it by; null if none",
+    "brokerName": "name of the broker; null in store files, unless the option `brokerName` is given",
+    "queueId": "queue id on that broker",
+    "queueOffset": "offset in the queue",
+    "msgId": "unique id set by the producer (UNIQ_KEY), else the offset id",
+    "offsetMsgId": "id composed of the broker's address and the commit-log offset",
+    "keys": "keys for queries; null if none",
     "tags": "tag; null if none",
-    "body": "what was sent; inflated if it was compressed. `string` in a schema of your own is allowed",
-    "properties": "all properties; with `propertiesAs` `string`, or in a schema of your own, as they are stored",
-    "flag": "the producer's own number",
+    "body": "body, decompressed; `string` in a custom schema is allowed",
+    "properties": "all properties; with `propertiesAs` `string`, or as `string` in a custom schema, as stored",
+    "flag": "application-defined flag of the producer",
     "sysFlag": "compressed, transaction, IPv6 and other bits",
-    "bornTimestamp": "when the producer made it",
+    "bornTimestamp": "creation time at the producer",
     "bornHost": "address of the producer",
-    "storeTimestamp": "when the broker stored it",
+    "storeTimestamp": "time of storage at the broker",
     "storeHost": "address of the broker",
-    "reconsumeTimes": "how often it was consumed in vain",
-    "preparedTransactionOffset": "where its half message is, for one of a transaction",
-    "commitLogOffset": "place in the broker's log",
-    "storeSize": "bytes of the record in the log",
+    "reconsumeTimes": "number of failed consume attempts",
+    "preparedTransactionOffset": "offset of the half message of a transaction",
+    "commitLogOffset": "offset in the commit log",
+    "storeSize": "size of the stored record in bytes",
     "bodyCRC": "checksum of the body as stored",
 }

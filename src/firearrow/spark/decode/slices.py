@@ -1,4 +1,4 @@
-"""Pieces of a buffer, of which there are many, as Arrow columns: no piece is looked at on its own."""
+"""Slices of a buffer as Arrow columns, processed together rather than one by one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
-WORD: Final = 8  # bytes that are compared at once
+WORD: Final = 8  # bytes compared together
 _TAKE: Final = pc.get_function("array_take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], np.uint64)
 
 
 def numbers(values: npt.NDArray[Any], kind: Any) -> Any:
-    """An array of numbers as the Arrow column that it already is in memory."""
+    """Wrap an array of numbers as an Arrow column without copying."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
-    """Pieces of a buffer as one compact Arrow array; they must not overlap and must be in order."""
+    """Copy slices of a buffer into one compact Arrow array. They must be in order and not overlap."""
     count = len(starts)
     if not count:
         return pa.array([], kind)
@@ -32,40 +32,40 @@ def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
     offsets[1 : 2 * count : 2] = ends
     offsets[2 * count] = ends[-1]
     both = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
-    return taken(both, np.arange(0, 2 * count, 2, dtype=np.int32))
+    return take(both, np.arange(0, 2 * count, 2, dtype=np.int32))
 
 
-def taken(column: Any, places: npt.NDArray[np.integer[Any]]) -> Any:
-    """The elements at these places, which must be there: they are not checked again."""
-    return _TAKE.call([column, pa.array(places)], _UNCHECKED)
+def take(column: Any, indexes: npt.NDArray[np.integer[Any]]) -> Any:
+    """Take elements by index, without bounds checks."""
+    return _TAKE.call([column, pa.array(indexes)], _UNCHECKED)
 
 
 def text_slices(buffer: Any, starts: Ints, ends: Ints) -> Any:
-    """The same as text; what is not UTF-8 is replaced."""
+    """Like `slices`, as text; invalid UTF-8 is replaced."""
     return valid_text(slices(buffer, starts, ends, pa.string()))
 
 
 def common_slice(buffer: bytes, starts: Ints, ends: Ints) -> bytes | None:
-    """What all pieces are, if they are seen to be the same. They must be in order."""
+    """Return the content of the slices if a cheap comparison shows that all are equal. They must be in order."""
     length = int(ends[0] - starts[0]) if len(starts) else 0
     if not length or int(starts[-1]) + WORD > len(buffer) or (ends - starts != length).any():
         return None
     words = words_of(buffer)
     mask = MASKS[min(length, WORD)]
-    for place in range(0, length, WORD):
-        found = words[starts + min(place, max(0, length - WORD))]
+    for position in range(0, length, WORD):
+        found = words[starts + min(position, max(0, length - WORD))]
         if ((found ^ found[0]) & mask).any():
             return None
     return buffer[int(starts[0]) : int(ends[0])]
 
 
 def words_of(data: Any) -> npt.NDArray[np.uint64]:
-    """A word at any position of at least one."""
+    """Return a view of the 8-byte words at every position of the data."""
     return np.ndarray((len(data) - WORD + 1,), "<u8", data, strides=(1,))
 
 
 def valid_text(column: Any) -> Any:
-    """Strings whose bytes come from others, made good where they are not UTF-8."""
+    """Replace invalid UTF-8 in a string column."""
     if len(column) == 0:
         return column
     if content(column).isascii():
@@ -79,6 +79,6 @@ def valid_text(column: Any) -> Any:
 
 
 def content(column: Any) -> bytes:
-    """All bytes of a binary column, side by side."""
+    """Return the data buffer of a binary column."""
     data = column.buffers()[2]
     return b"" if data is None else data.to_pybytes()

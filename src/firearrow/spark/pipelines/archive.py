@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Unpack
 
-from firearrow.spark.decode.columns import Columns, chosen
+from firearrow.spark.decode.columns import Columns, select_columns
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine
 from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
@@ -109,7 +109,7 @@ def read_archive(spark: Any, out: str) -> Any:
     found = Journal(place, JOURNAL).job()
     if found is None:
         raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
-    kept = chosen([name for name in found["columns"] if name != "topic"], found["propertiesAs"])
+    kept = select_columns([name for name in found["columns"] if name != "topic"], found["propertiesAs"])
     ddl = f"{kept.ddl}, topic string, day date"
     # Spark escapes what it writes into paths and so do we; the schema keeps topics that look like numbers texts.
     return spark.read.schema(ddl).option("basePath", place.uri()).parquet(place.uri())
@@ -119,10 +119,10 @@ def _columns(source: MessageSource) -> Columns:
     """What is asked for, and what the paths are made of."""
     names = source.options["columns"]
     if names is None:
-        return chosen(None, source.options["propertiesAs"])
-    found = chosen(names, source.options["propertiesAs"])
+        return select_columns(None, source.options["propertiesAs"])
+    found = select_columns(names, source.options["propertiesAs"])
     needed = [name for name in ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp") if name not in found.names]
-    return chosen([*found.names, *needed], source.options["propertiesAs"])
+    return select_columns([*found.names, *needed], source.options["propertiesAs"])
 
 
 def _check_empty(place: StorageLocation) -> None:

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from firearrow.spark.cluster import ClusterClient, cluster_client
-from firearrow.spark.decode.columns import chosen
+from firearrow.spark.decode.columns import select_columns
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.pipelines.selection import Selection, place_of
 from firearrow.spark.pipelines.sources import Part
 from firearrow.spark.read.offsets import Queue
-from firearrow.spark.write.input_columns import shape_of
+from firearrow.spark.write.input_columns import match_columns
 from firearrow.spark.write.message_builder import SPARK_ID, Origin
 from firearrow.spark.write.sink import Sink
 from firearrow.wire.properties import PROPERTY_RETRY_TOPIC
@@ -63,7 +63,7 @@ def copy_parts(task: CopyTask) -> dict[str, Any]:
 
 
 def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
-    for batch in part.read(task.reading, chosen(_READ)):
+    for batch in part.read(task.reading, select_columns(_READ)):
         if task.selection is not None:
             batch = task.selection.filtered(batch)
         if batch.num_rows:
@@ -79,7 +79,7 @@ def _sink(servers: ClusterClient, task: CopyTask, number: int) -> Sink:
         fields.append(("shardingKey", "string"))
     if task.target == ORIGIN:
         fields.append(("topic", "string"))
-    shape = shape_of(fields, None if task.target == ORIGIN else task.target)
+    shape = match_columns(fields, None if task.target == ORIGIN else task.target)
     return Sink(servers, task.writing, shape, Origin(task.writer, task.increment, number))
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from firearrow.spark.cluster import cluster_client
-from firearrow.spark.decode.columns import Columns, chosen, of_fields
+from firearrow.spark.decode.columns import Columns, columns_of_schema, select_columns
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import DataSourceOptions, read_options, write_options
 from firearrow.spark.read.live import read_ranges
@@ -34,7 +34,7 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> str:
         _check_version()
         options = read_options(self.options)
-        return chosen(options["columns"], options["propertiesAs"]).ddl
+        return select_columns(options["columns"], options["propertiesAs"]).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _check_version()
@@ -130,7 +130,7 @@ class PushedStoreReader(StoreScanReader):
 
 def columns_of(schema: StructType) -> tuple[Columns, list[str]]:
     """What a schema asks for, and what it calls it."""
-    columns = of_fields([(field.name, field.dataType.simpleString()) for field in schema.fields])
+    columns = columns_of_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
     return columns, list(schema.names)
 
 

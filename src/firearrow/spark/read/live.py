@@ -23,7 +23,7 @@ from firearrow.client.consumer.subscription import Sql, Subscription, subscripti
 from firearrow.client.errors import BrokerError, ClientError
 from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.decode.columns import Columns, record_batch, tags_of
-from firearrow.spark.decode.records import find
+from firearrow.spark.decode.records import find_records
 from firearrow.spark.errors import DataLossError
 from firearrow.spark.options import DataSourceOptions
 from firearrow.spark.read.offsets import Queue
@@ -65,7 +65,7 @@ def sample_bytes(
 ) -> tuple[int, int]:
     """(messages, bytes) of the next few messages of a queue: what a message weighs there."""
     piece = _Pull(servers, options).begin(Range(queue, offset, offset + count), lossless=False).result()
-    found = find(piece.body).records
+    found = find_records(piece.body).records
     return len(found), len(piece.body)
 
 
@@ -92,17 +92,17 @@ def _pieces(servers: ClusterClient, wanted: Sequence[Range], options: DataSource
 def _decoded(
     piece: Piece, tags: frozenset[str] | None, options: DataSourceOptions, columns: Columns, names: Sequence[str]
 ) -> Any:
-    found = find(piece.body)
+    found = find_records(piece.body)
     if found.end != len(piece.body):
         raise ClientError(
             f"what {piece.queue.broker_name} answered to a pull of {piece.queue.topic} cannot be read: {found.stop.value}"
         )
     records = found.records
     offsets = records.field("queue_offset")
-    records = records.only((offsets >= piece.first) & (offsets < piece.end))
+    records = records.filter((offsets >= piece.first) & (offsets < piece.end))
     if tags is not None and len(records):  # brokers compare hash codes, which tags may share
         same = pc.is_in(tags_of(records), value_set=pa.array(sorted(tags), pa.string()))
-        records = records.only(same.to_numpy(zero_copy_only=False))
+        records = records.filter(same.to_numpy(zero_copy_only=False))
     if not len(records):
         return None
     return record_batch(records, columns, broker_name=piece.queue.broker_name, decompress=options["decompress"], names=names)

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from firearrow.spark.decode.columns import Columns, record_batch
-from firearrow.spark.decode.records import Bools, Found, Records, find
+from firearrow.spark.decode.records import Bools, FoundRecords, Records, find_records
 from firearrow.spark.decode.slices import text_slices
 from firearrow.spark.errors import SparkOptionError, StoreFileError
 from firearrow.spark.options import DataSourceOptions
@@ -71,7 +71,7 @@ def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Co
     wanted = _Wanted(options)
     for split in splits:
         for records in _read(split, options["failOnDataLoss"]):
-            records = records.only(wanted(records)) if len(records) else records
+            records = records.filter(wanted(records)) if len(records) else records
             if len(records):
                 yield record_batch(
                     records, columns, broker_name=options["brokerName"], decompress=options["decompress"], names=names
@@ -149,7 +149,7 @@ def _followed(path: str, base: int, size: int) -> int:
                 break
             at += end
             length = max(_BLOCK, needed)
-    found = find(data, at)
+    found = find_records(data, at)
     if len(found.records) and not _good_crc(found.records):
         return at + int(found.records.start[-1])  # torn
     return at + found.end
@@ -261,7 +261,7 @@ def _blocks(split: Split) -> Iterator[_Block]:
         size = _BLOCK
         while at < split.end:
             data = os.pread(file.fileno(), min(size, split.log_end - at), at - split.base)
-            found: Found = find(data, at, 0, split.end - at)
+            found: FoundRecords = find_records(data, at, 0, split.end - at)
             at += found.end
             at_end = at + found.needed > split.log_end or found.needed > _MAX_RECORD
             yield _Block(found.records, found.stop, at, found.stop is Stop.END and at_end)
@@ -310,4 +310,4 @@ def _is_record(data: bytes, at: int, base: int, file: Any, split: Split) -> bool
     if not record.FIXED_BYTES_V1 <= size <= min(_MAX_RECORD, split.log_end - base - at):
         return False
     whole = os.pread(file.fileno(), size, base + at - split.base)
-    return len(find(whole, base + at).records) == 1
+    return len(find_records(whole, base + at).records) == 1

@@ -1,9 +1,9 @@
-"""Which columns of a frame are taken when it is written, and what a frame must have.
+"""Columns that a written frame may have.
 
-`body` (binary or string) is needed; `topic`, `keys`, `tags`, `properties`, `flag`, `shardingKey`, `queueId` with `brokerName`,
-`delayLevel`, `deliverTimeMs` and `idempotencyKey` are taken if they are there. Columns of the source that say where a message was
-are let pass, so that a topic can be written as it was read; a frame with `queueOffset` is such a one, and its `queueId` and
-`brokerName` are where its rows come from, not where they go to. Any other column is an error.
+`body` (binary or string) is required. `topic`, `keys`, `tags`, `properties`, `flag`, `shardingKey`, `queueId` with `brokerName`,
+`delayLevel`, `deliverTimeMs` and `idempotencyKey` are optional. Columns of the source that describe where a message was are
+ignored, so that a frame can be written as it was read. If one of them is `queueOffset`, then `queueId` and `brokerName` are
+ignored too: they are where a row comes from, not its destination. Any other column is an error.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final
 from firearrow.client.producer.validation import check_sendable_topic
 from firearrow.spark.errors import SparkOptionError
 
-TAKEN: Final = {
+INPUT_COLUMNS: Final = {
     "body": ("binary", "string"), "topic": ("string",), "keys": ("string",), "tags": ("string",),
     "properties": ("map<string,string>",), "queueId": ("int",), "brokerName": ("string",), "shardingKey": ("string",),
     "delayLevel": ("int",), "deliverTimeMs": ("bigint",), "idempotencyKey": ("string",),
     "flag": ("int",),
 }  # fmt: skip
-_OF_THE_SOURCE: Final = frozenset((
+_SOURCE_COLUMNS: Final = frozenset((
     "queueOffset", "msgId", "offsetMsgId", "sysFlag", "bornTimestamp", "bornHost", "storeTimestamp", "storeHost",
     "reconsumeTimes", "preparedTransactionOffset", "commitLogOffset", "storeSize", "bodyCRC",
 ))  # fmt: skip
@@ -30,43 +30,43 @@ _OF_THE_SOURCE: Final = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class InputColumns:
-    """Which column of the frame is which. Plain data: it travels to executors."""
+    """Indexes of the used columns of a frame, and the target topic. Plain data, sent to executors."""
 
-    places: dict[str, int]
+    indexes: dict[str, int]
     topic: str | None
 
     def column(self, rows: Any, name: str) -> Any:
-        """The column of an Arrow batch; None if the frame has none of this name."""
-        place = self.places.get(name)
-        return None if place is None else rows.column(place)
+        """Return a column of an Arrow batch, or None if the frame does not have it."""
+        index = self.indexes.get(name)
+        return None if index is None else rows.column(index)
 
 
-def shape_of(fields: Sequence[tuple[str, str]], topic: str | None) -> InputColumns:
-    """SparkOptionError for a column that nobody knows, one of a wrong type, or none that is needed."""
-    known = {name.lower(): name for name in (*TAKEN, *_OF_THE_SOURCE)}
-    places: dict[str, int] = {}
-    for place, (given, kind) in enumerate(fields):
+def match_columns(fields: Sequence[tuple[str, str]], topic: str | None) -> InputColumns:
+    """Find the columns by name. SparkOptionError for an unknown or missing column, or one of the wrong type."""
+    known = {name.lower(): name for name in (*INPUT_COLUMNS, *_SOURCE_COLUMNS)}
+    indexes: dict[str, int] = {}
+    for index, (given, kind) in enumerate(fields):
         name = known.get(given.lower())
         if name is None:
             near = get_close_matches(given.lower(), known, 1)
-            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(TAKEN)}"
+            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(INPUT_COLUMNS)}"
             raise SparkOptionError(f"unknown column {given!r}; {help_}")
-        if name in TAKEN and kind not in TAKEN[name]:
-            raise SparkOptionError(f"the column {name} has type {kind}, expected {' or '.join(TAKEN[name])}")
-        places[name] = place
-    if "body" not in places:
-        raise SparkOptionError("there is no column body: what is to be sent?")
-    from_source = "queueOffset" in places
-    for name in _OF_THE_SOURCE | ({"queueId", "brokerName"} if from_source else set()):
-        places.pop(name, None)
+        if name in INPUT_COLUMNS and kind not in INPUT_COLUMNS[name]:
+            raise SparkOptionError(f"the column {name} has type {kind}, expected {' or '.join(INPUT_COLUMNS[name])}")
+        indexes[name] = index
+    if "body" not in indexes:
+        raise SparkOptionError("the column body is missing")
+    from_source = "queueOffset" in indexes
+    for name in _SOURCE_COLUMNS | ({"queueId", "brokerName"} if from_source else set()):
+        indexes.pop(name, None)
     if topic is not None:
         check_topic_name(topic)
-        places.pop("topic", None)
-    elif "topic" not in places:
-        raise SparkOptionError("where to? give the option topic, or a column topic")
-    if ("queueId" in places) != ("brokerName" in places):
-        raise SparkOptionError("queueId and brokerName name a queue together: one of the columns is missing")
-    return InputColumns(places, topic)
+        indexes.pop("topic", None)
+    elif "topic" not in indexes:
+        raise SparkOptionError("no target: give the option topic, or a column topic")
+    if ("queueId" in indexes) != ("brokerName" in indexes):
+        raise SparkOptionError("queueId and brokerName must be given together")
+    return InputColumns(indexes, topic)
 
 
 def check_topic_name(topic: str) -> None:

@@ -1,13 +1,14 @@
-"""Rows are sent: which queue a row goes to, and how it is stored once. `shape.py` has the columns, `messages.py` the messages.
+"""Sending of rows: choice of the queue, sequence numbers and deduplication.
 
-**Queue.** The one named; else by the hash of `shardingKey`, as Java's clients choose; else runs of rows in turn.
+**Queue.** The named queue, else by the hash of `shardingKey` as in Java's clients, else runs of rows in rotation.
 
-**Once.** A row has a number: of the micro-batch and its place in the partition. Our broker stores each number of a producer once
-for each queue, and the producer is the query and the partition, so that a task that is tried again, and a batch that is replayed
-after a restart, store nothing twice (`broker/dedup.py`). The broker remembers the last 256 numbers of a queue and refuses older
-ones. Rows of a queue are sent in order, at most 200 at a time and the next after the answer: a number it refuses as too old was
-stored, and so were all that were sent with it. This needs rows that come again in the same order, and the same number of queues.
-An Apache broker takes the same messages at least once; `__SPARK_ID` is then what tells a repeated one.
+**Deduplication.** A row has a sequence number: its micro-batch and its index in the partition (`message_builder.Origin`). The
+producer is the query and the partition. Firearrow's broker stores each number of a producer once per queue (`broker/dedup`), so a
+retried task and a batch replayed after a restart store nothing twice. The broker remembers the last 256 numbers of a queue and
+rejects older ones. Rows of a queue are sent in order, at most 200 at a time, the next after the reply; a number rejected as too
+old was therefore stored, together with all numbers of its request. This requires that rows are repeated in the same order and
+that the number of queues does not change. An Apache broker stores the same messages at least once; `__SPARK_ID` identifies
+repeated ones.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.client import SendBatchMessageRequestHeader, SendMessageRequestHeaderV2
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
-RUN: Final = 200  # rows of a queue under way: fewer than the numbers a broker remembers
+RUN: Final = 200  # rows of a queue in flight; fewer than the numbers a broker remembers
 GROUP: Final = "SPARK_WRITER"
 _BUSY: Final = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
 _STORED: Final = frozenset((
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
 ))  # fmt: skip
-_MADE_ROWS, _MADE_BYTES = 20 * RUN, 4 << 20  # made into messages at once: what stays in the processor's caches
-_WORTH_A_SORT: Final = 50  # neighbours that go to one queue, on average; below that, messages are put in the order of the queues
+_BUILD_ROWS, _BUILD_BYTES = 20 * RUN, 4 << 20  # converted together; fits into the processor's caches
+_SORT_BELOW: Final = 50  # average run of rows for one queue below which messages are sorted by queue
 
 
 @dataclass(slots=True)
 class _Run:
-    """Messages of one queue that wait to be sent together."""
+    """Pending messages of one queue, sent in one request."""
 
     pieces: list[memoryview] = field(default_factory=list)
     rows: int = 0
@@ -56,109 +57,105 @@ class _Run:
 
 
 class Sink:
-    """Writes the rows of one task. `write` returns when every row is stored."""
+    """Writer of the rows of one task. `write` returns when every row is stored."""
 
-    def __init__(self, servers: ClusterClient, options: DataSourceOptions, shape: InputColumns, origin: Origin) -> None:
-        self._servers = servers
-        self._shape = shape
+    def __init__(self, client: ClusterClient, options: DataSourceOptions, columns: InputColumns, origin: Origin) -> None:
+        self._client = client
+        self._columns = columns
         self._origin = origin
-        self._maker = MessageBuilder(shape, origin, numbered=options["idempotent"] != "false")
+        self._builder = MessageBuilder(columns, origin, numbered=options["idempotent"] != "false")
         self._run_bytes = options["sendBatchBytes"]
         self._retries = options["retries"]
         self._timeout_ms = options["sendTimeoutMs"]
-        self._most_runs = options["maxInFlight"]
+        self._max_in_flight = options["maxInFlight"]
         self._creation = (options["createTopic"], options["queues"])
         self._queues: list[Queue] = []
-        self._of_topic: dict[str, range] = {}  # its places in the list of queues
-        self._waiting: dict[Queue, _Run] = {}
-        self._sending: dict[Queue, Any] = {}  # the run under way of each queue
+        self._topic_queues: dict[str, range] = {}  # indexes into the list of queues
+        self._pending: dict[Queue, _Run] = {}
+        self._in_flight: dict[Queue, Any] = {}  # the request of each queue
         self.rows = 0
         self.bytes = 0
 
     def write(self, batches: Iterable[Any]) -> None:
         try:
             for rows in batches:
-                for part in _parts(rows):
-                    self._add_all(part)
-            for queue in list(self._waiting):
+                for part in _slices(rows):
+                    self._add_batch(part)
+            for queue in list(self._pending):
                 self._flush(queue)
-            for sending in self._sending.values():
-                sending.result()
+            for request in self._in_flight.values():
+                request.result()
         except BaseException:
-            for sending in self._sending.values():
-                sending.cancel()
+            for request in self._in_flight.values():
+                request.cancel()
             raise
 
-    # ---- queues
-
-    def _places(self, rows: Any) -> Ints:
-        """For each row the place of its queue in the list."""
-        if self._shape.topic is not None:
-            return self._places_in(self._shape.topic, rows, np.arange(rows.num_rows))
-        topics, codes = _encoded(self._shape.column(rows, "topic"))
-        places = np.empty(rows.num_rows, np.int64)
+    def _queue_indexes(self, rows: Any) -> Ints:
+        """Return the index of each row's queue."""
+        if self._columns.topic is not None:
+            return self._indexes_in_topic(self._columns.topic, rows, np.arange(rows.num_rows))
+        topics, codes = _encoded(self._columns.column(rows, "topic"))
+        indexes = np.empty(rows.num_rows, np.int64)
         for code, topic in (*enumerate(topics), (-1, None)):
-            mine = np.flatnonzero(codes == code)
-            if len(mine) and not topic:
-                raise SparkOptionError(f"row {self.rows + int(mine[0])} of partition {self._origin.partition} has no topic")
+            selected = np.flatnonzero(codes == code)
+            if len(selected) and not topic:
+                raise SparkOptionError(f"row {self.rows + int(selected[0])} of partition {self._origin.partition} has no topic")
             if topic:
-                places[mine] = self._places_in(topic, rows, mine)
-        return places
+                indexes[selected] = self._indexes_in_topic(topic, rows, selected)
+        return indexes
 
-    def _places_in(self, topic: str, rows: Any, mine: Ints) -> Ints:
-        """The same of some rows, which go to one topic."""
-        of_topic = self._known(topic)
-        places = (self._origin.partition + (self.rows + mine) // RUN) % len(of_topic)
-        keys = self._shape.column(rows, "shardingKey")
+    def _indexes_in_topic(self, topic: str, rows: Any, selected: Ints) -> Ints:
+        """Return the queue indexes of rows that go to one topic."""
+        topic_queues = self._queues_of(topic)
+        indexes = (self._origin.partition + (self.rows + selected) // RUN) % len(topic_queues)
+        keys = self._columns.column(rows, "shardingKey")
         if keys is not None:
             found, codes = _encoded(keys)
-            by_key = np.array([*(by_sharding_key(len(of_topic), key) if key else -1 for key in found), -1])[codes[mine]]
-            places = np.where(by_key < 0, places, by_key)
-        places += of_topic.start
-        if "queueId" in self._shape.places:
-            self._take_named(topic, rows, mine, places)
-        return places
+            by_key = np.array([*(by_sharding_key(len(topic_queues), key) if key else -1 for key in found), -1])[codes[selected]]
+            indexes = np.where(by_key < 0, indexes, by_key)
+        indexes += topic_queues.start
+        if "queueId" in self._columns.indexes:
+            self._apply_named_queues(topic, rows, selected, indexes)
+        return indexes
 
-    def _take_named(self, topic: str, rows: Any, mine: Ints, places: Ints) -> None:
-        """Puts in the queues that rows name themselves."""
-        known = {self._queues[place]: place for place in self._known(topic)}
-        brokers, numbers = (self._shape.column(rows, name).take(mine).to_pylist() for name in ("brokerName", "queueId"))
+    def _apply_named_queues(self, topic: str, rows: Any, selected: Ints, indexes: Ints) -> None:
+        """Overwrite the queues of rows that name one."""
+        known = {self._queues[index]: index for index in self._queues_of(topic)}
+        brokers, numbers = (self._columns.column(rows, name).take(selected).to_pylist() for name in ("brokerName", "queueId"))
         for at, (broker, number) in enumerate(zip(brokers, numbers, strict=True)):
             if broker is not None and number is not None:
-                place = known.get(Queue(topic, broker, number))
-                if place is None:
-                    raise SparkOptionError(f"{topic} has no queue {number} on {broker} that can be written")
-                places[at] = place
+                index = known.get(Queue(topic, broker, number))
+                if index is None:
+                    raise SparkOptionError(f"{topic} has no writable queue {number} on {broker}")
+                indexes[at] = index
 
-    def _known(self, topic: str) -> range:
-        found = self._of_topic.get(topic)
+    def _queues_of(self, topic: str) -> range:
+        found = self._topic_queues.get(topic)
         if found is None:
             check_topic_name(topic)
-            queues = self._servers.write_queues(topic, *self._creation)
-            found = self._of_topic[topic] = range(len(self._queues), len(self._queues) + len(queues))
+            queues = self._client.write_queues(topic, *self._creation)
+            found = self._topic_queues[topic] = range(len(self._queues), len(self._queues) + len(queues))
             self._queues += queues
         return found
 
-    # ---- runs
-
-    def _add_all(self, rows: Any) -> None:
-        places = self._places(rows)
-        messages = self._maker.messages(rows, self.rows)
-        changes = np.flatnonzero(np.diff(places)) + 1
-        if len(changes) * _WORTH_A_SORT > len(places):
-            order = np.argsort(places, kind="stable")  # rows of a queue stay in their order
-            places, messages = places[order], messages.ordered(order)
-            changes = np.flatnonzero(np.diff(places)) + 1
-        self.rows += len(places)
+    def _add_batch(self, rows: Any) -> None:
+        indexes = self._queue_indexes(rows)
+        messages = self._builder.messages(rows, self.rows)
+        changes = np.flatnonzero(np.diff(indexes)) + 1
+        if len(changes) * _SORT_BELOW > len(indexes):
+            order = np.argsort(indexes, kind="stable")  # stable: keeps the order of rows of a queue
+            indexes, messages = indexes[order], messages.take(order)
+            changes = np.flatnonzero(np.diff(indexes)) + 1
+        self.rows += len(indexes)
         self.bytes += messages.body_bytes
-        for first, end in pairwise((0, *changes.tolist(), len(places))):
-            self._add(self._queues[places[first]], messages, first, end)
+        for first, end in pairwise((0, *changes.tolist(), len(indexes))):
+            self._add(self._queues[indexes[first]], messages, first, end)
 
     def _add(self, queue: Queue, messages: Messages, first: int, end: int) -> None:
-        """Messages that go to one queue; each time enough of them wait, they are sent."""
+        """Add messages to the run of a queue, and send the run whenever it is full."""
         data, bounds = messages.data, messages.bounds
         while first < end:
-            run = self._waiting.setdefault(queue, _Run())
+            run = self._pending.setdefault(queue, _Run())
             fitting = int(np.searchsorted(bounds, bounds[first] + self._run_bytes - run.size, "right")) - 1 - first
             if fitting <= 0 and run.rows:
                 self._flush(queue)
@@ -174,22 +171,22 @@ class Sink:
                 self._flush(queue)
 
     def _flush(self, queue: Queue) -> None:
-        """Sends what waits for a queue, after what is under way there has been answered."""
-        run = self._waiting.pop(queue)
-        before = self._sending.pop(queue, None)
-        if before is not None:
-            before.result()
-        while len(self._sending) >= self._most_runs:
-            oldest = next(iter(self._sending))
-            self._sending.pop(oldest).result()
-        self._sending[queue] = self._servers.submit(lambda: self._send_run(queue, run))
+        """Send the pending run of a queue, after the reply to its previous request."""
+        run = self._pending.pop(queue)
+        previous = self._in_flight.pop(queue, None)
+        if previous is not None:
+            previous.result()
+        while len(self._in_flight) >= self._max_in_flight:
+            oldest = next(iter(self._in_flight))
+            self._in_flight.pop(oldest).result()
+        self._in_flight[queue] = self._client.submit(lambda: self._send_run(queue, run))
 
     async def _send_run(self, queue: Queue, run: _Run) -> None:
         body = b"".join(run.pieces)
         if run.rows > 1 and not run.delayed:
             await self._send(queue, body, "WAIT\x01true\x02", 0, single=False)
             return
-        await asyncio.gather(  # brokers take no delayed messages in batches
+        await asyncio.gather(  # brokers reject delayed messages in batches
             *(self._send(queue, text, raw.decode(), flag, single=True) for flag, text, raw in batch.split(body))
         )
 
@@ -201,26 +198,26 @@ class Sink:
             bname=queue.broker_name,
         )  # fmt: skip
         for attempt in range(self._retries + 1):
-            answer = await self._servers.call_async(queue, header, self._timeout_ms, body)
-            if answer.code in _STORED or is_stored_before(answer.code, answer.remark):
+            reply = await self._client.call_async(queue, header, self._timeout_ms, body)
+            if reply.code in _STORED or is_already_stored(reply.code, reply.remark):
                 return
-            if answer.code not in _BUSY or attempt == self._retries:
-                raise BrokerError(answer.code, answer.remark, f"{queue.topic} on {queue.broker_name}")
+            if reply.code not in _BUSY or attempt == self._retries:
+                raise BrokerError(reply.code, reply.remark, f"{queue.topic} on {queue.broker_name}")
             await asyncio.sleep(0.1 * 2**attempt)
 
 
-def is_stored_before(code: int, remark: str | None) -> bool:
-    """The broker says that a number is older than those it remembers. See above for why that means: it has been stored."""
+def is_already_stored(code: int, remark: str | None) -> bool:
+    """Whether the broker rejects a number as too old, which implies that it is stored (see the module docstring)."""
     return code == ResponseCode.MESSAGE_ILLEGAL and "__PRODUCER_SEQ" in (remark or "") and "is older than" in (remark or "")
 
 
-def _parts(rows: Any) -> Iterator[Any]:
-    """The rows in portions."""
-    step = max(1, min(_MADE_ROWS, _MADE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+def _slices(rows: Any) -> Iterator[Any]:
+    """Yield slices of a batch that fit into the caches."""
+    step = max(1, min(_BUILD_ROWS, _BUILD_BYTES * rows.num_rows // max(1, rows.nbytes)))
     return (rows.slice(at, step) for at in range(0, rows.num_rows, step))
 
 
 def _encoded(column: Any) -> tuple[list[str], Ints]:
-    """The texts that occur, and which one each row has; -1 for a null."""
+    """Dictionary-encode a column: the distinct texts and each row's index into them, -1 for null."""
     encoded = column.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
