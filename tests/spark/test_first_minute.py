@@ -27,7 +27,7 @@ spark.read.format("rocketmq").option("nameServer", given["nameServer"]).option("
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({}, "Spark needs Java 17 or later, and there is none: install it (Debian: apt-get install default-jre-headless)"),
+        ({}, "Spark needs Java 17 or later, which was not found: install it (Debian: apt-get install default-jre-headless)"),
         ({"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is '/no/such/java', where there is no bin/java"),
     ],
 )

@@ -98,7 +98,7 @@ def test_names_on_a_page_are_text() -> None:
 
 def test_the_cluster_as_tables(brokers: Any) -> None:
     from firearrow.spark.errors import SparkOptionError
-    from firearrow.spark.read.admin_tables import columns_of_table, table_rows
+    from firearrow.spark.read.admin_tables import table_columns, table_rows
 
     brokers.create_topic("Listed", 2)
     fill(brokers, "Listed", 30)
@@ -106,7 +106,7 @@ def test_the_cluster_as_tables(brokers: Any) -> None:
 
     def rows(table: str, **more: str) -> list[dict[str, Any]]:
         found = table_rows({"nameServer": brokers.name_server, "table": table, **more})
-        return [dict(zip(columns_of_table(table), row, strict=True)) for row in found]
+        return [dict(zip(table_columns(table), row, strict=True)) for row in found]
 
     assert [(row["topic"], row["writeQueues"]) for row in rows("topics", topic="Listed")] == [("Listed", 4)]
     assert sum(row["messages"] for row in rows("queues", topic="Listed")) == 30
@@ -122,7 +122,7 @@ def test_the_cluster_as_tables(brokers: Any) -> None:
         rows("topic")
     with pytest.raises(SparkOptionError, match=r"unknown option 'grup'; did you mean group\?"):
         rows("lag", grup="x")
-    with pytest.raises(SparkOptionError, match="there is no group 'nobody'"):
+    with pytest.raises(SparkOptionError, match="the group 'nobody' does not exist"):
         rows("lag", group="nobody")
 
 
@@ -177,5 +177,5 @@ def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stdout == ""
     if "is not installed: pip install 'firearrow[spark]'" not in ended.stderr:
-        assert "Spark needs Java 17 or later, and there is none: install it" in ended.stderr
+        assert "Spark needs Java 17 or later, which was not found: install it" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -49,11 +49,11 @@ def orders() -> Iterator[Any]:
 
 def everything(cluster: Any, opts: Any) -> list[Range]:
     from firearrow.spark.cluster import cluster_client as connected
-    from firearrow.spark.read.planning import ending, ranges, starting, wanted_queues
+    from firearrow.spark.read.planning import ending_offsets, ranges_between, resolve_queues, starting_offsets
 
     servers = connected(opts.client())
-    queues = wanted_queues(servers, opts)
-    return ranges(starting(servers, queues, opts, "earliest"), ending(servers, queues, opts))
+    queues = resolve_queues(servers, opts)
+    return ranges_between(starting_offsets(servers, queues, opts, "earliest"), ending_offsets(servers, queues, opts))
 
 
 @pytest.mark.parametrize(("decode", "pull"), [("2048", "1024"), ("100", "7"), ("20", "1")])
@@ -122,7 +122,7 @@ def test_moments_of_every_queue(orders: Any) -> None:
     ]
     assert 0 < len(wanted) < 1000
     assert sorted((o["brokerName"], o["queueId"], round(o["storeTimestamp"].timestamp() * 1000)) for o in found) == wanted
-    # A moment for all queues goes before moments by queue, and these before offsets.
+    # A time for all queues takes precedence over times by queue, and these over offsets.
     assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingTimestamp="0")) == whole
     assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingOffsets="latest")) != []
 
@@ -131,25 +131,25 @@ def test_moments_that_cannot_be_used(orders: Any) -> None:
     late = {"Orders": {name: {"0": 1 << 50, "1": 1 << 50} for name in ("broker-a", "broker-b")}}
     assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(late))) == []
     strict = {"startingOffsetsByTimestamp": json.dumps(late), "startingOffsetsByTimestampStrategy": "error"}
-    with pytest.raises(SparkOptionError, match="queue 0 of Orders on broker-a holds nothing that was stored at or after"):
+    with pytest.raises(SparkOptionError, match="queue 0 of Orders on broker-a has no message stored at or after"):
         everything(orders, options(orders, **strict))
-    with pytest.raises(SparkOptionError, match="startingOffsetsByTimestamp has no moment for queue 0 of Orders on broker-a"):
+    with pytest.raises(SparkOptionError, match="startingOffsetsByTimestamp has no time for queue 0 of Orders on broker-a"):
         everything(orders, options(orders, startingOffsetsByTimestamp='{"Orders":{}}'))
     late["Orders"]["broker-c"] = {"0": 1}
-    with pytest.raises(SparkOptionError, match="names queue 0 of Orders on broker-c, which is not one that is read"):
+    with pytest.raises(SparkOptionError, match="names queue 0 of Orders on broker-c, which is not read"):
         everything(orders, options(orders, endingOffsetsByTimestamp=json.dumps(late)))
 
 
 def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
     from firearrow.spark.cluster import cluster_client as connected
-    from firearrow.spark.read.live import _Pull
+    from firearrow.spark.read.live import Puller
 
     opts = options(orders, pullMaxBytes="2k", decodeRecords="100")
-    pull = _Pull(connected(opts.client()), opts)
+    pull = Puller(connected(opts.client()), opts)
     for one in everything(orders, opts):
         pull.begin(one, lossless=True).result()
 
-    assert 1 <= pull._batch <= 20
+    assert 1 <= pull.batch_size <= 20
     assert len(read(everything(orders, opts), opts)) == 1000
 
 

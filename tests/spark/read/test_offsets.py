@@ -5,7 +5,7 @@ import json
 import pytest
 
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.read.offsets import Queue, assigned, from_dict, to_dict
+from firearrow.spark.read.offsets import Queue, from_dict, parse_assigned, to_dict
 
 
 def test_equal_offsets_are_equal_text() -> None:
@@ -23,7 +23,7 @@ def test_equal_offsets_are_equal_text() -> None:
         ({"T": {"b": {"x": 1}}}, "the offsets name the queue 'x' of T on b, expected a number"),
         ({"T": {"b": {"0": "1"}}}, "the offsets say '1' for queue 0 of T on b, expected a whole number"),
         ({"T": {"b": {"0": -1}}}, "the offsets say -1 for queue 0 of T on b, expected a whole number"),
-        ({"_v": 2}, "the offsets have version 2, which is newer than this release knows"),
+        ({"_v": 2}, "the offsets have version 2, which this release does not support"),
     ],
 )
 def test_what_is_no_offset_is_named(found: dict[str, object], said: str) -> None:
@@ -34,8 +34,8 @@ def test_what_is_no_offset_is_named(found: dict[str, object], said: str) -> None
 
 
 def test_assigned_queues() -> None:
-    assert assigned({"T": {"b": [1, 0]}}) == [Queue("T", "b", 0), Queue("T", "b", 1)]
+    assert parse_assigned({"T": {"b": [1, 0]}}) == [Queue("T", "b", 0), Queue("T", "b", 1)]
     with pytest.raises(SparkOptionError, match="expected a list of queue numbers"):
-        assigned({"T": {"b": 1}})
+        parse_assigned({"T": {"b": 1}})
     with pytest.raises(SparkOptionError, match="names no queue"):
-        assigned({})
+        parse_assigned({})

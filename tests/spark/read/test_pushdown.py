@@ -10,7 +10,7 @@ import pytest
 
 from firearrow.spark.options import read_options
 from firearrow.spark.read.offsets import Queue
-from firearrow.spark.read.pushdown import PushedFilters, pushed
+from firearrow.spark.read.pushdown import PushedFilters, parse_filters
 
 A0, A1, B0 = Queue("T", "a", 0), Queue("T", "a", 1), Queue("U", "b", 0)
 
@@ -41,12 +41,13 @@ class LessThanOrEqual(Comparison): ...
 
 def test_queues() -> None:
     everything = [A0, A1, B0]
-    assert pushed([]).queues(everything) == everything
-    assert pushed([EqualTo(("TOPIC",), "T")]).queues(everything) == [A0, A1]
-    assert pushed([In(("queueId",), (0, 5)), EqualTo(("brokerName",), "a")]).queues(everything) == [A0]
-    assert pushed([EqualTo(("topic",), "T"), EqualTo(("topic",), "U")]).queues(everything) == []
+    assert parse_filters([]).queues(everything) == everything
+    assert parse_filters([EqualTo(("TOPIC",), "T")]).queues(everything) == [A0, A1]
+    assert parse_filters([In(("queueId",), (0, 5)), EqualTo(("brokerName",), "a")]).queues(everything) == [A0]
+    assert parse_filters([EqualTo(("topic",), "T"), EqualTo(("topic",), "U")]).queues(everything) == []
     assert (
-        pushed([Not(("topic",), "T"), EqualTo(("topic", "x"), "T"), EqualTo(("queueId",), "0")]).queues(everything) == everything
+        parse_filters([Not(("topic",), "T"), EqualTo(("topic", "x"), "T"), EqualTo(("queueId",), "0")]).queues(everything)
+        == everything
     )
 
 
@@ -61,16 +62,16 @@ def test_queues() -> None:
     ],
 )
 def test_offsets(filters: list[Comparison], bounds: tuple[int, int]) -> None:
-    assert pushed(filters).offsets == bounds
+    assert parse_filters(filters).offsets == bounds
 
 
 def test_times_between_milliseconds_leave_both() -> None:
     between = datetime(1970, 1, 1, 0, 0, 1, 500, UTC)
     exact = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
-    assert pushed([GreaterThan(("storeTimestamp",), between)]).stored_ms == (1000, 1 << 62)
-    assert pushed([LessThan(("storeTimestamp",), between)]).stored_ms == (0, 1002)
-    assert pushed([EqualTo(("storeTimestamp",), exact)]).stored_ms == (1000, 1001)
+    assert parse_filters([GreaterThan(("storeTimestamp",), between)]).stored_ms == (1000, 1 << 62)
+    assert parse_filters([LessThan(("storeTimestamp",), between)]).stored_ms == (0, 1002)
+    assert parse_filters([EqualTo(("storeTimestamp",), exact)]).stored_ms == (1000, 1001)
 
 
 def test_tags_become_an_expression_if_they_can() -> None:
@@ -78,7 +79,7 @@ def test_tags_become_an_expression_if_they_can() -> None:
 
     def expression(*tags: str, **more: str) -> Any:
         options = read_options({"nameServer": "a:1", "subscribe": "T", **more}) if more else live
-        return pushed([In(("tags",), tags)]).options(options)["subExpression"]
+        return parse_filters([In(("tags",), tags)]).options(options)["subExpression"]
 
     assert expression("b", "a") == "a || b"
     assert expression("a", "b || c") == "*"

@@ -124,7 +124,7 @@ def test_damage_is_named_or_skipped(clean: Path, tmp_path: Path) -> None:
 def test_what_is_no_store_is_said_while_planning(clean: Path, tmp_path: Path) -> None:
     with pytest.raises(SparkOptionError, match="which is not a directory"):
         scan(tmp_path / "nothing")
-    with pytest.raises(SparkOptionError, match="where no commit log is"):
+    with pytest.raises(SparkOptionError, match="which has no commit log"):
         scan(tmp_path)
     with pytest.raises(SparkOptionError, match="the topic 'Nope' is not in the store"):
         scan(clean, subscribe="Nope")

@@ -174,7 +174,7 @@ def test_retention_overtakes_a_stream(spark: Any, tmp_path: Path) -> None:
     finally:
         server.stop()
 
-    lost = f"data loss: offsets 100 to {oldest - 1} of queue 0 of Old on broker-a are not there any more"
+    lost = f"data loss: offsets 100 to {oldest - 1} of queue 0 of Old on broker-a no longer exist"
     assert f"{lost} (it has {oldest} to 499 now)" in str(error.value)
     # What had been copied first went with the same files.
     assert Counter(number for body in found if (number := int(body[:4])) >= 100) == Counter(range(oldest, 500))

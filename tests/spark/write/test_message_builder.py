@@ -121,7 +121,7 @@ def test_without_numbers() -> None:
 )
 def test_properties_that_do_not_fit_are_named_by_their_row(row: dict[str, Any]) -> None:
     rows = [{"body": b"x", **(row if place == 2 else {})} for place in range(4)]
-    with pytest.raises(SparkOptionError, match="the properties of row 102 of partition 5 take"):
+    with pytest.raises(SparkOptionError, match="the properties of row 102 of partition 5 have"):
         made(arrow(rows, ("body", *row)), 100)
 
 

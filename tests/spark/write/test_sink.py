@@ -300,5 +300,5 @@ def test_what_was_read_can_be_written_as_it_is() -> None:
 def test_a_row_without_a_body_is_named(target: Any) -> None:
     target.create_topic("Empty", 1)
 
-    with pytest.raises(SparkOptionError, match="row 1 of partition 0 has no body"):
+    with pytest.raises(SparkOptionError, match="row 1 of partition 0 has an empty body"):
         write(target, "Empty", {"body": [b"x", b""]}, origin())

@@ -46,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
 def archive(options: argparse.Namespace, shop: JobContext) -> int:
     from firearrow.spark.pipelines.archive import JOURNAL, write_archive
-    from firearrow.spark.pipelines.sources import source_of
+    from firearrow.spark.pipelines.sources import open_source
 
-    source = source_of(source_options(options), lossy=options.lossy)
+    source = open_source(source_options(options), lossy=options.lossy)
     if options.dry_run:
         return _dry(shop, source, options.out, JOURNAL, options.max_offsets, f"archive to {options.out}")
     engine = shop.engine(lambda: _size(source, options.out, JOURNAL))
@@ -61,10 +61,10 @@ def archive(options: argparse.Namespace, shop: JobContext) -> int:
 
 
 def transfer(options: argparse.Namespace, shop: JobContext) -> int:
-    from firearrow.spark.pipelines.sources import source_of
+    from firearrow.spark.pipelines.sources import open_source
     from firearrow.spark.pipelines.transfer import transfer as work
 
-    source = source_of(source_options(options))
+    source = open_source(source_options(options))
     if options.dry_run:
         return _dry(shop, source, options.checkpoint, "", options.max_offsets, f"copy to {options.to_topic}")
     target = options.to_name_server or options.name_server
@@ -188,12 +188,12 @@ def lag(options: argparse.Namespace, shop: JobContext) -> int:
 
 
 def trace(options: argparse.Namespace, shop: JobContext) -> int:
-    from firearrow.spark.pipelines.sources import source_of
+    from firearrow.spark.pipelines.sources import open_source
     from firearrow.spark.pipelines.trace import trace as work
 
     given = client_options(options) | time_options(options) | dict(options.given)
     if options.dry_run:
-        source = source_of({**given, "subscribe": options.trace_topic})
+        source = open_source({**given, "subscribe": options.trace_topic})
         rows = source.rows(source.begin(), source.end())
         shop.finish(f"dry run: would read {rows:,} messages of {options.trace_topic}", messages=rows)
         return 0

@@ -21,7 +21,7 @@ from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.parquet_writer import WriteTask, write_part
 from firearrow.spark.pipelines.selection import Selection
-from firearrow.spark.pipelines.sources import Json, MessageSource, Part, source_of
+from firearrow.spark.pipelines.sources import Json, MessageSource, Part, open_source
 from firearrow.spark.pipelines.storage import StorageLocation
 
 JOURNAL: Final = "_firearrow"
@@ -42,7 +42,7 @@ def archive(
     A second run with the same arguments resumes where the first stopped. With `follow_s` the job checks for new messages at
     this interval until `stopped`. `lossy`: continue after messages that were deleted before they were read instead of failing.
     """
-    return write_archive(engine, source_of(options, lossy=lossy), out, compression=compression, **run_options)
+    return write_archive(engine, open_source(options, lossy=lossy), out, compression=compression, **run_options)
 
 
 def write_archive(
@@ -70,7 +70,7 @@ def write_archive(
             final = f"part-{number:08}-{index:05}"
             return WriteTask(part, source.options, columns, out, staging, final, compression, selection)
 
-        parts = source.pieces(plan, engine.parallelism)
+        parts = source.parallel_parts(plan, engine.parallelism)
         results = engine.run([task(index, part) for index, part in enumerate(parts)], write_part)
         files = [file for result in results for file in result["files"]]
         return {

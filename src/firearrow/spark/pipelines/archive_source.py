@@ -85,10 +85,10 @@ class ArchiveSource:
     def size_bytes(self, start: Json, end: Json) -> int:
         return sum(file.size for file in self._files(self._between(start, end)))
 
-    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
+    def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
         return [FilePart((file,)) for file in self._files(self._between(plan["start"], plan["end"]))]
 
-    def chains(self, plan: Json) -> Sequence[Part]:
+    def ordered_parts(self, plan: Json) -> Sequence[Part]:
         """Files that hold messages of one queue stay together, in their order."""
         numbers = self._between(plan["start"], plan["end"])
         listed = [(file, {(file["topic"], *queue) for queue in file["queues"]}) for file in self._listed(numbers)]

@@ -20,7 +20,7 @@ from firearrow.spark.pipelines.engine import SparkEngine
 from firearrow.spark.pipelines.inputs import JobInput, key_of
 from firearrow.spark.pipelines.job import Report, Totals, silent
 from firearrow.spark.pipelines.selection import DIRECTORY, PLACE_SQL, SKIP, Selection, save
-from firearrow.spark.pipelines.sources import Json, MessageSource, TopicSource, source_of
+from firearrow.spark.pipelines.sources import Json, MessageSource, TopicSource, open_source
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.spark.pipelines.transfer import copy, write_given
 
@@ -52,7 +52,7 @@ def dedupe(
     if to_topic is not None and checkpoint is None:
         raise SparkOptionError("to write a topic once, a checkpoint directory is needed: what was planned and done is kept there")
     key_of(key)
-    source: MessageSource = ArchiveSource(side.archive, side.options) if side.archive is not None else source_of(side.options)
+    source: MessageSource = ArchiveSource(side.archive, side.options) if side.archive is not None else open_source(side.options)
     location = out if out is not None else checkpoint
     if location is None:
         return Deduped(_found(spark, side, source, source.end(), key, within_ms).count(), None)

@@ -20,7 +20,7 @@ def estimate(source: MessageSource, location: str | None, name: str = "", *, mos
         "amount": rows,
         "unit": "bytes of the log" if "log" in end else "messages",
         "bytes": source.size_bytes(start, end),
-        "tasks_per_increment": 0 if first is None else len(source.pieces(first, parallelism)),
+        "tasks_per_increment": 0 if first is None else len(source.parallel_parts(first, parallelism)),
         "repeats_increment": again,
     }
 

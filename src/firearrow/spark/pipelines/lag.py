@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from firearrow.spark.pipelines.job import Report, silent
 from firearrow.spark.pipelines.storage import StorageLocation
-from firearrow.spark.read.admin_tables import columns_of_table, table_rows
+from firearrow.spark.read.admin_tables import table_columns, table_rows
 
 POINTS: Final = 240  # of a line in a chart
 _NAP_S: Final = 0.2
@@ -55,7 +55,7 @@ class GroupLag:
 def snapshot(options: Mapping[str, str]) -> Any:
     """The lag of every queue of every group, as an Arrow table. `options`: those of `rocketmq_admin` but `table`."""
     rows = table_rows({**options, "table": "lag"})
-    names = columns_of_table("lag")
+    names = table_columns("lag")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=_SCHEMA)
 
 

@@ -21,7 +21,15 @@ from firearrow.spark.errors import DataLossError
 from firearrow.spark.options import DataSourceOptions, read_options
 from firearrow.spark.read.live import read_ranges, sample_bytes
 from firearrow.spark.read.offsets import Offsets, from_dict, to_dict
-from firearrow.spark.read.planning import Range, ending, limited, ranges, starting, tasks, wanted_queues
+from firearrow.spark.read.planning import (
+    Range,
+    ending_offsets,
+    limit_offsets,
+    plan_tasks,
+    ranges_between,
+    resolve_queues,
+    starting_offsets,
+)
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
 Json = dict[str, Any]
@@ -80,10 +88,10 @@ class MessageSource(Protocol):
     def rows(self, start: Json, end: Json) -> int:
         """How much lies between two positions: messages, or bytes of a store."""
 
-    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
+    def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
         """For tasks that need no order: as many as there are to be, if it pays."""
 
-    def chains(self, plan: Json) -> Sequence[Part]:
+    def ordered_parts(self, plan: Json) -> Sequence[Part]:
         """For tasks that keep the order: no queue is in two of them."""
 
     def size_bytes(self, start: Json, end: Json) -> int:
@@ -107,19 +115,19 @@ class TopicSource:
         )
 
     def begin(self) -> Json:
-        return {"offsets": to_dict(starting(self._servers, self._queues(), self.options, "earliest"))}
+        return {"offsets": to_dict(starting_offsets(self._servers, self._queues(), self.options, "earliest"))}
 
     def end(self) -> Json:
-        return {"offsets": to_dict(ending(self._servers, self._queues(), self.options))}
+        return {"offsets": to_dict(ending_offsets(self._servers, self._queues(), self.options))}
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
         start, stop = _offsets(position), _offsets(end)
         start |= self._servers.min_offsets([queue for queue in stop if queue not in start])
         start |= self._after_loss(start, stop)
         stop = {queue: max(offset, start[queue]) for queue, offset in stop.items()}
-        if not ranges(start, stop):
+        if not ranges_between(start, stop):
             return None
-        stop = limited(start, stop, most)
+        stop = limit_offsets(start, stop, most)
         gone = {queue: offset for queue, offset in start.items() if queue not in stop}
         return {"start": {"offsets": to_dict(start)}, "end": {"offsets": to_dict(stop | gone)}}
 
@@ -139,10 +147,10 @@ class TopicSource:
         return moved
 
     def rows(self, start: Json, end: Json) -> int:
-        return sum(one.size for one in ranges(_offsets(start), _offsets(end)))
+        return sum(one.size for one in ranges_between(_offsets(start), _offsets(end)))
 
-    def pieces(self, plan: Json, at_least: int) -> Sequence[Part]:
-        made = tasks(
+    def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
+        made = plan_tasks(
             _ranges(plan),
             least=self.options["minRecordsPerPartition"],
             most=self.options["maxRecordsPerPartition"],
@@ -150,11 +158,11 @@ class TopicSource:
         )
         return [RangePart(ranges=tuple(one)) for one in made]
 
-    def chains(self, plan: Json) -> Sequence[Part]:
+    def ordered_parts(self, plan: Json) -> Sequence[Part]:
         return [RangePart(ranges=(one,)) for one in _ranges(plan)]
 
     def size_bytes(self, start: Json, end: Json) -> int:
-        wanted = sorted(ranges(_offsets(start), _offsets(end)), key=lambda one: -one.size)
+        wanted = sorted(ranges_between(_offsets(start), _offsets(end)), key=lambda one: -one.size)
         messages = size = 0
         for one in wanted[:_SAMPLED]:
             found = sample_bytes(self._servers, one.queue, one.first, self.options)
@@ -162,7 +170,7 @@ class TopicSource:
         return sum(one.size for one in wanted) * size // messages if messages else 0
 
     def _queues(self) -> list[Any]:
-        return wanted_queues(self._servers, self.options)
+        return resolve_queues(self._servers, self.options)
 
 
 class StoreSource:
@@ -202,7 +210,7 @@ class StoreSource:
 
     size_bytes = rows
 
-    def pieces(self, plan: Json, at_least: int) -> Sequence[RangePart]:
+    def parallel_parts(self, plan: Json, at_least: int) -> Sequence[RangePart]:
         first, end = plan["start"]["log"], plan["end"]["log"]
         options = self.options
         share = -(-(end - first) // at_least)
@@ -215,18 +223,18 @@ class StoreSource:
                 found.append(RangePart(splits=(cut,)))
         return found
 
-    def chains(self, plan: Json) -> Sequence[Part]:
-        return [RangePart(splits=tuple(split for part in self.pieces(plan, 1) for split in part.splits))]
+    def ordered_parts(self, plan: Json) -> Sequence[Part]:
+        return [RangePart(splits=tuple(split for part in self.parallel_parts(plan, 1) for split in part.splits))]
 
 
-def source_of(given: Mapping[str, str], *, lossy: bool = False) -> MessageSource:
+def open_source(given: Mapping[str, str], *, lossy: bool = False) -> MessageSource:
     """By the options of the data source: a store directory with `path`, else topics."""
     if any(name.lower() == "path" for name in given):
         return StoreSource(given, lossy=lossy)
     return TopicSource(given, lossy=lossy)
 
 
-def spread(parts: Sequence[Part], bins: int) -> list[list[tuple[int, Part]]]:
+def distribute(parts: Sequence[Part], bins: int) -> list[list[tuple[int, Part]]]:
     """Parts with their numbers, in so many heaps of about the same size."""
     heaps: list[list[tuple[int, Part]]] = [[] for _ in range(max(1, min(bins, len(parts))))]
     sizes = [0] * len(heaps)
@@ -242,7 +250,7 @@ def _offsets(position: Json) -> Offsets:
 
 
 def _ranges(plan: Json) -> list[Range]:
-    return ranges(_offsets(plan["start"]), _offsets(plan["end"]))
+    return ranges_between(_offsets(plan["start"]), _offsets(plan["end"]))
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ from firearrow.spark.pipelines.engine import Engine
 from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save
-from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, MessageSource, TopicSource, source_of, spread
+from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, MessageSource, TopicSource, distribute, open_source
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.wire.names import dlq_topic
 
@@ -42,7 +42,7 @@ def transfer(
 
     Run again with the same checkpoint it goes on where it was.
     """
-    source = source_of(options)
+    source = open_source(options)
     given = write_given(options, to_name_server)
     if isinstance(source, TopicSource) and to_name_server in (None, options.get("nameServer")):
         for topic in source.options["subscribe"] or ():
@@ -146,7 +146,7 @@ def copy(
         })  # fmt: skip
 
         def work(number: int, plan: Json) -> Json:
-            heaps = spread(source.chains(plan), engine.parallelism)
+            heaps = distribute(source.ordered_parts(plan), engine.parallelism)
             tasks = [
                 CopyTask(tuple(heap), source.options, writing, target, order, known["_writer"], number, selection)
                 for heap in heaps

@@ -1,4 +1,4 @@
-"""The data source `rocketmq_admin`, as Spark wants it. The tables are in admin_tables.py."""
+"""The data source `rocketmq_admin`, on Spark's Python data source API. Its tables are in admin_tables.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from firearrow.spark.read.admin_tables import TABLES, Row, table_name, table_row
 
 
 class RocketMQAdminDataSource(DataSource):
+    """Entry point of Spark."""
+
     @classmethod
     def name(cls) -> str:
         return "rocketmq_admin"
@@ -22,18 +24,20 @@ class RocketMQAdminDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         wanted = TABLES[table_name(self.options)][0]
         if [field.name for field in schema.fields] != [part.split()[0].strip("`") for part in wanted.split(", ")]:
-            raise SparkOptionError("a table of rocketmq_admin has its own schema: select what you want of it")
+            raise SparkOptionError("tables of rocketmq_admin have a fixed schema: use select instead")
         return AdminReader(dict(self.options))
 
 
 class RowsPartition(InputPartition):
-    """What the driver was told."""
+    """The rows of a table, collected by the driver."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
 
 
 class AdminReader(DataSourceReader):
+    """Reader of a table."""
+
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
 

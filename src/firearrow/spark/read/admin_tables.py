@@ -2,7 +2,7 @@
 
     spark.read.format("rocketmq_admin").option("nameServer", "127.0.0.1:9876").option("table", "lag").load()
 
-A table is a snapshot taken by the driver when the query is planned. Executors need not reach the name server, and errors are
+A table is a snapshot taken_at by the driver when the query is planned. Executors need not reach the name server, and errors are
 reported before anything runs. Options: `nameServer`, `table`, `topic` and `group` (comma-separated names), `system` (include the
 broker's own topics and groups), and the client options `accessKey`, `secretKey`, `credentialsFile` and `tls`.
 
@@ -29,8 +29,8 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options say."""
+class TableQuery:
+    """A query of a table: the connection and the parsed options."""
 
     admin: Admin
     topics: frozenset[str]
@@ -47,53 +47,53 @@ class Asked:
         names = self.admin.group_names(system=self.system or bool(self.groups))
         missing = self.groups - set(names)
         if missing:
-            raise SparkOptionError(f"there is no group {min(missing)!r}")
+            raise SparkOptionError(f"the group {min(missing)!r} does not exist")
         return [name for name in names if not self.groups or name in self.groups]
 
 
-def _topics(asked: Asked) -> Iterator[Row]:
-    for one in asked.admin.list_topics():
-        if asked.has_topic(one.topic, one.kind):
+def _topics(query: TableQuery) -> Iterator[Row]:
+    for one in query.admin.list_topics():
+        if query.has_topic(one.topic, one.kind):
             yield (
                 one.topic, one.kind, one.read_queues, one.write_queues, one.perm, one.order, one.message_type, list(one.brokers),
             )  # fmt: skip
 
 
-def _queues(asked: Asked) -> Iterator[Row]:
-    for topic in asked.topic_names():
-        for one in _status(asked, topic):
-            last = _moment(one.last_stored_ms)
+def _queues(query: TableQuery) -> Iterator[Row]:
+    for topic in query.topic_names():
+        for one in _status(query, topic):
+            last = _time(one.last_stored_ms)
             yield topic, one.broker, one.queue_id, one.min_offset, one.max_offset, one.messages, last
 
 
-def _groups(asked: Asked) -> Iterator[Row]:
-    wanted = set(asked.group_names())
-    for one in asked.admin.list_groups(system=asked.system or bool(asked.groups)):
+def _groups(query: TableQuery) -> Iterator[Row]:
+    wanted = set(query.group_names())
+    for one in query.admin.list_groups(system=query.system or bool(query.groups)):
         if one.group in wanted:
             yield (
                 one.group, one.members, one.consume_type, one.message_model, one.lag, list(one.topics), list(one.brokers),
             )  # fmt: skip
 
 
-def _lag(asked: Asked) -> Iterator[Row]:
-    taken = _moment(wall_ms())
-    begins: dict[str, dict[tuple[str, int], int]] = {}
-    for group in asked.group_names():
-        for one in _progress(asked, group):
-            if asked.topics and one.topic not in asked.topics:
+def _lag(query: TableQuery) -> Iterator[Row]:
+    taken_at = _time(wall_ms())
+    min_offsets: dict[str, dict[tuple[str, int], int]] = {}
+    for group in query.group_names():
+        for one in _progress(query, group):
+            if query.topics and one.topic not in query.topics:
                 continue
-            if one.topic not in begins:
-                begins[one.topic] = {(queue.broker, queue.queue_id): queue.min_offset for queue in _status(asked, one.topic)}
+            if one.topic not in min_offsets:
+                min_offsets[one.topic] = {(queue.broker, queue.queue_id): queue.min_offset for queue in _status(query, one.topic)}
             yield (
-                taken, group, one.topic, one.broker, one.queue_id, begins[one.topic].get((one.broker, one.queue_id)),
-                one.broker_offset, one.consumer_offset, one.lag, one.in_flight, _moment(one.last_consumed_ms),
+                taken_at, group, one.topic, one.broker, one.queue_id, min_offsets[one.topic].get((one.broker, one.queue_id)),
+                one.broker_offset, one.consumer_offset, one.lag, one.in_flight, _time(one.last_consumed_ms),
             )  # fmt: skip
 
 
-def _clients(asked: Asked) -> Iterator[Row]:
-    for group in asked.group_names():
+def _clients(query: TableQuery) -> Iterator[Row]:
+    for group in query.group_names():
         try:
-            found = asked.admin.consumer_connection(group)
+            found = query.admin.consumer_connection(group)
         except NotFoundError:
             continue
         subscriptions = {topic: one.sub_string for topic, one in found.subscription_table.items()}
@@ -102,33 +102,33 @@ def _clients(asked: Asked) -> Iterator[Row]:
                 "consumer", group, member.client_id, member.client_addr, member.language, member.version, None, None,
                 found.consume_type, found.message_model, subscriptions,
             )  # fmt: skip
-    for producer in asked.admin.list_producers():
-        if not asked.groups or producer.group in asked.groups:
+    for producer in query.admin.list_producers():
+        if not query.groups or producer.group in query.groups:
             yield (
                 "producer", producer.group, producer.client_id, producer.address, producer.language, producer.version,
-                producer.broker, _moment(producer.last_seen_ms), None, None, None,
+                producer.broker, _time(producer.last_seen_ms), None, None, None,
             )  # fmt: skip
 
 
-def _progress(asked: Asked, group: str) -> Sequence[Any]:
+def _progress(query: TableQuery, group: str) -> Sequence[Any]:
     try:
-        return asked.admin.group_progress(group)
+        return query.admin.group_progress(group)
     except (NotFoundError, AdminError):
         return ()
 
 
-def _status(asked: Asked, topic: str) -> Sequence[Any]:
+def _status(query: TableQuery, topic: str) -> Sequence[Any]:
     try:
-        return asked.admin.topic_status(topic)
-    except NotFoundError:  # its broker has it, the name server does not know it
+        return query.admin.topic_status(topic)
+    except NotFoundError:  # a broker has the topic, but the name server does not
         return ()
 
 
-def _moment(ms: int | None) -> datetime | None:
+def _time(ms: int | None) -> datetime | None:
     return None if not ms or ms < 0 else datetime.fromtimestamp(ms / 1000, UTC)
 
 
-TABLES: Final[dict[str, tuple[str, Callable[[Asked], Iterator[Row]]]]] = {
+TABLES: Final[dict[str, tuple[str, Callable[[TableQuery], Iterator[Row]]]]] = {
     "topics": (
         "topic string, kind string, readQueues int, writeQueues int, perm string, ordered boolean, messageType string, "
         "brokers array<string>",
@@ -155,25 +155,25 @@ TABLES: Final[dict[str, tuple[str, Callable[[Asked], Iterator[Row]]]]] = {
         _clients,
     ),
 }
-"""Table -> its schema, and what its rows are made by."""
+"""Schema and row generator of each table."""
 
-_OWN: Final = {"table": "table", "topic": "topic", "group": "group", "system": "system"}
-_CLIENTS: Final = ("nameServer", "namesrvAddr", "accessKey", "secretKey", "credentialsFile", "tls")
+_TABLE_OPTIONS: Final = ("table", "topic", "group", "system")
+_CLIENT_OPTIONS: Final = ("nameServer", "namesrvAddr", "accessKey", "secretKey", "credentialsFile", "tls")
 
 
-def columns_of_table(name: str) -> list[str]:
+def table_columns(name: str) -> list[str]:
     return [part.split()[0].strip("`") for part in TABLES[name][0].split(", ")]
 
 
 def table_name(options: Mapping[str, str]) -> str:
-    """SparkOptionError for an option or a table that does not exist."""
-    known = {name.lower(): name for name in (*_OWN, *_CLIENTS)}
+    """Return the requested table. SparkOptionError for an unknown option or table."""
+    known = {name.lower(): name for name in (*_TABLE_OPTIONS, *_CLIENT_OPTIONS)}
     for name in options:
         if name.lower() not in known:
             near = get_close_matches(name.lower(), known, 1, 0.6)
             help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(sorted(known.values()))}"
             raise SparkOptionError(f"unknown option {name!r}; {help_}")
-    table = _given(options, "table")
+    table = _value(options, "table")
     if table is None:
         raise SparkOptionError(f"option table is missing: one of {', '.join(TABLES)}")
     if table not in TABLES:
@@ -184,24 +184,24 @@ def table_name(options: Mapping[str, str]) -> str:
 
 
 def table_rows(options: Mapping[str, str]) -> list[Row]:
-    """The rows of a table, now."""
+    """Return the rows of a table at present."""
     table = table_name(options)
-    for_client = {name.lower() for name in _CLIENTS}
+    for_client = {name.lower() for name in _CLIENT_OPTIONS}
     client = write_options({name: text for name, text in options.items() if name.lower() in for_client}).client()
-    system = (_given(options, "system") or "false").lower()
+    system = (_value(options, "system") or "false").lower()
     if system not in _FLAGS:
         raise SparkOptionError(f"option system is {system!r}, expected true or false")
     try:
         with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
-            asked = Asked(admin, _names(options, "topic"), _names(options, "group"), _FLAGS[system])
-            return list(TABLES[table][1](asked))
+            query = TableQuery(admin, _names(options, "topic"), _names(options, "group"), _FLAGS[system])
+            return list(TABLES[table][1](query))
     except FirearrowError as error:
         raise SparkOptionError(f"name server {';'.join(client.name_servers)}: {error}") from None
 
 
-def _given(options: Mapping[str, str], name: str) -> str | None:
+def _value(options: Mapping[str, str], name: str) -> str | None:
     return next((text.strip() for key, text in options.items() if key.lower() == name.lower()), None)
 
 
 def _names(options: Mapping[str, str], name: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in (_given(options, name) or "").split(",") if part.strip())
+    return frozenset(part.strip() for part in (_value(options, name) or "").split(",") if part.strip())

@@ -1,7 +1,7 @@
-"""The data source `rocketmq`, as Spark's Python data source API wants it (pyspark 4.2 or later).
+"""The data source `rocketmq`, on Spark's Python data source API (PySpark 4.2 or later).
 
-Everything that can be wrong is found while the query is planned, in the driver. Executors get plain data: ranges of offsets, or
-of bytes of store files, and the options.
+All errors in options are found while the query is planned, in the driver. Executors receive plain data: the options, and ranges
+of offsets or of bytes of store files.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from firearrow.spark.decode.columns import Columns, columns_of_schema, select_co
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import DataSourceOptions, read_options, write_options
 from firearrow.spark.read.live import read_ranges
-from firearrow.spark.read.planning import Range, ending, ranges, starting, tasks, wanted_queues
-from firearrow.spark.read.pushdown import PushedFilters, pushed
+from firearrow.spark.read.planning import Range, ending_offsets, plan_tasks, ranges_between, resolve_queues, starting_offsets
+from firearrow.spark.read.pushdown import PushedFilters, parse_filters
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
-OLDEST = (4, 2)  # the first with limits of micro-batches for Python sources
+MIN_PYSPARK = (4, 2)  # the first version with micro-batch limits for Python sources
 
 
 class RocketMQDataSource(DataSource):
+    """Entry point of Spark."""
+
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
@@ -77,6 +79,8 @@ class SplitPartition(InputPartition):
 
 
 class RocketMQReader(DataSourceReader):
+    """Batch read from brokers."""
+
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
@@ -84,13 +88,13 @@ class RocketMQReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        servers = cluster_client(options.client())
-        queues = wanted_queues(servers, options)
-        start = starting(servers, queues, options, "earliest")
-        end = ending(servers, queues, options)
-        left = self._pushed.queues(queues)
-        bounds = self._pushed.bounded(servers, {queue: start[queue] for queue in left}, {queue: end[queue] for queue in left})
-        return planned(ranges(*bounds), options)
+        client = cluster_client(options.client())
+        queues = resolve_queues(client, options)
+        start = starting_offsets(client, queues, options, "earliest")
+        end = ending_offsets(client, queues, options)
+        kept = self._pushed.queues(queues)
+        bounds = self._pushed.narrow(client, {queue: start[queue] for queue in kept}, {queue: end[queue] for queue in kept})
+        return plan_partitions(ranges_between(*bounds), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
@@ -99,6 +103,8 @@ class RocketMQReader(DataSourceReader):
 
 
 class StoreScanReader(DataSourceReader):
+    """Batch read of store files."""
+
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns, self._names = columns_of(schema)
@@ -112,43 +118,43 @@ class StoreScanReader(DataSourceReader):
         return read_splits(partition.splits, self._options, self._columns, self._names)
 
 
-# Spark refuses a reader that has `pushFilters` unless it was told to push: so those that have it are classes of their own.
+# Spark rejects a reader with a method `pushFilters` unless pushdown is enabled. Hence separate classes.
 
 
 class PushedReader(RocketMQReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        self._pushed = pushed(filters)
+        self._pushed = parse_filters(filters)
         self._options = self._pushed.options(self._options)
         return filters
 
 
 class PushedStoreReader(StoreScanReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
-        self._options = pushed(filters).options(self._options)
+        self._options = parse_filters(filters).options(self._options)
         return filters
 
 
 def columns_of(schema: StructType) -> tuple[Columns, list[str]]:
-    """What a schema asks for, and what it calls it."""
+    """Return the columns of a schema, and its names for them."""
     columns = columns_of_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
     return columns, list(schema.names)
 
 
-def planned(wanted: Sequence[Range], options: DataSourceOptions) -> list[InputPartition]:
-    made = tasks(
+def plan_partitions(wanted: Sequence[Range], options: DataSourceOptions) -> list[InputPartition]:
+    planned = plan_tasks(
         wanted,
         least=options["minRecordsPerPartition"],
         most=options["maxRecordsPerPartition"],
         min_tasks=options["minPartitions"],
     )
-    return [RangePartition(task) for task in made] or [RangePartition([])]
+    return [RangePartition(task) for task in planned] or [RangePartition([])]
 
 
 _frozen = False
 
 
 def freeze_once(options: DataSourceOptions) -> None:
-    """Spark collects garbage after every task; what a worker has loaded need not be looked at each time."""
+    """Exclude loaded modules from garbage collection, which Spark runs after every task."""
     global _frozen
     if options["workerGcFreeze"] and not _frozen:
         _frozen = True
@@ -158,5 +164,5 @@ def freeze_once(options: DataSourceOptions) -> None:
 
 def _check_version() -> None:
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < OLDEST:
+    if version < MIN_PYSPARK:
         raise SparkOptionError(f"pyspark {pyspark.__version__} is too old for this source: install pyspark 4.2 or later")

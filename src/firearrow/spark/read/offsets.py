@@ -1,7 +1,7 @@
-"""Offsets as Spark keeps them: `{"Orders":{"broker-a":{"0":120}}}`, the next offset to read of every queue.
+"""Offsets in the form of Spark's checkpoints: `{"Orders":{"broker-a":{"0":120}}}`, the next offset to read of every queue.
 
-Spark compares offsets as JSON text, so equal offsets must give equal text: `to_dict` sorts topics, brokers and queues and is the
-only place that makes it. A queue is known by the name of its broker, not by an address.
+Spark compares offsets as JSON text, so equal offsets must yield equal text. `to_dict` sorts topics, brokers and queues; all
+offsets given to Spark come from it. A queue is identified by the name of its broker, not by an address.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ LATEST = -1
 
 
 class Queue(NamedTuple):
+    """A queue of a topic on a broker."""
+
     topic: str
     broker_name: str
     queue_id: int
@@ -25,20 +27,20 @@ Offsets = dict[Queue, int]
 
 
 def to_dict(offsets: Mapping[Queue, int]) -> dict[str, Any]:
-    made: dict[str, dict[str, dict[str, int]]] = {}
+    nested: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
-        made.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
-    # Text order, whatever Spark's JSON library does with the order of keys.
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    # Sorted as text, because Spark's JSON library may keep or sort the order of keys.
     return {
         topic: {broker: dict(sorted(queues.items())) for broker, queues in sorted(brokers.items())}
-        for topic, brokers in sorted(made.items())
+        for topic, brokers in sorted(nested.items())
     }
 
 
 def from_dict(found: Mapping[str, Any], what: str = "the offsets", lowest: int = 0) -> Offsets:
-    """SparkOptionError names what is wrong: `what` may come from a user or from a checkpoint."""
+    """Parse offsets. `what` names their origin, a user's option or a checkpoint, in the text of a SparkOptionError."""
     if "_v" in found:
-        raise SparkOptionError(f"{what} have version {found['_v']!r}, which is newer than this release knows")
+        raise SparkOptionError(f"{what} have version {found['_v']!r}, which this release does not support")
     offsets: Offsets = {}
     for topic, brokers in found.items():
         for broker_name, queues in _object(brokers, what, f'"{topic}"').items():
@@ -54,8 +56,8 @@ def from_dict(found: Mapping[str, Any], what: str = "the offsets", lowest: int =
     return offsets
 
 
-def assigned(found: Mapping[str, Any]) -> list[Queue]:
-    """The queues of option `assign`: `{"Orders":{"broker-a":[0,1]}}`."""
+def parse_assigned(found: Mapping[str, Any]) -> list[Queue]:
+    """Parse the option `assign`: `{"Orders":{"broker-a":[0,1]}}`."""
     queues = []
     for topic, brokers in found.items():
         for broker_name, numbers in _object(brokers, "assign", f'"{topic}"').items():

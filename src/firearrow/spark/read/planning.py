@@ -1,8 +1,11 @@
-"""Which offsets a batch reads, and how they become tasks. Plain arithmetic: the same input always gives the same tasks, which a
-replayed batch of a stream relies on.
+"""Planning of a read: the queues, their first and last offsets, and the division into tasks.
 
-A task costs tens of milliseconds whatever it reads, a message about two microseconds: small ranges share a task, large ones are
-split. Ranges of one broker stay together, and the messages of a queue keep their order within a task.
+Of several starting (or ending) options, the first of these counts: a timestamp for all queues, timestamps by queue, offsets. JSON
+values must name every queue that is read, so that none is omitted by mistake.
+
+The division into tasks is deterministic, as a replayed micro-batch requires. A task costs tens of milliseconds whatever it reads,
+a message about two microseconds: small ranges share a task, large ones are split. Ranges of one broker stay together, and the
+messages of a queue keep their order within a task.
 """
 
 from __future__ import annotations
@@ -14,103 +17,103 @@ from typing import Any, NamedTuple
 from firearrow.spark.cluster import ClusterClient
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import DataSourceOptions
-from firearrow.spark.read.offsets import EARLIEST, LATEST, Offsets, Queue, assigned, from_dict
+from firearrow.spark.read.offsets import EARLIEST, LATEST, Offsets, Queue, from_dict, parse_assigned
 from firearrow.wire.names import is_system_topic
 
 
-def wanted_queues(servers: ClusterClient, options: DataSourceOptions) -> list[Queue]:
-    """The queues that the query reads, as they are now."""
+def resolve_queues(client: ClusterClient, options: DataSourceOptions) -> list[Queue]:
+    """Return the queues that the query reads at present."""
     if options["assign"] is not None:
-        queues = assigned(options["assign"])
-        there = set(servers.queues(sorted({queue.topic for queue in queues})))
-        missing = [queue for queue in queues if queue not in there]
+        queues = parse_assigned(options["assign"])
+        existing = set(client.queues(sorted({queue.topic for queue in queues})))
+        missing = [queue for queue in queues if queue not in existing]
         if missing:
             queue = missing[0]
             raise SparkOptionError(
                 f"assign names queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, which does not exist"
             )
         return queues
-    return servers.queues(wanted_topics(servers, options))
+    return client.queues(resolve_topics(client, options))
 
 
-def wanted_topics(servers: ClusterClient, options: DataSourceOptions) -> list[str]:
+def resolve_topics(client: ClusterClient, options: DataSourceOptions) -> list[str]:
     if options["subscribe"] is not None:
         return sorted(set(options["subscribe"]))
     matches = re.compile(options["subscribePattern"]).fullmatch
     return [
-        topic for topic in servers.topics() if matches(topic) and (options["includeSystemTopics"] or not is_system_topic(topic))
+        topic for topic in client.topics() if matches(topic) and (options["includeSystemTopics"] or not is_system_topic(topic))
     ]
 
 
-def starting(servers: ClusterClient, queues: list[Queue], options: DataSourceOptions, default: str) -> Offsets:
-    moments = _moments(queues, options, "starting")
-    if moments is not None:
-        found = servers.offsets_at_each(moments)
+def starting_offsets(client: ClusterClient, queues: list[Queue], options: DataSourceOptions, default: str) -> Offsets:
+    times_ms = _times(queues, options, "starting")
+    if times_ms is not None:
+        found = client.offsets_at_each(times_ms)
         if options["startingOffsetsByTimestampStrategy"] == "error":
-            _check_found(servers, moments, found)
+            _check_found(client, times_ms, found)
         return found
-    where: Any = options["startingOffsets"] or default
-    if where == "earliest":
-        return servers.min_offsets(queues)
-    if where == "latest":
-        return servers.max_offsets(queues)
-    if where == "group":
-        found = servers.committed(options["consumerGroup"], queues)
+    position: Any = options["startingOffsets"] or default
+    if position == "earliest":
+        return client.min_offsets(queues)
+    if position == "latest":
+        return client.max_offsets(queues)
+    if position == "group":
+        found = client.committed(options["consumerGroup"], queues)
         rest = [queue for queue in queues if queue not in found]
-        reset = servers.min_offsets(rest) if options["groupResetStrategy"] == "earliest" else servers.max_offsets(rest)
+        reset = client.min_offsets(rest) if options["groupResetStrategy"] == "earliest" else client.max_offsets(rest)
         return found | reset
-    return _named(servers, queues, where, "startingOffsets")
+    return _explicit_offsets(client, queues, position, "startingOffsets")
 
 
-def ending(servers: ClusterClient, queues: list[Queue], options: DataSourceOptions) -> Offsets:
-    moments = _moments(queues, options, "ending")
-    if moments is not None:
-        return servers.offsets_at_each(moments)
+def ending_offsets(client: ClusterClient, queues: list[Queue], options: DataSourceOptions) -> Offsets:
+    times_ms = _times(queues, options, "ending")
+    if times_ms is not None:
+        return client.offsets_at_each(times_ms)
     if options["endingOffsets"] == "latest":
-        return servers.max_offsets(queues)
-    offsets = _named(servers, queues, options["endingOffsets"], "endingOffsets")
-    there = servers.max_offsets(queues)
+        return client.max_offsets(queues)
+    offsets = _explicit_offsets(client, queues, options["endingOffsets"], "endingOffsets")
+    ends = client.max_offsets(queues)
     for queue, offset in sorted(offsets.items()):
-        if offset > there[queue]:
+        if offset > ends[queue]:
             raise SparkOptionError(
                 f"endingOffsets say {offset} for queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, "
-                f"which ends at {there[queue]}"
+                f"which ends at {ends[queue]}"
             )
     return offsets
 
 
-def _moments(queues: list[Queue], options: DataSourceOptions, which: str) -> dict[Queue, int] | None:
-    """The moment at which each queue is to begin or end, if options say it by time."""
+def _times(queues: list[Queue], options: DataSourceOptions, which: str) -> dict[Queue, int] | None:
+    """Return the start or end time of each queue, if the options give one."""
     if options[f"{which}Timestamp"] is not None:
         return dict.fromkeys(queues, options[f"{which}Timestamp"])
     option = f"{which}OffsetsByTimestamp"
     if options[option] is None:
         return None
-    moments = from_dict(options[option], option)
-    _check_names(queues, moments, option, "moment")
-    return moments
+    times_ms = from_dict(options[option], option)
+    _check_complete(queues, times_ms, option, "time")
+    return times_ms
 
 
-def _check_found(servers: ClusterClient, moments: dict[Queue, int], found: Offsets) -> None:
-    ends = servers.max_offsets(moments)
+def _check_found(client: ClusterClient, times_ms: dict[Queue, int], found: Offsets) -> None:
+    ends = client.max_offsets(times_ms)
     for queue, offset in sorted(found.items()):
         if offset >= ends[queue]:
             raise SparkOptionError(
-                f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} holds nothing that was stored at or after "
-                f"{moments[queue]} ms; with startingOffsetsByTimestampStrategy latest it is read from its end"
+                f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} has no message stored at or after "
+                f"{times_ms[queue]} ms; with startingOffsetsByTimestampStrategy latest it is read from its end"
             )
 
 
-def _named(servers: ClusterClient, queues: list[Queue], found: dict[str, Any], option: str) -> Offsets:
+def _explicit_offsets(client: ClusterClient, queues: list[Queue], found: dict[str, Any], option: str) -> Offsets:
     offsets = from_dict(found, option, EARLIEST if option == "startingOffsets" else LATEST)
-    _check_names(queues, offsets, option, "offset")
-    earliest = servers.min_offsets([queue for queue, offset in offsets.items() if offset == EARLIEST])
-    latest = servers.max_offsets([queue for queue, offset in offsets.items() if offset == LATEST])
+    _check_complete(queues, offsets, option, "offset")
+    earliest = client.min_offsets([queue for queue, offset in offsets.items() if offset == EARLIEST])
+    latest = client.max_offsets([queue for queue, offset in offsets.items() if offset == LATEST])
     return offsets | earliest | latest
 
 
-def _check_names(queues: list[Queue], named: Mapping[Queue, int], option: str, what: str) -> None:
-    """Every queue that is read, and no other."""
+def _check_complete(queues: list[Queue], named: Mapping[Queue, int], option: str, what: str) -> None:
+    """Reject `named` unless it names exactly the queues that are read."""
     for queue in queues:
         if queue not in named:
             raise SparkOptionError(
@@ -118,7 +121,7 @@ def _check_names(queues: list[Queue], named: Mapping[Queue, int], option: str, w
             )
     for queue in sorted(named.keys() - set(queues)):
         raise SparkOptionError(
-            f"{option} names queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, which is not one that is read"
+            f"{option} names queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, which is not read"
         )
 
 
@@ -134,49 +137,51 @@ class Range(NamedTuple):
         return self.end - self.first
 
 
-def ranges(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[Range]:
-    """What lies between two offsets. A queue that is not in `start` was not known then: its first end says where it begins."""
+def ranges_between(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[Range]:
+    """Return the ranges between two sets of offsets. A queue missing in `start` is new; it starts at its first end."""
     found = (Range(queue, start.get(queue, offset), offset) for queue, offset in sorted(end.items()))
     return [one for one in found if one.size > 0]
 
 
-def tasks(wanted: Sequence[Range], *, least: int, most: int, min_tasks: int | None = None) -> list[list[Range]]:
-    """`least`: small ranges share a task until it has so many messages. `most`: no task has more."""
+def plan_tasks(wanted: Sequence[Range], *, least: int, most: int, min_tasks: int | None = None) -> list[list[Range]]:
+    """Divide ranges into tasks: small ranges share a task of up to `least` messages, and no task has more than `most`."""
     total = sum(one.size for one in wanted)
     if min_tasks is not None and total:
         most = max(1, min(most, -(-total // min_tasks)))
         least = min(least, most)
-    made: list[list[Range]] = []
-    held = 0
-    for piece in _pieces(wanted, most):
-        last = made[-1][-1].queue if made else None
-        shares = last is not None and last.broker_name == piece.queue.broker_name and held < least and held + piece.size <= most
+    planned: list[list[Range]] = []
+    backlog = 0
+    for part in _split_ranges(wanted, most):
+        last = planned[-1][-1].queue if planned else None
+        shares = (
+            last is not None and last.broker_name == part.queue.broker_name and backlog < least and backlog + part.size <= most
+        )
         if shares:
-            made[-1].append(piece)
-            held += piece.size
+            planned[-1].append(part)
+            backlog += part.size
         else:
-            made.append([piece])
-            held = piece.size
-    return made
+            planned.append([part])
+            backlog = part.size
+    return planned
 
 
-def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> Offsets:
-    """The ends of a batch of about `most` messages, shared by what the queues hold; each that holds any gets at least one."""
-    held = {queue: offset - start.get(queue, offset) for queue, offset in end.items()}
-    total = sum(count for count in held.values() if count > 0)
+def limit_offsets(start: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> Offsets:
+    """Limit a batch to about `most` messages, in proportion to the backlog of each queue, at least one per queue."""
+    backlog = {queue: offset - start.get(queue, offset) for queue, offset in end.items()}
+    total = sum(count for count in backlog.values() if count > 0)
     if total <= most:
         return dict(end)
     return {
-        queue: offset if held[queue] <= 0 else start[queue] + min(held[queue], max(1, held[queue] * most // total))
+        queue: offset if backlog[queue] <= 0 else start[queue] + min(backlog[queue], max(1, backlog[queue] * most // total))
         for queue, offset in end.items()
     }
 
 
-def _pieces(wanted: Sequence[Range], most: int) -> list[Range]:
-    """By broker, then topic and queue; what is larger than `most` in equal parts."""
-    made = []
+def _split_ranges(wanted: Sequence[Range], most: int) -> list[Range]:
+    """Sort ranges by broker, topic and queue, and split those larger than `most` into equal parts."""
+    planned = []
     for queue, first, end in sorted(wanted, key=lambda one: (one.queue.broker_name, one.queue.topic, one.queue.queue_id)):
         parts = -(-(end - first) // most)
         size = -(-(end - first) // parts)
-        made += [Range(queue, begin, min(begin + size, end)) for begin in range(first, end, size)]
-    return made
+        planned += [Range(queue, begin, min(begin + size, end)) for begin in range(first, end, size)]
+    return planned

@@ -1,16 +1,16 @@
-"""A store directory as a table: commit-log files read and decoded without a broker, ours or Apache's, live or copied.
+"""Reading of a store directory without a broker: commit-log files of Firearrow or Apache, live or copied.
 
-Planning finds the segments (`commitlog/` and files named after the offset of their first byte, 20 digits, all of one length) and
-where the log ends:
-- the checkpoint of our broker says up to where the log is durable: nothing above that was promised to anybody;
-- without one (Apache's) the last segment is followed from record to record to the first place where no good one lies.
+Planning finds the segments (`commitlog/` with files named after the offset of their first byte, 20 digits, all of one length) and
+the end of the log:
+- the checkpoint of our broker contains the flushed offset; nothing above it was acknowledged;
+- without a checkpoint (Apache) the last segment is scanned to the first position without a valid record.
 The table is what lies below that end when the query is planned, whatever a broker writes meanwhile.
 
-A segment is read by several tasks, each a range of bytes. A task that does not begin where a segment does looks for the first
-record in its range: a magic number, a PHYSICALOFFSET that is this very place, and parts that add up. It reads every record that
-begins in its range. Files are read with `pread` in blocks, so that a disk error is an error and not a signal.
+Several tasks read a segment, each a range of bytes. A task that does not start at the beginning of a segment searches for the
+first record in its range: a magic number, a PHYSICALOFFSET equal to its position, and consistent lengths. It reads every record
+that starts in its range. Files are read with `pread` in blocks, so that a disk error raises an exception rather than a signal.
 
-Damage below the end (`failOnDataLoss`) is an error that names the file and the place, or is skipped to the next good record.
+Damage below the end is an error that names file and position, or is skipped to the next valid record (`failOnDataLoss`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from firearrow.wire.record import body_crc
 _BLOCK: Final = 4 << 20
 _LARGE: Final = 64 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2))
-_MAX_RECORD: Final = 256 << 20  # a size above that is damage, not a record
+_MAX_RECORD: Final = 256 << 20  # a larger size indicates damage
 
 
 class Split(NamedTuple):
-    """Records that begin at log offsets `first` to `end` (exclusive), all in one segment; the log ends at `log_end`."""
+    """Records of one segment that start at log offsets `first` to `end` (exclusive); the log ends at `log_end`."""
 
     path: str
     base: int
@@ -52,23 +52,23 @@ class Split(NamedTuple):
 
 
 def plan_splits(options: DataSourceOptions) -> list[Split]:
-    """The tasks of a scan. SparkOptionError or StoreFileError if the directory is none of a store."""
+    """Plan the tasks of a scan. SparkOptionError or StoreFileError if the directory is not a store."""
     root = options["path"]
     directory, segments = _segments(root)
     size = _segment_size(segments)
     end = _log_end(root, segments, size)
     splits = []
     for base, path in segments:
-        _check_begin(path, base, end)
+        _check_first_record(path, base, end)
         stop = min(base + size, end)
-        share = _share(stop - base, options["maxSplitBytes"])
+        share = _bytes_per_task(stop - base, options["maxSplitBytes"])
         splits += [Split(path, base, first, min(first + share, stop), stop) for first in range(base, stop, share)]
     _check_topics_option(options, directory)
     return splits
 
 
 def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
-    wanted = _Wanted(options)
+    wanted = _RecordFilter(options)
     for split in splits:
         for records in _read(split, options["failOnDataLoss"]):
             records = records.filter(wanted(records)) if len(records) else records
@@ -78,11 +78,8 @@ def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Co
                 )
 
 
-# ---- planning
-
-
-def _share(length: int, most: int) -> int:
-    """Bytes of a segment per task. The number of tasks of a large one is a multiple of four: 2 or 4 cores end together."""
+def _bytes_per_task(length: int, most: int) -> int:
+    """Return the bytes per task. Large segments get a multiple of four tasks, so that 2 or 4 cores finish together."""
     tasks = max(1, -(-length // most))
     if length >= _LARGE:
         tasks += -tasks % 4
@@ -97,7 +94,7 @@ def _segments(root: str) -> tuple[str, list[tuple[int, str]]]:
         directory = root
     found = sorted((base, name) for name in os.listdir(directory) if (base := parse_segment_name(name)) is not None)
     if not found:
-        raise SparkOptionError(f"option path is {root!r}, where no commit log is (expected {root}/commitlog/{segment_name(0)})")
+        raise SparkOptionError(f"option path is {root!r}, which has no commit log (expected {root}/commitlog/{segment_name(0)})")
     return directory, [(base, os.path.join(directory, name)) for base, name in found]
 
 
@@ -117,7 +114,7 @@ def _segment_size(segments: list[tuple[int, str]]) -> int:
 
 
 def _log_end(root: str, segments: list[tuple[int, str]], size: int) -> int:
-    """The physical offset behind the last record of the table."""
+    """Return the physical offset after the last record of the table."""
     base, path = segments[-1]
     try:
         with open(os.path.join(root, "checkpoint"), "rb") as file:
@@ -126,10 +123,10 @@ def _log_end(root: str, segments: list[tuple[int, str]], size: int) -> int:
         flushed = 0
     if segments[0][0] < flushed <= base + size:
         return flushed
-    while base > segments[0][0] and _is_empty(path):  # brokers make the next file ahead of time
+    while base > segments[0][0] and _is_empty(path):  # brokers preallocate the next file
         segments = segments[:-1]
         base, path = segments[-1]
-    return _followed(path, base, size)
+    return _scan_end(path, base, size)
 
 
 def _is_empty(path: str) -> bool:
@@ -137,8 +134,8 @@ def _is_empty(path: str) -> bool:
         return not any(file.read(8))
 
 
-def _followed(path: str, base: int, size: int) -> int:
-    """Where the records of a segment end: followed by their sizes from its beginning, and looked at closely near the end."""
+def _scan_end(path: str, base: int, size: int) -> int:
+    """Return the end of the records of a segment: follow their sizes, and validate the last block completely."""
     at = base
     with open(path, "rb", buffering=0) as file:
         length = _BLOCK
@@ -150,18 +147,18 @@ def _followed(path: str, base: int, size: int) -> int:
             at += end
             length = max(_BLOCK, needed)
     found = find_records(data, at)
-    if len(found.records) and not _good_crc(found.records):
+    if len(found.records) and not _has_valid_crc(found.records):
         return at + int(found.records.start[-1])  # torn
     return at + found.end
 
 
-def _good_crc(records: Records) -> bool:
+def _has_valid_crc(records: Records) -> bool:
     body = records.buffer[int(records.body_start[-1]) : int(records.body_end[-1])]
     return body_crc(body) == int(records.field("crc")[-1])
 
 
-def _check_begin(path: str, base: int, end: int) -> None:
-    """Every segment below the end begins with a record: what does not is no segment, or damaged."""
+def _check_first_record(path: str, base: int, end: int) -> None:
+    """Check that a segment below the end of the log starts with a record."""
     if base >= end:
         return
     with open(path, "rb") as file:
@@ -171,21 +168,18 @@ def _check_begin(path: str, base: int, end: int) -> None:
 
 
 def _check_topics_option(options: DataSourceOptions, directory: str) -> None:
-    """A topic that the store has no queue of is a mistake in its name, where that can be known."""
+    """Reject topics for which the store has no queue directory, which are probably misspelt."""
     queues = os.path.join(os.path.dirname(directory), "consumequeue")
     if options["subscribe"] is None or not os.path.isdir(queues):
         return
-    there = set(os.listdir(queues))
+    existing = set(os.listdir(queues))
     for topic in options["subscribe"]:
-        if there and topic not in there:
+        if existing and topic not in existing:
             raise SparkOptionError(f"the topic {topic!r} is not in the store {options['path']!r}")
 
 
-# ---- reading
-
-
-class _Wanted:
-    """Which records belong to the table."""
+class _RecordFilter:
+    """Filter for the records of the table."""
 
     def __init__(self, options: DataSourceOptions) -> None:
         self._topics = None if options["subscribe"] is None else frozenset(options["subscribe"])
@@ -196,8 +190,8 @@ class _Wanted:
         self._to_ms = options["endingTimestamp"]
 
     def __call__(self, records: Records) -> Bools:
-        wanted = self._of_topics(records)
-        if not self._transactions:  # brokers put no others into queues
+        wanted = self._has_wanted_topic(records)
+        if not self._transactions:  # brokers put no others into consume queues
             kind = records.field("sys_flag") & record.TRANSACTION_TYPE
             wanted &= (kind == 0) | (kind == record.TRANSACTION_COMMIT)
         stored = records.field("store_ms")
@@ -207,16 +201,16 @@ class _Wanted:
             wanted &= stored < self._to_ms
         return wanted
 
-    def _of_topics(self, records: Records) -> Bools:
+    def _has_wanted_topic(self, records: Records) -> Bools:
         common = records.common_topic()
         if common is not None:
-            return np.full(len(records), self._has(common.decode("utf-8", "replace")))
+            return np.full(len(records), self._is_wanted(common.decode("utf-8", "replace")))
         names = text_slices(records.buffer, records.topic_start, records.topic_end).dictionary_encode()
-        good = np.array([self._has(name) for name in names.dictionary.to_pylist()], np.bool_)
+        good = np.array([self._is_wanted(name) for name in names.dictionary.to_pylist()], np.bool_)
         wanted: Bools = good[names.indices.to_numpy(zero_copy_only=False)]
         return wanted
 
-    def _has(self, topic: str) -> bool:
+    def _is_wanted(self, topic: str) -> bool:
         if self._topics is not None:
             return topic in self._topics
         if is_system_topic(topic) and not self._system:
@@ -225,7 +219,7 @@ class _Wanted:
 
 
 def _read(split: Split, lossless: bool) -> Iterator[Records]:
-    """The records of a split; damage is an error, or skipped."""
+    """Yield the records of a split; damage raises an error if `lossless`, otherwise it is skipped."""
     while split.first < split.end:
         at = split.first
         for found in _blocks(split):
@@ -250,12 +244,12 @@ def _read(split: Split, lossless: bool) -> Iterator[Records]:
 class _Block(NamedTuple):
     records: Records
     stop: Stop
-    at: int  # log offset where no further record was found
+    at: int  # log offset of the first byte without a valid record
     records_end: bool  # the file ends inside the record there
 
 
 def _blocks(split: Split) -> Iterator[_Block]:
-    """The records of a split, block by block, up to the first place where none follows."""
+    """Yield the records of a split, block by block, up to the first position without a valid record."""
     with open(split.path, "rb", buffering=0) as file:
         at = split.first if split.first == split.base else _first_record(file, split)
         size = _BLOCK
@@ -271,13 +265,13 @@ def _blocks(split: Split) -> Iterator[_Block]:
 
 
 def _first_record(file: Any, split: Split) -> int:
-    """The log offset of the first record that begins in a split; its end if there is none."""
+    """Return the log offset of the first record that starts in a split, or its end."""
     at = split.first
     while at < split.end:
         data = os.pread(file.fileno(), min(_BLOCK + record.HEAD_BYTES, split.log_end - at), at - split.base)
-        place = _resync(data, at, min(_BLOCK, split.end - at), file, split)
-        if place is not None:
-            return place
+        offset = _resync(data, at, min(_BLOCK, split.end - at), file, split)
+        if offset is not None:
+            return offset
         at += _BLOCK
     return split.end
 
@@ -286,7 +280,7 @@ def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int 
     blank = record.MAGIC_BLANK.to_bytes(4, "big", signed=True)
     best: int | None = None
     for magic in (*_MAGICS, blank):
-        end = (limit if best is None else best - base) + 7  # it lies 4 bytes behind the start of its record
+        end = (limit if best is None else best - base) + 7  # the magic is 4 bytes after the start of its record
         at = data.find(magic, 4, end)
         while at >= 0:
             if _is_record(data, at - 4, base, file, split) if magic != blank else _is_blank(data, at - 4, base, split):
@@ -297,7 +291,7 @@ def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int 
 
 
 def _is_blank(data: bytes, at: int, base: int, split: Split) -> bool:
-    """The filler that ends a segment says how long it is."""
+    """Whether this is the blank record that fills the rest of a segment."""
     length = int.from_bytes(data[at : at + 4], "big")
     return base + at + length == split.base + os.path.getsize(split.path)
 
