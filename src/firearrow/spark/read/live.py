@@ -138,18 +138,18 @@ class Puller:
             wanted = self._subscriptions[queue.topic] = subscription_of(self._options, queue.topic)
         pull = PullMessageRequestHeader(
             consumer_group=self._options["consumerGroup"], topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-            max_msg_nums=min(self.batch_size, end - offset), sys_flag=_WITH_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0,
-            sub_version=0, subscription=wanted.expression, expression_type=wanted.kind, bulk=True,
+            max_msg_nums=min(self.batch_size, end - offset), sys_flag=_WITH_SUBSCRIPTION, commit_offset=0,
+            suspend_timeout_millis=0, sub_version=0, subscription=wanted.expression, expression_type=wanted.kind, bulk=True,
         )  # fmt: skip
         reply = await self._client.call_async(queue, pull, self._options["pullTimeoutMs"])
         if reply.code not in _STATUSES:
             raise BrokerError(reply.code, reply.remark, f"{queue.topic} on {queue.broker_name}")
         header = PullMessageResponseHeader.decode(reply.ext)
         next_offset = header.next_begin_offset
-        if reply.code == ResponseCode.SUCCESS and following > offset:
-            weight = max(1, len(reply.body) // (following - offset))
+        if reply.code == ResponseCode.SUCCESS and next_offset > offset:
+            weight = max(1, len(reply.body) // (next_offset - offset))
             self.batch_size = min(self._options["pullBatchSize"], max(1, self._options["pullMaxBytes"] // weight))
-            return reply.body, following
+            return reply.body, next_offset
         everything = wanted.expression == "*"
         if reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY and next_offset > offset and not everything:
             return b"", next_offset
