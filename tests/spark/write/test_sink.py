@@ -246,21 +246,21 @@ def test_no_more_requests_are_under_way_than_allowed(target: Any, most: str, mon
     assert bodies(target, topic) == Counter({b"%d" % n: 1 for n in range(2000)})
 
 
-def test_an_answer_is_awaited_for_so_long(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_timeout_is_passed_to_every_request(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from firearrow.spark.cluster import ClusterClient as Connected
 
     target.create_topic("Patient", 1)
-    asked: list[int] = []
+    timeouts: list[int] = []
     call = Connected.call_async
 
-    async def noted(self: Any, queue: Any, code: int, ext: Any, timeout_ms: int, body: bytes = b"") -> Any:
-        asked.append(timeout_ms)
-        return await call(self, queue, code, ext, timeout_ms, body)
+    async def recording(self: Any, queue: Any, request: Any, timeout_ms: int, body: bytes = b"") -> Any:
+        timeouts.append(timeout_ms)
+        return await call(self, queue, request, timeout_ms, body)
 
-    monkeypatch.setattr(Connected, "call_async", noted)
+    monkeypatch.setattr(Connected, "call_async", recording)
     write(target, "Patient", rows(10), origin(), sendTimeoutMs="1234")
 
-    assert set(asked) == {1234}
+    assert set(timeouts) == {1234}
 
 
 def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
