@@ -213,7 +213,7 @@ async def _not_refused(address: str) -> set[RequestCode]:
     """Send every request without fields and body. Most responses name a missing field, which shows that the code is served."""
     channel = await Channel.connect(address)
     try:
-        answers = {code: await channel.call(code, {}, b"", timeout_ms=5_000) for code in RequestCode}
+        answers = {code: await channel.call(code, timeout_ms=5_000) for code in RequestCode}
     finally:
         await channel.close()
     return {code for code, answer in answers.items() if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
