@@ -17,7 +17,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.roles.role import RoleState
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings

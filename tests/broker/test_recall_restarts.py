@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.store.timer import wheel
 from tests.broker.timing import DAY, HOUR, SECOND, T0, Timing
 from tests.store.simdisk import SimulatedDisk

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import MAX_FRAME, Command, encode_response
 from firearrow.wire.headers.client import (

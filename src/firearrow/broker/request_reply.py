@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_WRITE
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from firearrow.broker.dedup.dedup import PASSED_ON, UniqueKeyWindow
 from firearrow.broker.dedup.snapshot import FILE, DedupFile
 from firearrow.broker.dedup.windows import ProducerWindow
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.tables.persistence import ConfigFiles

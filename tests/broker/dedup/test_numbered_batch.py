@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firearrow.broker.dedup.numbered_batch import rising_numbers
 from firearrow.broker.dedup.windows import ProducerWindow
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.validation import check
 from firearrow.net.connection import Connection

@@ -9,7 +9,7 @@ import pytest
 
 from firearrow.broker.deferred.delay_levels import MAX_A_TICK, DelayService
 from firearrow.broker.message import PREPARED, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire import properties
 from firearrow.wire.java_hash import tags_code
 from firearrow.wire.message_ids import host_bytes

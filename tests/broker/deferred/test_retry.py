@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from firearrow.broker.deferred import retry
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions

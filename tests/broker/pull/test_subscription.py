@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.broker.pull import subscription as sub
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire.bodies import SubscriptionData
 
 TAG_A, TAG_B = 2598919, 2598920  # String.hashCode of "TagA" and "TagB"

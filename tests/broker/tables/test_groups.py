@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.groups import GroupTable
 from firearrow.wire import fastjson

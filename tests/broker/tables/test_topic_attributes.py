@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topic_attributes import alter_attributes, parse_wish
 
 

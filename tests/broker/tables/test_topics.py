@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.table_file import run_at_once
 from firearrow.broker.tables.topics import StoredTopic, TopicTable

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.broker.message import PREPARED, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.timer.service import MAX_A_TICK
 from firearrow.broker.timer.slot import MAX_HELD
 from firearrow.store.timer.checkpoint import TimerCheckpoint

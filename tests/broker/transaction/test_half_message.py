@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.message import BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.transaction.half_message import Half, half_at, hold_as_half, is_half, read_half
 from firearrow.wire import properties
 from firearrow.wire.names import TRANS_HALF_TOPIC

@@ -16,8 +16,7 @@ import orjson
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.observability.stats import PUT_TIME_EDGES, Snapshot
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError, as_properties, change, declared
 from firearrow.config.properties_file import format_properties, parse_properties

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.clients import Client
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.bodies_in import read_body
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.clients import Client
 from firearrow.wire.bodies import Connection as ClientConnection
 from firearrow.wire.bodies import (

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.requests.responses import Refused, done, json_answer
 from firearrow.store.consume_queue import ENTRY
 from firearrow.wire.bodies import (
     ConsumeQueueData,

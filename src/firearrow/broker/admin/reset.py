@@ -14,8 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import MessageQueue, MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.bodies_in import read_body
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.topic_attributes import parse_wish
 from firearrow.broker.tables.topics import check_new_name
 from firearrow.wire.bodies import (

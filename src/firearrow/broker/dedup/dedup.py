@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from firearrow.broker.dedup.numbered_batch import rising_numbers
 from firearrow.broker.dedup.windows import Producers, ProducerWindow
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.validation import producer_sequence
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.admission import recall_handle

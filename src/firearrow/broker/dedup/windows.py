@@ -6,7 +6,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire.codes import ResponseCode
 
 

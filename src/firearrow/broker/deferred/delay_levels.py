@@ -25,7 +25,7 @@ from zlib import crc32
 from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_neighbours
 from firearrow.broker.deferred.router import target_properties
 from firearrow.broker.message import HOST_BITS, PREPARED, TRANSACTION_BITS, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.store.message_store import MessageStore

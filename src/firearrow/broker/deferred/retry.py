@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire import properties
 from firearrow.wire.bodies import SubscriptionGroupConfig

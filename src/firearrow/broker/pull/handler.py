@@ -31,7 +31,7 @@ from firearrow.broker.observability.stats import GroupGetStats
 from firearrow.broker.pull import subscription
 from firearrow.broker.pull.filtered import get_filtered
 from firearrow.broker.pull.long_polling import LongPolling, ParkedPull
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
 from firearrow.store.consume_queue import ConsumeQueue

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.requests.flow_control import FlowControl
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.roles.replication import PassOn
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import PERM_WRITE, SendHandler

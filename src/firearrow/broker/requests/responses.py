@@ -1,4 +1,4 @@
-"""Answering with JSON, in the dialect that the asking client reads.
+"""JSON bodies of requests and responses, and the exception that rejects a request.
 
 Two kinds of map are not JSON in the bodies that Apache RocketMQ's tools expect. A map with message queues as keys has the bare
 objects as keys. A map with integer keys has them without quotes, for clients before 4.9.4; later ones read quotes, and newer
@@ -7,24 +7,66 @@ JSON libraries insist on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from firearrow.wire import fastjson
 from firearrow.wire.body_schema import Body
-from firearrow.wire.codes import ResponseCode
+from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, ExtValue, encode_response
 
 STANDARD_JSON_VERSION = 401  # 4.9.4
+
+T = TypeVar("T")
+
+
+class Refused(Exception):  # noqa: N818 - it is the answer itself, not a failure of ours
+    """Rejects a request because of an error of the peer.
+
+    The dispatcher turns it into a response with this code and remark; the connection stays open. The remark, for people, says
+    what is wrong, with the value, and what to do.
+    """
+
+    __slots__ = ("code", "ext", "remark")
+
+    def __init__(self, code: int, remark: str, ext: Mapping[str, str | int | bool] | None = None) -> None:
+        super().__init__(f"{int(code)}: {remark}")
+        self.code = int(code)
+        self.remark = remark
+        self.ext = ext
 
 
 def json_answer(
     request: Command, value: Body | dict[str, Any], remark: str | None = None, ext: Mapping[str, ExtValue] | None = None
 ) -> bytes:
+    """Encode a success response with a JSON body in the dialect of the requesting client."""
     plain = value.to_json() if isinstance(value, Body) else value
     body = fastjson.dumps(plain, bare_int_keys=request.version < STANDARD_JSON_VERSION)
     return encode_response(request, ResponseCode.SUCCESS, remark, ext, body)
 
 
 def done(request: Command) -> bytes:
+    """Encode a success response without a body."""
     return encode_response(request, ResponseCode.SUCCESS)
+
+
+def read_body(request: Command, from_json: Callable[[dict[str, Any]], T]) -> T:
+    """Return the request's body as one of the types of wire/bodies. Raises Refused if it cannot be decoded."""
+    try:
+        value = fastjson.loads(request.body)
+    except ValueError as error:
+        raise _invalid_body(request, f"is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _invalid_body(request, "is not a JSON object")
+    try:
+        return from_json(value)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _invalid_body(request, f"cannot be decoded: {error}") from None
+
+
+def _invalid_body(request: Command, problem: str) -> Refused:
+    try:
+        name = RequestCode(request.code).name
+    except ValueError:
+        name = str(request.code)
+    return Refused(ResponseCode.INVALID_PARAMETER, f"the body of {name} {problem}")

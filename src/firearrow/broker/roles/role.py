@@ -21,8 +21,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.broker.requests.dispatcher import RequestDispatcher
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.broker.roles.master_services import MasterServices
 from firearrow.broker.roles.proxy_registration import ProxyRegistration
 from firearrow.broker.roles.replication import MakeReplication, PassOn, Replication, ReplicationHost

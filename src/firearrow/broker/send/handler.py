@@ -29,7 +29,7 @@ from firearrow.broker.dedup.dedup import PASSED_ON, Dedup, StoredResult
 from firearrow.broker.deferred.retry import redirect
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.observability.stats import SMALL
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.replies import PendingReplies, quick_reply
 from firearrow.broker.send.validation import PLAIN_FLAGS, SUSPICIOUS, check, check_batch, stored_flags
 from firearrow.net.server import Connection

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.record import (

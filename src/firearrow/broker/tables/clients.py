@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
-from firearrow.broker.requests.bodies_in import read_body
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import json_answer
+from firearrow.broker.requests.responses import Refused, json_answer, read_body
 from firearrow.broker.tables.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire.bodies import (
     CheckClientRequestBody,

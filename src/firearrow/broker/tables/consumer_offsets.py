@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import MAX_QUEUES
 from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode

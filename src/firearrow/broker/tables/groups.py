@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.table_file import EntryTexts, Save, Submit, TableFile, run_at_once
 from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig

@@ -19,9 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.bodies_in import read_body
-from firearrow.broker.requests.refused import Refused
-from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.request_modes import POP, PULL
 from firearrow.broker.tables.topics import PERM_READ
 from firearrow.wire.bodies import (

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.requests.bodies_in import read_body
-from firearrow.broker.requests.responses import done, json_answer
+from firearrow.broker.requests.responses import done, json_answer, read_body
 from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue, UnlockBatchRequestBody
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire.codes import ResponseCode
 
 _CHOICES: dict[str, frozenset[str]] = {

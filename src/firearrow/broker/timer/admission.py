@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from firearrow.broker.deferred.records import parse_long, recalled, with_names
 from firearrow.broker.message import PREPARED, TRANSACTION_BITS, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.store.timer.wheel import TimerWheel
 from firearrow.wire import properties

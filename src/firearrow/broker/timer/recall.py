@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.deferred.records import parse_long
 from firearrow.broker.message import BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from firearrow.broker.deferred.router import target_properties
 from firearrow.broker.message import COMMITTED, TRANSACTION_BITS, BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.store.consume_queue import ABSENT_SIZE, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import COMMITTED as COMMIT_FLAG
 from firearrow.broker.message import BrokerMessage
-from firearrow.broker.requests.refused import Refused
+from firearrow.broker.requests.responses import Refused
 from firearrow.broker.transaction.checker import TransactionChecks
 from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, half_at, hold_as_half, is_half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
