@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.badinput.victim", "tests.badinput.hostile", "tests.crash.rawclient")
+pytest.register_assert_rewrite("tests.badinput.victim", "tests.badinput.hostile", "tests.support.raw_client")

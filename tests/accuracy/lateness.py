@@ -18,7 +18,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command
 from firearrow.wire.record import decode_all
 from tests.conformance import servers
-from tests.crash.rawclient import Link, make_topic, pull_all, send_ext
+from tests.support.raw_client import Link, make_topic, pull_all, send_ext
 
 FULL = os.environ.get("FIREARROW_ACCURACY") == "full"
 TOPIC = "Accuracy"

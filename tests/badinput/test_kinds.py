@@ -10,7 +10,7 @@ from tests.badinput.hostile import Attacker
 from tests.badinput.kinds import Case, changed, send_fields
 from tests.badinput.victim import GROUP, TOPIC, prepare, under_attack
 from tests.conformance.servers import Cluster
-from tests.crash.rawclient import Link, send
+from tests.support.raw_client import Link, send
 
 
 def ask_all(victim: Cluster, code: int, cases: list[tuple[str, dict[str, str], int]]) -> None:

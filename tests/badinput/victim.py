@@ -17,7 +17,7 @@ from pathlib import Path
 from firearrow.wire import fastjson, record
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.conformance.servers import Cluster
-from tests.crash.rawclient import Link, make_topic, pull_all, send
+from tests.support.raw_client import Link, make_topic, pull_all, send
 
 PATIENCE_S = 120.0  # for anything that must happen, on however busy a machine
 HONEST = "Honest"  # the topic of the honest client

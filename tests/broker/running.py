@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.net.channel import Channel
-from firearrow.net.event_loop import run as run_loop
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode
@@ -21,13 +19,6 @@ from firearrow.wire.record import Record, decode_all
 T = TypeVar("T")
 
 COMMIT, SUSPEND, WITH_EXPRESSION = 1, 2, 4
-
-
-def run(story: Coroutine[Any, Any, T]) -> T:
-    async def bounded() -> T:
-        return await asyncio.wait_for(story, 30)
-
-    return run_loop(bounded())
 
 
 @contextlib.asynccontextmanager

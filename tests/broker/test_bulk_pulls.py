@@ -6,7 +6,8 @@ from pathlib import Path
 
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.record import decode_all
-from tests.broker.running import broker, client, run
+from tests.broker.running import broker, client
+from tests.support.waiting import run
 
 
 def test_a_pull_in_bulk_gets_as_many_as_it_asks_for(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.broker.observability.test_prometheus import GET, Figures, http, parse, transactions
-from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client, run
+from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client
+from tests.support.waiting import run
 
 ROOT = Path(__file__).parent.parent.parent
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs" / "grafana" / "firearrow-broker.json").read_text())

@@ -8,7 +8,8 @@ from typing import Any
 
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
-from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client, run
+from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client
+from tests.support.waiting import run
 
 
 async def fill(c: Client, count: int) -> None:

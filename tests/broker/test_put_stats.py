@@ -10,7 +10,8 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.message_ids import parse_offset_msg_id
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from tests.broker.running import Client, broker, client, run
+from tests.broker.running import Client, broker, client
+from tests.support.waiting import run
 
 COMMIT_FLAG = 8
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.store.errors import StoreError
-from tests.broker.running import bodies, broker, client, run
+from tests.broker.running import bodies, broker, client
+from tests.support.waiting import run
 
 
 def test_wrong_file_sizes_and_damaged_tables(tmp_path: Path) -> None:

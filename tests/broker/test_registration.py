@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,21 +14,13 @@ from firearrow.broker import registration
 from firearrow.broker.registration import Identity, Registration
 from firearrow.namesrv.handlers import NamesrvService
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net import event_loop
 from firearrow.net.server import Connection, Listener, serve
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.frame import Command, encode_response
+from tests.support.waiting import run
 
 WHO = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
-
-
-def run(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(15):
-            await story
-
-    event_loop.run(bounded())
 
 
 class Topics:

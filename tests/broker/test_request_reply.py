@@ -18,7 +18,8 @@ from firearrow.wire.message_ids import offset_msg_id
 from firearrow.wire.record import Record, decode_all
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import HOST, T0, Kit, decode
-from tests.broker.running import broker, client, records, run, send_header
+from tests.broker.running import broker, client, records, send_header
+from tests.support.waiting import run
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 ASKED = {"MSG_TYPE": "reply", "REPLY_TO_CLIENT": "asker", "CORRELATION_ID": "c-1", "TTL": "3000", "UNIQ_KEY": "R"}

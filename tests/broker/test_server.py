@@ -11,8 +11,9 @@ import pytest
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.message_ids import host_bytes, offset_msg_id
-from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, run, send_header
+from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client, records, send_header
 from tests.broker.send.test_group_commit import Replicated
+from tests.support.waiting import run
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -16,10 +16,11 @@ import pytest
 
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire.names import TIMER_TOPIC
-from tests.broker.running import bodies, broker, client, records, run
+from tests.broker.running import bodies, broker, client, records
 from tests.broker.timing import DAY, HOUR, SECOND, T0, Timing, names_of
 from tests.store import archives
 from tests.store.simdisk import SimulatedDisk
+from tests.support.waiting import run
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from firearrow.wire import fastjson, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.record import decode
-from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client, records, run, send_header
+from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client, records, send_header
+from tests.support.waiting import run
 
 TOPIC, GROUP = "Orders", "P"
 SOON = {"transaction_check_interval": 100, "transaction_time_out": 50, "transaction_op_batch_interval": 50}

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from tests.chaos import faults
 from tests.chaos.faults import Inject, Scene, followers
-from tests.chaos.fleet import Fleet, on_loopback, running, until
+from tests.chaos.fleet import Fleet, on_loopback, running
 from tests.chaos.surroundings import Clock, Network, network, no_namespaces
+from tests.support.waiting import until
 
 LOOPBACK, NETWORK, CLOCKS = "loopback", "network", "clocks"
 STATIC, SYNC, ELECTED = "2m", "2m-2s-sync", "dledger-3"

@@ -6,14 +6,13 @@ namespace) and variables (a clock that is wrong).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from firearrow.config.properties_file import format_properties
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
+from tests.support.waiting import until
 
 PATIENCE_S = 60.0
 SETTINGS = {
@@ -132,7 +132,7 @@ class Fleet:
 
     async def complete(self) -> None:
         """Every member is at the name server, every broker name has a master, and every slave is in step with it."""
-        await until_async(self._is_complete, f"{self.form} is complete")
+        await until(self._is_complete, f"{self.form} is complete")
 
     async def masters(self) -> dict[str, Machine]:
         """Who is the master of each broker name, as clients are told."""
@@ -148,7 +148,7 @@ class Fleet:
             found[:] = [masters[broker]] if broker in masters and masters[broker].running else []
             return bool(found)
 
-        await until_async(known, f"{broker} has a leader")
+        await until(known, f"{broker} has a leader")
         return found[0]
 
     async def mend(self) -> None:
@@ -215,18 +215,3 @@ async def running(fleet: Fleet, env: Mapping[str, Mapping[str, str]] | None = No
         yield fleet
     finally:
         fleet.dispose()
-
-
-async def until(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    async def ask() -> bool:
-        return bool(holds())
-
-    await until_async(ask, what, seconds)
-
-
-async def until_async(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    """Looks again every few milliseconds: what is awaited happens in another process."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await holds():
-        assert asyncio.get_running_loop().time() < deadline, f"waited {seconds:.0f} s in vain for: {what}"
-        await asyncio.sleep(0.02)

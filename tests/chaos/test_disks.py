@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import Fleet, on_loopback, running, until, until_async
+from tests.chaos.fleet import Fleet, on_loopback, running
 from tests.chaos.surroundings import enlarge, no_small_disk, small_disk
 from tests.chaos.workload import Verdict, Workload, verdict
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_member_has_a_full_disk(leads: str, mounting: None, tmp_path: Path) ->
         full = fleet["n0"]
         with small_disk(full.member.data / "store", 16):
             async with running(fleet):
-                await until_async(lambda: leads_now(fleet, leads), f"{leads} leads")
+                await until(lambda: leads_now(fleet, leads), f"{leads} leads")
                 async with Workload(fleet, "disk-full", body_bytes=30_000) as load:
                     await load.acknowledged(16 * 2**20 // 30_000 + 100, 45)  # more than the small disk holds
                     if full.running:

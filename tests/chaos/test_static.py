@@ -11,9 +11,10 @@ from firearrow.client.message import Message, MessageQueue, ReceivedMessage, Sen
 from firearrow.client.producer.producer import Producer
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
-from tests.chaos.fleet import Machine, on_loopback, running, until, until_async
+from tests.chaos.fleet import Machine, on_loopback, running
 from tests.chaos.workload import Verdict, Workload, verdict
-from tests.crash.rawclient import Link
+from tests.support.raw_client import Link
+from tests.support.waiting import until
 
 ROUTE_REFRESH_S = 1.0
 
@@ -47,7 +48,7 @@ def test_consumption_goes_on_from_the_slave_while_the_master_is_gone(tmp_path: P
                 if len(consumed) > 20:
                     await slow.wait()
 
-            await until_async(lambda: level(fleet["broker-a"], fleet["broker-a-slave"]), "the slave has all")
+            await until(lambda: level(fleet["broker-a"], fleet["broker-a-slave"]), "the slave has all")
             consumer = PushConsumer(
                 fleet.namesrv.address,
                 group="readers",

@@ -27,8 +27,9 @@ from firearrow.client.message import Message, SendStatus
 from firearrow.client.producer.producer import MAX_MESSAGE_SIZE, Producer
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.names import PROXY_BROKER_INFIX
-from tests.chaos.fleet import Fleet, Machine, until, until_async
-from tests.crash.rawclient import Link, pull_all
+from tests.chaos.fleet import Fleet, Machine
+from tests.support.raw_client import Link, pull_all
+from tests.support.waiting import until
 
 LANES = 8
 QUEUES = 4
@@ -76,7 +77,7 @@ class Workload:
         async with Admin(self._fleet.namesrv.address) as admin:
             await admin.create_topic(self.topic, queues=QUEUES)
         for machine in self._fleet.brokers:
-            await until_async(lambda machine=machine: _has_topic(machine, self.topic), f"{machine.name} has the topic")
+            await until(lambda machine=machine: _has_topic(machine, self.topic), f"{machine.name} has the topic")
         await self._producer.start()
         self._lanes = [asyncio.ensure_future(self._lane(number)) for number in range(LANES)]
         return self

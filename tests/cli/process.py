@@ -82,13 +82,6 @@ def failed(words: list[str], tmp_path: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for: {what}"
-        time.sleep(0.02)
-
-
 def read_json(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(path.read_text())
     return value

@@ -16,7 +16,8 @@ from firearrow.cli.words import FORM_NAMES
 from firearrow.config.fields import apply
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
-from tests.cli.process import ANY_PORTS, Start, Started, accepts, failed, read_json, route, wait_until
+from tests.cli.process import ANY_PORTS, Start, Started, accepts, failed, read_json, route
+from tests.support.waiting import wait_until
 
 
 def places(form: str) -> list[Endpoint]:

@@ -16,7 +16,7 @@ from firearrow.cli.operator.run import parser_of
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing.sync import Cluster
-from tests.cli.process import wait_until
+from tests.support.waiting import wait_until
 
 LOOKING = [
     "topic list", "topic list --all", "topic show T", "topic status T", "topic route T", "topic groups T", "topic order T",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from firearrow.cli.main import main
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing.sync import Cluster
+from tests.support.waiting import wait_until
 
 Firearrow = Callable[..., tuple[int, str, str]]
 
@@ -277,7 +277,7 @@ def test_dead_letters(firearrow: Firearrow, shared: Cluster, tmp_path: Path) -> 
         raise RetryLater(-1)
 
     with shared.push_consumer(group="workers", subscribe={"Jobs": "*"}, listener=fail, start_from="earliest"):
-        wait_for(lambda: "%DLQ%workers" in firearrow("topic", "list", "--all")[1] and dead(firearrow) == 3)
+        wait_until(lambda: "%DLQ%workers" in firearrow("topic", "list", "--all")[1] and dead(firearrow) == 3)
     assert [row["body"] for row in rows(firearrow("dlq", "list", "workers", "-o", "json")[1])] == ["one", "two", "three"]
     assert "two" in firearrow("dlq", "show", "workers", ids[1])[1]
     file = tmp_path / "letters.jsonl"
@@ -288,10 +288,10 @@ def test_dead_letters(firearrow: Firearrow, shared: Cluster, tmp_path: Path) -> 
     taken: list[bytes] = []
     with shared.push_consumer(group="workers", subscribe={"Jobs": "*"}, listener=lambda m: taken.append(m.body)):
         assert firearrow("dlq", "resend", "workers", ids[0], ids[2], "--yes")[:2] == (0, "sent 2 again, 0 failed\n")
-        wait_for(lambda: len(taken) == 2)
+        wait_until(lambda: len(taken) == 2)
         code, out, _ = firearrow("dlq", "import", str(file), "--rate", "100", "--yes", "-o", "json")
         assert (code, json.loads(out)["sent"]) == (0, 3)
-        wait_for(lambda: len(taken) == 5)
+        wait_until(lambda: len(taken) == 5)
     assert sorted(taken) == [b"one", b"one", b"three", b"three", b"two"]
     file.write_text(file.read_text() + "{}\n")
     code, _, err = firearrow("dlq", "import", str(file), "--yes")
@@ -330,13 +330,6 @@ def test_nobody_there(firearrow: Firearrow) -> None:
     code, out, _ = firearrow("doctor", "-n", "127.0.0.1:1")
     assert code == 1
     assert out.startswith("ERROR 127.0.0.1:1: it does not answer")
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def dead(firearrow: Firearrow) -> int:

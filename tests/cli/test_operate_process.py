@@ -14,7 +14,8 @@ from firearrow.admin.aio import Admin
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.topic import CreateTopicListRequestBody, TopicConfig
 from firearrow.wire.codes import RequestCode
-from tests.cli.process import ANY_PORTS, PATIENCE_S, Start, read_json, wait_until
+from tests.cli.process import ANY_PORTS, PATIENCE_S, Start, read_json
+from tests.support.waiting import wait_until
 
 MANY = 10_000
 LIST_CPU_S = 2.0

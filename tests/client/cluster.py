@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +21,6 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
-
-
-def run(story: Coroutine[Any, Any, T]) -> T:
-    async def bounded() -> T:
-        return await asyncio.wait_for(story, PATIENCE_S)
-
-    return run_loop(bounded())
 
 
 class Servers:

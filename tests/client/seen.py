@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from firearrow.client.message import ReceivedMessage
 from firearrow.net.channel import Channel
 from firearrow.wire.codes import ResponseCode
 from tests.client.cluster import Servers
+from tests.support.waiting import until
 
 
 async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
@@ -46,11 +46,6 @@ class RecordingListener:
     async def wait(self, count: int) -> list[bytes]:
         await until(lambda: len(self.messages) >= count)
         return self.bodies()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 async def committed(cluster: Servers, group: str, topic: str, offset: int) -> None:

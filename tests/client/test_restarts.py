@@ -15,8 +15,8 @@ from firearrow.client.message import Message, SendResult
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
-from tests.client.cluster import run
 from tests.client.producer.test_producer import all_stored
+from tests.support.waiting import run
 
 MESSAGES = 3000
 

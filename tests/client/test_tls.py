@@ -14,8 +14,8 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
-from tests.net.certificate import CERTIFICATE, KEY
-from tests.net.peer import run
+from tests.support.certificates import CERTIFICATE, KEY
+from tests.support.waiting import run
 
 
 def test_nothing_plain_is_needed(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from firearrow.wire import record
 from tests.conformance import rawcall
 from tests.conformance.conftest import fresh, topic_on
 from tests.conformance.servers import APART, TARGET, Cluster
+from tests.support.waiting import until
 
 Given = ParamSpec("Given")
 
@@ -68,20 +69,6 @@ def story(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, N
         asyncio.run(test(*given, **named))
 
     return run
-
-
-async def until(check: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Waits for a condition on the other side of a process boundary."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = check()
-        if inspect.isawaitable(found):
-            found = await found
-        if found:
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
-        await asyncio.sleep(0.05)
 
 
 @dataclass

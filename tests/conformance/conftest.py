@@ -12,6 +12,7 @@ import pytest
 from tests.conformance import builds, rawcall, servers
 from tests.conformance.agent import Agent
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 _numbers = itertools.count(1)
 
@@ -164,16 +165,6 @@ def topic_on(where: Cluster, read: int = 4, write: int = 4, perm: int = 6, name:
 def fresh(kind: str) -> str:
     """A name that was not used before, in this run or an earlier one."""
     return f"{kind}-{int(time.time()) % 1_000_000}-{next(_numbers)}"
-
-
-def wait_until(check: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
-    """Waits for a condition on the other side of a process boundary; gives back how long it took."""
-    began = time.monotonic()
-    while not check():
-        if time.monotonic() - began > timeout_s:
-            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def _route_is(namesrv: str, topic: str, read: int, write: int, perm: int) -> bool:

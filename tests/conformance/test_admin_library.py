@@ -15,8 +15,9 @@ from firearrow.cli.main import main
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
 from firearrow.client.sync.clients import Producer, PushConsumer
 from tests.conformance import servers
-from tests.conformance.conftest import fresh, wait_until
+from tests.conformance.conftest import fresh
 from tests.conformance.servers import APART, TARGET, Cluster
+from tests.support.waiting import wait_until
 
 KINDS = [TARGET, *(kind for kind in APART if kind != TARGET and kind.startswith("apache"))]
 

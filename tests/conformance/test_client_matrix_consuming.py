@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import firearrow as fa
-from tests.conformance.client_matrix import PATIENCE_S, Client, RecordingListener, World, story, until
+from tests.conformance.client_matrix import PATIENCE_S, Client, RecordingListener, World, story
 from tests.conformance.conftest import fresh
+from tests.support.waiting import until
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 

@@ -13,8 +13,9 @@ import pytest
 import firearrow as fa
 from firearrow.wire import record
 from tests.conformance import rawcall
-from tests.conformance.client_matrix import RecordingListener, World, story, until
+from tests.conformance.client_matrix import RecordingListener, World, story
 from tests.conformance.conftest import fresh
+from tests.support.waiting import until
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
 BUSY_MS = 3_000  # what a busy machine may add to a delay

@@ -11,8 +11,9 @@ import pytest
 
 from tests.conformance import builds
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import PATIENCE_MS, Cluster
+from tests.support.waiting import wait_until
 
 StartPush = Callable[..., str]
 

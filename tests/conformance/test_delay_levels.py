@@ -11,8 +11,9 @@ import pytest
 
 from tests.conformance import rawcall, servers
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, StartCluster, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, StartCluster, fresh
 from tests.conformance.servers import PATIENCE_MS, TARGET, Cluster
+from tests.support.waiting import wait_until
 
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}
 # Apache looks at every level ten times a second and on its own thread; some more is what a busy machine needs.

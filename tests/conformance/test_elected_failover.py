@@ -21,11 +21,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.fleet import Fleet, on_loopback, running, until
+from tests.chaos.fleet import Fleet, on_loopback, running
 from tests.conformance import builds
 from tests.conformance.agent import Agent
 from tests.conformance.servers import TARGET
-from tests.crash.rawclient import Link, make_topic, pull_all
+from tests.support.raw_client import Link, make_topic, pull_all
+from tests.support.waiting import until
 
 KILLS = int(os.environ.get("FIREARROW_CHAOS_JAVA_KILLS", "2"))
 PAUSE_S = float(os.environ.get("FIREARROW_CHAOS_JAVA_PAUSE_S", "0"))

@@ -10,9 +10,10 @@ import pytest
 
 from tests.conformance import builds, servers
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import fresh, wait_until
+from tests.conformance.conftest import fresh
 from tests.conformance.servers import TARGET, Process
 from tests.conformance.test_ha_mixed import SETTINGS, TOPIC, end_of_log, send, topic_is_known
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(TARGET == "apache", reason="our brokers are under test")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import rawcall, servers
-from tests.conformance.conftest import wait_until
 from tests.conformance.servers import TARGET, Process
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(TARGET == "apache", reason="both sides are chosen by the test")
 

@@ -11,9 +11,10 @@ import pytest
 
 from tests.conformance import builds, rawcall, test_mqadmin_49
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import TARGET, Cluster
 from tests.conformance.test_mqadmin import run_all
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 Mqadmin = Callable[..., str]

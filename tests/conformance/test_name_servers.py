@@ -11,8 +11,9 @@ import pytest
 
 from tests.conformance import rawcall, servers
 from tests.conformance.agent import Agent, AgentError
-from tests.conformance.conftest import fresh, wait_until
+from tests.conformance.conftest import fresh
 from tests.conformance.servers import APART, TARGET, Process
+from tests.support.waiting import wait_until
 
 Started = list[Process]
 

@@ -18,8 +18,9 @@ import firearrow as fa
 from tests.conformance import client_matrix, rawcall, servers
 from tests.conformance.agent import Agent
 from tests.conformance.client_matrix import RecordingListener
-from tests.conformance.conftest import fresh, topic_on, wait_until
+from tests.conformance.conftest import fresh, topic_on
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 75.0 if servers.TARGET == "apache" else 30.0
 OWN = {"größe": "groß", "n": "1", "japanese": "日本語", "long": "x" * 2_000}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import firearrow as fa
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 60
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.agent import Agent, AgentError
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
+from tests.support.waiting import wait_until
 
 
 def query(java: Agent, puller: str, topic: str, key: str, **fields: Any) -> list[dict[str, Any]]:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.agent import Agent, AgentError
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 
 def by_place(messages: list[dict[str, Any]]) -> dict[tuple[int, int], dict[str, Any]]:

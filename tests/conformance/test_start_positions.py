@@ -13,9 +13,10 @@ import pytest
 
 from tests.conformance import servers
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import Cluster
 from tests.store.archives import unpack
+from tests.support.waiting import wait_until
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "store"
 CASE = "d-retention"

@@ -11,8 +11,9 @@ import pytest
 
 from tests.conformance import rawcall, servers
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import fresh, wait_until
+from tests.conformance.conftest import fresh
 from tests.conformance.servers import TARGET, Cluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(TARGET == "apache", reason="both sides are chosen by the test")
 

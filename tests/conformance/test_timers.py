@@ -14,8 +14,9 @@ import pytest
 
 from tests.conformance import rawcall, servers
 from tests.conformance.agent import Agent, AgentError
-from tests.conformance.conftest import MakeTopic, StartCluster, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, StartCluster, fresh
 from tests.conformance.servers import TARGET, Cluster
+from tests.support.waiting import wait_until
 
 PRECISION_MS = 1_000
 # Apache opens a slot when it is over and hands its messages through three threads: some more is what a busy machine needs.

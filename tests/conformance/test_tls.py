@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.agent import Agent
 from tests.conformance.conftest import StartCluster, fresh, topic_on
-from tests.net.certificate import CERTIFICATE, KEY
+from tests.support.certificates import CERTIFICATE, KEY
 
 
 @pytest.mark.parametrize("mode", ["permissive", "enforcing"])

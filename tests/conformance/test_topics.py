@@ -8,8 +8,9 @@ import pytest
 
 from tests.conformance import rawcall
 from tests.conformance.agent import Agent, AgentError
-from tests.conformance.conftest import MakeTopic, StartCluster, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, StartCluster, fresh
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 Mqadmin = Callable[..., str]
 

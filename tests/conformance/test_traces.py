@@ -8,8 +8,9 @@ import subprocess
 from typing import Any
 
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import PATIENCE_MS, Cluster, firearrow_command
+from tests.support.waiting import wait_until
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 

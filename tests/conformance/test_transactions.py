@@ -12,8 +12,9 @@ import pytest
 
 from tests.conformance import rawcall, servers
 from tests.conformance.agent import Agent
-from tests.conformance.conftest import MakeTopic, fresh, wait_until
+from tests.conformance.conftest import MakeTopic, fresh
 from tests.conformance.servers import Cluster
+from tests.support.waiting import wait_until
 
 SETTINGS = {
     "transactionCheckInterval": "1000",

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from firearrow.wire.frame import Command
-from tests.crash.rawclient import Link, send, send_batch
+from tests.support.raw_client import Link, send, send_batch
 
 TOPIC = "Crash"
 QUEUES = 4

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.record import Record
-from tests.crash.rawclient import Link, patiently, pull_all, send_ext
+from tests.support.raw_client import Link, patiently, pull_all, send_ext
 
 GROUP = "crash-group"
 RETRY, DEAD = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"

@@ -22,9 +22,9 @@ import pytest
 
 from tests.conformance import servers
 from tests.crash import sent_back, transactions, waiting
-from tests.crash.rawclient import Link, make_topic, pull_all
 from tests.crash.sent_back import SentBack
 from tests.crash.waiting import Waiting
+from tests.support.raw_client import Link, make_topic, pull_all
 
 SECONDS = float(os.environ.get("FIREARROW_CRASH_SECONDS", "25"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))

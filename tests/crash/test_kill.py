@@ -19,7 +19,7 @@ from tests.conformance import servers
 from tests.conformance.servers import Cluster
 from tests.crash import load
 from tests.crash.load import QUEUES, ExpectationLedger
-from tests.crash.rawclient import Link, make_topic, pull_all
+from tests.support.raw_client import Link, make_topic, pull_all
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))

@@ -21,8 +21,8 @@ import pytest
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode
 from tests.conformance import servers
-from tests.crash.rawclient import Link, make_topic, patiently, pull_all, send_ext
 from tests.crash.sent_back import SentBack, until_everything_came
+from tests.support.raw_client import Link, make_topic, patiently, pull_all, send_ext
 
 ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))

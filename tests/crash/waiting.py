@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.record import Record
-from tests.crash.rawclient import Link, patiently, pull_all, send_ext
+from tests.support.raw_client import Link, patiently, pull_all, send_ext
 
 TOPIC, QUEUES = "CrashWaiting", 2
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from firearrow.ha.static.slave import HaSlave
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
+from tests.support.waiting import until
 
 SEGMENT = 1024 * 1024
 
@@ -79,14 +79,6 @@ def ha_of_master(broker: Broker) -> HaMaster:
 def ha_of_slave(broker: Broker) -> HaSlave:
     assert isinstance(broker._replication, HaSlave)
     return broker._replication
-
-
-async def until(holds: Callable[[], Any], *, seconds: float = 10) -> None:
-    """Looks again every few milliseconds: what is awaited happens in another broker of this process."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not holds():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come to that in time"
-        await asyncio.sleep(0.005)
 
 
 async def in_step(one: Broker, other: Broker) -> None:

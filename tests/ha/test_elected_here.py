@@ -18,9 +18,10 @@ from firearrow.config.fields import SettingError
 from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
 from firearrow.wire.codes import ResponseCode
-from tests.broker.running import client, run
+from tests.broker.running import client
 from tests.ha.groups import free_addresses
-from tests.ha.pairs import make, name_server, until
+from tests.ha.pairs import make, name_server
+from tests.support.waiting import run, until
 
 PEERS = "n0-h0:1;n1-h1:2;n2-h2:3"
 

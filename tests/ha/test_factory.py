@@ -13,8 +13,9 @@ from firearrow.ha.metadata_sync import MetadataCopy
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
-from tests.broker.running import bodies, client, run
-from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave, until
+from tests.broker.running import bodies, client
+from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave
+from tests.support.waiting import run, until
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -336,6 +337,6 @@ def test_a_slave_that_dials_something_else_says_so(tmp_path: Path, caplog: pytes
 def test_a_slave_that_was_there_first_hears_soon_of_its_master(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, slave(tmp_path / "s", names) as other, master(tmp_path / "m", names):
-            await until(lambda: ha_of_slave(other).master_alive, seconds=5)
+            await until(lambda: ha_of_slave(other).master_alive, timeout_s=5)
 
     run(story())

@@ -16,8 +16,9 @@ from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.record import decode_all
-from tests.broker.running import run, send_header
+from tests.broker.running import send_header
 from tests.ha.pairs import name_server
+from tests.support.waiting import run
 
 QUEUES = 4
 COMMAND = [str(Path(sys.executable).parent / "firearrow"), "broker"]

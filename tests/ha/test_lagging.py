@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from firearrow.ha.static.master import LATE_S, LONG_PAUSE_S, PORTION_BYTES, SlaveLink
-from tests.broker.running import client, run
+from tests.broker.running import client
 from tests.ha.pairs import in_step, log_bytes, master, name_server, slave
+from tests.support.waiting import run
 
 BODY = bytes(100_000)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
 from firearrow.wire.codes import ResponseCode
-from tests.broker.running import SUSPEND, WITH_EXPRESSION, bodies, client, run
-from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, make, master, name_server, slave, until
+from tests.broker.running import SUSPEND, WITH_EXPRESSION, bodies, client
+from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, make, master, name_server, slave
+from tests.support.waiting import run, until
 
 
 def test_who_reads_far_behind_is_sent_to_the_slave_and_back(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_consumer_goes_on_at_the_slave_and_back_at_the_master(tmp_path: Path) 
                 async with master(tmp_path / "m", names, **ports) as one, client(one) as sender:
                     for number in range(200, 210):
                         await sender.send("T", b"%d" % number)
-                    await until(lambda: len(set(got)) == 210, seconds=20)
+                    await until(lambda: len(set(got)) == 210, timeout_s=20)
                     await consumer.close()
             finally:
                 await other.stop()

@@ -12,8 +12,9 @@ import pytest
 
 from firearrow.broker.server import Broker
 from firearrow.wire.codes import ResponseCode
-from tests.broker.running import bodies, client, run
-from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave, until
+from tests.broker.running import bodies, client
+from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave
+from tests.support.waiting import run, until
 
 SYNC = {"broker_role": "SYNC_MASTER"}
 

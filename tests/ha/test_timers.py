@@ -8,8 +8,9 @@ from pathlib import Path
 from firearrow.broker.server import Broker
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode
-from tests.broker.running import bodies, client, run
-from tests.ha.pairs import in_step, master, name_server, slave, until
+from tests.broker.running import bodies, client
+from tests.ha.pairs import in_step, master, name_server, slave
+from tests.support.waiting import run, until
 
 QUICK = {"timer_precision_ms": 100, "timer_flush_interval_ms": 100}
 

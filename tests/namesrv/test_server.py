@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,13 @@ import pytest
 
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net import event_loop
 from firearrow.net.channel import Channel
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from tests.support.waiting import run
 
 WHO = {"brokerName": "b", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "haServerAddr": "h:1", "brokerId": "0"}
 BODY = RegisterBrokerBody({t: TopicConfig(t, 4, 4) for t in ("T", "U")}, DataVersion(1, 0, 1)).encode()
-
-
-def run(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(15):
-            await story
-
-    event_loop.run(bounded())
 
 
 def settings(**more: Any) -> NamesrvSettings:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from firearrow.net import event_loop
 from firearrow.net.server import Connection, Listener
 from firearrow.wire.frame import Command, FrameDecoder, encode_request, encode_response
 
 T = TypeVar("T")
 PATIENCE_S = 10
-
-
-def run(story: Coroutine[Any, Any, T]) -> T:
-    """Runs a test's story; one that hangs fails instead."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(PATIENCE_S):
-            return await story
-
-    return event_loop.run(bounded())
 
 
 class Peer:

@@ -9,7 +9,8 @@ from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from firearrow.net.server import Connection, serve
 from firearrow.wire.frame import Command, encode_response
-from tests.net.peer import Echo, run
+from tests.net.peer import Echo
+from tests.support.waiting import run
 
 
 def test_calls_get_their_own_answers_in_any_order() -> None:

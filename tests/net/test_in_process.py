@@ -12,7 +12,7 @@ from firearrow.net import in_process
 from firearrow.net.connection import WRITE_HIGH, Connection
 from firearrow.net.in_process import MemoryListener, MemoryTransport
 from firearrow.wire.frame import Command, encode_response
-from tests.net.peer import run
+from tests.support.waiting import run
 
 
 class Echo:

@@ -14,7 +14,8 @@ from firearrow.net import connection
 from firearrow.net.errors import ConnectionLostError, RequestTimeoutError
 from firearrow.net.server import Connection, serve
 from firearrow.wire.frame import Command, encode_request, encode_response
-from tests.net.peer import Echo, Peer, run
+from tests.net.peer import Echo, Peer
+from tests.support.waiting import run
 
 
 def request(code: int, body: bytes = b"", *, opaque: int = 1, binary: bool = False, oneway: bool = False) -> bytes:

@@ -12,8 +12,9 @@ from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError
 from firearrow.net.server import Connection
 from firearrow.net.tls import client_context
-from tests.net.certificate import CERTIFICATE, KEY
-from tests.net.peer import Echo, run
+from tests.net.peer import Echo
+from tests.support.certificates import CERTIFICATE, KEY
+from tests.support.waiting import run
 
 
 @contextlib.asynccontextmanager

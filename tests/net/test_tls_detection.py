@@ -17,8 +17,9 @@ from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError, ConnectionLostError
 from firearrow.net.server import Listener, serve
 from firearrow.net.tls import TlsSettings, client_context, server_tls
-from tests.net.certificate import CERTIFICATE, KEY
-from tests.net.peer import Echo, run
+from tests.net.peer import Echo
+from tests.support.certificates import CERTIFICATE, KEY
+from tests.support.waiting import run
 
 
 def certified(directory: Path, **more: Any) -> TlsSettings:

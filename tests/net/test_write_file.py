@@ -13,8 +13,9 @@ import pytest
 from firearrow.net.server import Connection, serve
 from firearrow.net.tls import TlsSettings, client_context, server_tls
 from firearrow.wire.frame import Command, encode_request, encode_response
-from tests.net.certificate import CERTIFICATE, KEY
-from tests.net.peer import Echo, Peer, run
+from tests.net.peer import Echo, Peer
+from tests.support.certificates import CERTIFICATE, KEY
+from tests.support.waiting import run
 
 SIZE = 3_000_000
 

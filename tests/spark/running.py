@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from firearrow import Message
 from firearrow.client.sync.clients import Producer
 from tests.cli.process import Started, call, route
 from tests.conformance.servers import free_port
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 600.0  # for what takes seconds on a machine that does nothing else
 SPARK_ON_LOOPBACK = {
@@ -30,13 +30,6 @@ SPARK_ON_LOOPBACK = {
     "spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-
-def wait_for(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for: {what}"
-        time.sleep(0.02)
 
 
 class Server:
@@ -86,7 +79,7 @@ def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None
     ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6"}
     ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     assert call(broker, 17, ext).code == 0
-    wait_for(
+    wait_until(
         lambda: queues in [one["readQueueNums"] for one in route(name_server, topic).get("queueDatas", ())],
         f"the route of {topic}",
     )

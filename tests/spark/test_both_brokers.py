@@ -13,7 +13,8 @@ import pytest
 from firearrow.wire.record import COMPRESSED
 from tests.conformance import builds, rawcall, servers
 from tests.conformance.agent import Agent
-from tests.spark.running import bodies, create_topic, wait_for
+from tests.spark.running import bodies, create_topic
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     builds.missing_tools("java", "javac", "mvn") is not None, reason=str(builds.missing_tools("java", "javac", "mvn"))
@@ -52,7 +53,7 @@ def test_every_kind_of_message_is_the_same_row_for_a_query_a_scan_and_the_java_c
     seen = seen_by_java(java, running.namesrv)
     live = rows(reading(nameServer=running.namesrv, subscribe=",".join(TOPICS)))
     scan = reading(path=str(store), subscribe=",".join(TOPICS), brokerName=running.broker_name, maxSplitBytes="1m")
-    wait_for(lambda: scan.count() == len(live), "the files to hold what was sent", 30)
+    wait_until(lambda: scan.count() == len(live), "the files to hold what was sent", 30)
     scanned = rows(scan)
 
     assert set(live) == set(seen) == set(scanned)
@@ -100,7 +101,7 @@ def send_every_kind(java: Agent, namesrv: str) -> int:
     topics = {TOPIC: "r || d"}
     how = {"maxReconsumeTimes": 1, "delayLevel": 1, "pollNameServerMs": 1_000, "fail": fail}
     java.call("push.start", name="refuses", group=GROUP, namesrv=namesrv, topics=topics, **how)
-    wait_for(lambda: rawcall.has_route(namesrv, TOPICS[2]), "a dead letter", 90)
+    wait_until(lambda: rawcall.has_route(namesrv, TOPICS[2]), "a dead letter", 90)
     total = len(messages) + 2 + len(batch) + 1
     java.call("pull.start", name="counts", group="counts", namesrv=namesrv)
 
@@ -114,7 +115,7 @@ def send_every_kind(java: Agent, namesrv: str) -> int:
         ]
         return held == [total, 2, 1]
 
-    wait_for(there, "delays, transactions and retries", 90)
+    wait_until(there, "delays, transactions and retries", 90)
     java.call("push.stop", name="refuses")
     for name in ("plain", "lz4", "zstd"):
         java.call("producer.stop", name=name)

@@ -20,7 +20,8 @@ import pytest
 from firearrow import Message
 from firearrow.client.sync.clients import Producer
 from tests.conformance.servers import Process, free_port
-from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, wait_for
+from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies
+from tests.support.waiting import wait_until
 
 GB = float(os.environ.get("FIREARROW_SPARK_MEMORY_GB", "0.05"))
 BODY = 10_000
@@ -48,7 +49,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         Process([command, f"{deploy}.master.Master", *words, "--port", str(port)], tmp_path / "master.log", env).start(),
         *(Process(worker, tmp_path / f"worker-{n}.log", env).start() for n in range(2)),
     ]
-    wait_for(lambda: started[0].output().count("Registering worker") == 2, "two workers", 120)
+    wait_until(lambda: started[0].output().count("Registering worker") == 2, "two workers", 120)
     yield address
     for process in reversed(started):
         process.stop()

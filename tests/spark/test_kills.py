@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from firearrow.spark.errors import SparkOptionError
-from tests.spark.running import SPARK_ON_LOOPBACK, Driver, Server, bodies, count, wait_for
+from tests.spark.running import SPARK_ON_LOOPBACK, Driver, Server, bodies, count
+from tests.support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("FIREARROW_SPARK_KILL_ROUNDS", "1"))
 SEED = int(os.environ.get("FIREARROW_SPARK_KILL_SEED", "0")) or random.randrange(1 << 30)
@@ -91,7 +92,7 @@ class Copy:
             except SparkOptionError:  # the server is just being started
                 return False
 
-        wait_for(now, what)
+        wait_until(now, what)
 
     def _file(self, kind: str) -> Path:
         return self._checkpoint.with_suffix(f".{kind}")

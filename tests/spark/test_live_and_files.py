@@ -8,9 +8,10 @@ from typing import Any
 from firearrow import Message, PullConsumer
 from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.client.sync.clients import Producer, TransactionProducer
-from tests.cli.process import ANY_PORTS, Started, wait_until
+from tests.cli.process import ANY_PORTS, Started
 from tests.spark.read.test_live import everything, read
 from tests.spark.read.test_store_scan import scan
+from tests.support.waiting import wait_until
 
 
 def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

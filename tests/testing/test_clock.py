@@ -12,7 +12,8 @@ import pytest
 import firearrow as fa
 from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
-from tests.testing.kit import bodies, run
+from tests.support.waiting import run
+from tests.testing.kit import bodies
 
 
 def test_a_clock_alone() -> None:

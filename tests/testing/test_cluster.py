@@ -17,7 +17,8 @@ from firearrow import aio
 from firearrow.net import in_process
 from firearrow.net.address import parse_address
 from firearrow.testing import AsyncCluster, Cluster, VirtualClock
-from tests.testing.kit import bodies, run
+from tests.support.waiting import run
+from tests.testing.kit import bodies
 
 
 def test_a_message_goes_in_and_is_seen() -> None:

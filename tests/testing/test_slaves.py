@@ -6,7 +6,8 @@ import pytest
 
 import firearrow as fa
 from firearrow.testing import AsyncCluster, Cluster
-from tests.testing.kit import bodies, run
+from tests.support.waiting import run
+from tests.testing.kit import bodies
 
 SYNC = {"brokerRole": "SYNC_MASTER"}
 

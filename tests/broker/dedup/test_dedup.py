@@ -28,7 +28,8 @@ from firearrow.wire.names import SCHEDULE_TOPIC
 from firearrow.wire.record import decode_all
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import T0, Kit
-from tests.broker.running import bodies, broker, client, run, send_header
+from tests.broker.running import bodies, broker, client, send_header
+from tests.support.waiting import run
 
 Result = tuple[int, int, str]  # queue id, queue offset, message ids
 

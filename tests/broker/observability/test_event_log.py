@@ -9,7 +9,8 @@ from typing import Any
 
 from firearrow.broker.observability.event_log import JsonLines
 from firearrow.wire.codes import RequestCode
-from tests.broker.running import broker, client, run
+from tests.broker.running import broker, client
+from tests.support.waiting import run
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:

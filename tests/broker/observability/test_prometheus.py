@@ -20,7 +20,8 @@ from firearrow.broker.server import Broker
 from firearrow.config.fields import SettingError
 from firearrow.net.http_endpoint import MAX_CONNECTIONS
 from tests.broker.kit import Kit
-from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client, run
+from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client
+from tests.support.waiting import run
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -9,7 +9,8 @@ from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.settings import BrokerSettings
 from firearrow.wire.codes import ResponseCode
-from tests.broker.running import broker, client, run
+from tests.broker.running import broker, client
+from tests.support.waiting import run
 
 
 def disk() -> Stall:

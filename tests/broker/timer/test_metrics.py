@@ -15,9 +15,10 @@ import pytest
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson
 from tests.broker import captures
-from tests.broker.running import Client, broker, client, run
+from tests.broker.running import Client, broker, client
 from tests.broker.timing import T0, Timing
 from tests.store import archives
+from tests.support.waiting import run
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from firearrow.wire.names import TIMER_TOPIC
 from firearrow.wire.record import decode_all
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import T0, Kit, decode
-from tests.broker.running import bodies, broker, client, run
+from tests.broker.running import bodies, broker, client
 from tests.broker.timing import DAY, HOUR, SECOND, Timing, names_of
+from tests.support.waiting import run
 
 OUT = T0 + 4_000  # the slot of a message that is sent at T0 for T0 + 5 s
 

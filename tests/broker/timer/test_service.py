@@ -26,8 +26,9 @@ from firearrow.store.timer.wheel import Slot
 from firearrow.wire import properties
 from firearrow.wire.java_hash import hash_code, tags_code
 from firearrow.wire.names import TIMER_TOPIC
-from tests.broker.running import bodies, broker, client, records, run
+from tests.broker.running import bodies, broker, client, records
 from tests.broker.timing import BORN, DAY, HOUR, SECOND, T0, Timing, names_of
+from tests.support.waiting import run
 
 NAMES = ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "DELAY"]
 

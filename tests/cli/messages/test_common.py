@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.process import ANY_PORTS, PATIENCE_S, Start, read_json, wait_until
+from tests.cli.process import ANY_PORTS, PATIENCE_S, Start, read_json
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import socket
 import urllib.request
 from pathlib import Path
 
-from tests.cli.process import ANY_PORTS, Start, accepts, failed, read_json, route, wait_until
+from tests.cli.process import ANY_PORTS, Start, accepts, failed, read_json, route
+from tests.support.waiting import wait_until
 
 
 def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start: Start, tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from firearrow.wire.codes import VERSION, RequestCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.record import Record, encode
-from tests.client.cluster import run, servers
+from tests.client.cluster import servers
 from tests.client.fake_broker import FakeBroker, nothing, route_to
+from tests.support.waiting import run
 
 
 class Side:

@@ -10,8 +10,8 @@ from firearrow.client.connection.signing import Signer
 from firearrow.client.message import Message
 from firearrow.client.options import Credentials
 from firearrow.wire.frame import Command
-from tests.client.cluster import run
 from tests.client.fake_broker import FakeBroker
+from tests.support.waiting import run
 
 
 def expected_signature(ext: dict[str, Any], body: bytes, secret: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.consumer.subscription import Sql
 from firearrow.client.errors import BrokerError, ClientError, ClosedError
 from firearrow.client.message import MessageQueue, ReceivedMessage
-from tests.client.cluster import run, servers
+from tests.client.cluster import servers
+from tests.support.waiting import run, until
 
 Q0 = MessageQueue("T", "broker-a", 0)
 
@@ -27,11 +27,6 @@ async def polled(consumer: PullConsumer, count: int) -> list[ReceivedMessage]:
     while len(messages) < count:
         messages += await consumer.poll(10)
     return messages
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def test_messages_are_polled_and_their_offset_committed(tmp_path: Path) -> None:

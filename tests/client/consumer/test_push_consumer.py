@@ -16,8 +16,9 @@ from firearrow.client.errors import BrokerError, ClosedError
 from firearrow.client.hooks import ConsumeContext
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.wire import fastjson
-from tests.client.cluster import run, servers
-from tests.client.seen import RecordingListener, ask, committed, until
+from tests.client.cluster import servers
+from tests.client.seen import RecordingListener, ask, committed
+from tests.support.waiting import run, until
 
 
 @pytest.mark.parametrize("coroutine", [True, False], ids=["tasks", "threads"])

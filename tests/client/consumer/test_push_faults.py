@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -15,12 +14,7 @@ from firearrow.client.errors import FirearrowError
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.testing import AsyncCluster
 from firearrow.wire.codes import RequestCode as Code
-from tests.client.cluster import run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
+from tests.support.waiting import run, until
 
 
 class Load:

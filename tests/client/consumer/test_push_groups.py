@@ -9,8 +9,9 @@ import pytest
 
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-from tests.client.cluster import run, servers
-from tests.client.seen import RecordingListener, until
+from tests.client.cluster import servers
+from tests.client.seen import RecordingListener
+from tests.support.waiting import run, until
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])

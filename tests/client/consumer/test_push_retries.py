@@ -12,8 +12,9 @@ import pytest
 from firearrow.client.consumer.listener import RetryLater
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
-from tests.client.cluster import run, servers
-from tests.client.seen import RecordingListener, committed, until
+from tests.client.cluster import servers
+from tests.client.seen import RecordingListener, committed
+from tests.support.waiting import run, until
 
 
 def test_a_failed_message_is_redelivered_and_becomes_a_dead_letter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

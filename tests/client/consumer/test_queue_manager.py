@@ -23,7 +23,7 @@ from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request, request_code, request_fields
-from tests.client.cluster import run
+from tests.support.waiting import run
 
 Q0, Q1 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)
 RETRY = MessageQueue("%RETRY%g", "a", 0)

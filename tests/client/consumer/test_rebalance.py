@@ -18,7 +18,7 @@ from firearrow.client.message import MessageQueue
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request
 from firearrow.wire.headers.client import GetConsumerListByGroupRequestHeader
-from tests.client.cluster import run
+from tests.support.waiting import run
 
 QUEUES = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
 

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers
-from tests.client.cluster import run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
+from tests.support.waiting import run, until
 
 
 def workers(kind: str, count: int, call: Callable[[int], int], settle: Callable[[list[Any]], None]) -> Any:

@@ -16,8 +16,8 @@ from firearrow.client.message import Message, MessageQueue, SendStatus
 from firearrow.net.server import Connection
 from firearrow.wire.frame import Command
 from firearrow.wire.properties import parse
-from tests.client.cluster import run
 from tests.client.fake_broker import FakeBroker, cut, nothing, route_to
+from tests.support.waiting import run
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,8 @@ from firearrow.net.channel import Channel
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import decode_all
-from tests.client.cluster import run, servers
+from tests.client.cluster import servers
+from tests.support.waiting import run
 
 
 async def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[ReceivedMessage]:

@@ -9,8 +9,9 @@ from firearrow.aio import Producer
 from firearrow.client.errors import InvalidMessageError, RequestTimeout
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.producer.request_reply import reply_message
-from tests.client.cluster import Servers, run, servers
+from tests.client.cluster import Servers, servers
 from tests.client.producer.test_producer import all_stored
+from tests.support.waiting import run
 
 
 async def consumed(cluster: Servers, topic: str, broker: int = 0) -> ReceivedMessage:

@@ -11,9 +11,10 @@ from firearrow.aio import TransactionProducer
 from firearrow.client.hooks import EndTransactionContext, SendContext
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.producer.transaction import LocalTransactionState as State
-from tests.client.cluster import Servers, run, servers
+from tests.client.cluster import Servers, servers
 from tests.client.fake_broker import FakeBroker
 from tests.client.producer.test_producer import all_stored
+from tests.support.waiting import run
 
 QUICK = {"transaction_check_interval": 100, "transaction_time_out": 1}
 

@@ -9,8 +9,8 @@ from firearrow.client.errors import InvalidMessageError
 from firearrow.client.message import Message
 from firearrow.client.producer.validation import check_body, check_group_name, check_sendable_topic, properties_text
 from firearrow.wire.properties import parse
-from tests.client.cluster import run
 from tests.client.fake_broker import FakeBroker
+from tests.support.waiting import run
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from firearrow.client.trace import encoding
 from firearrow.client.trace.hook import MAX_BODY_BYTES, MAX_WAITING, Trace
 from firearrow.wire import properties
 from firearrow.wire.record import Record
-from tests.client.cluster import Servers, run, servers
+from tests.client.cluster import Servers, servers
+from tests.support.waiting import run
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

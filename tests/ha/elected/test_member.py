@@ -11,20 +11,13 @@ import time
 from pathlib import Path
 
 from firearrow.ha.raft.messages import Codec, RequestVote
-from firearrow.net.event_loop import run as run_loop
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.ha.groups import Group, Producer, check, group
 from tests.ha.test_killed import QUEUES
+from tests.support.waiting import run
 
 KILLS = int(os.environ.get("FIREARROW_RAFT_KILLS", "3"))
-
-
-def run(story: object, seconds: float = 60) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(story, seconds)  # type: ignore[arg-type]
-
-    run_loop(bounded())
 
 
 async def producing(members: Group) -> list[Producer]:

@@ -12,8 +12,9 @@ import pytest
 from firearrow import Message
 from tests.cli.process import call
 from tests.spark.read.test_datasource import fill
-from tests.spark.running import Server, create_topic, wait_for
+from tests.spark.running import Server, create_topic
 from tests.spark.running import bodies as bodies_of
+from tests.support.waiting import wait_until
 
 
 def stream(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
@@ -137,12 +138,12 @@ def test_a_topic_grows_queues_while_a_stream_runs(spark: Any, brokers: Any, tmp_
         .start()
     )
     try:
-        wait_for(lambda: sum(bodies(brokers, "Grown").values()) == 200, "what was there")
+        wait_until(lambda: sum(bodies(brokers, "Grown").values()) == 200, "what was there")
         grow(brokers, "Grows", 4)
         with brokers.producer(instance_name="later") as producer:  # one that does not know the topic as it was
             for n in range(200, 600):
                 producer.send(Message("Grows", b"%d" % n))
-        wait_for(lambda: sum(bodies(brokers, "Grown").values()) >= 600, "what came later, most of it in new queues")
+        wait_until(lambda: sum(bodies(brokers, "Grown").values()) >= 600, "what came later, most of it in new queues")
     finally:
         query.stop()
 
@@ -191,5 +192,5 @@ def delete_oldest(server: Server) -> int:
     def oldest() -> int:
         return servers.min_offsets(queues)[queues[0]]
 
-    wait_for(lambda: call(server.broker, 329).code == 0 and oldest() > 100, "the oldest files to be deleted", 30)
+    wait_until(lambda: call(server.broker, 329).code == 0 and oldest() > 100, "the oldest files to be deleted", 30)
     return oldest()
