@@ -47,7 +47,7 @@ async def _print_messages(consumer: PullConsumer, options: argparse.Namespace) -
     quiet_ms = 0
     while left is None or left > 0:
         poll_ms = POLL_MS if options.wait is None else min(POLL_MS, max(int(options.wait * 1000) - quiet_ms, 1))
-        messages = await consumer.poll(poll_ms, max_messages=32 if left is None else min(32, left))
+        messages = await consumer.poll(poll_ms / 1000, max_messages=32 if left is None else min(32, left))
         quiet_ms = 0 if messages else quiet_ms + poll_ms
         for message in messages:
             _print(message, options)
