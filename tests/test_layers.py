@@ -1,4 +1,4 @@
-"""The rooms of the house may only look upwards, and the front door is light."""
+"""Architecture rules: import layers of packages and subpackages, sockets only in net, unique class names, light imports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import firearrow
 
 ROOT = Path(firearrow.__file__).parent
 
-# A room may import from those it names, and from itself. Modules beside the rooms (settings) are rooms of one file.
+# Packages that a package may import, besides itself. A module in the package root counts as a package.
 MAY_IMPORT = {
     "_native": set(),
     "clock": set(),
@@ -37,50 +38,154 @@ MAY_IMPORT = {
 }
 
 
+# Sibling subpackages that a subpackage may import, besides itself and the modules directly in its package ("." if it may
+# import these). A package without an entry has no rules for its subpackages.
+SUBPACKAGES_MAY_IMPORT = {
+    "admin": {"doctor": {"."}},
+    "broker": {
+        "sql92": set(),
+        "admin": {".", "observability", "pull", "requests", "tables"},
+        "dedup": {".", "requests", "send", "tables", "timer"},
+        "deferred": {".", "requests", "send", "tables"},
+        "observability": {".", "tables", "timer"},
+        "pull": {".", "observability", "requests", "sql92"},
+        "requests": {".", "pull", "roles", "send", "tables"},
+        "roles": {".", "dedup", "pull", "requests", "send", "tables", "transaction"},
+        "send": {".", "dedup", "deferred", "observability", "pull", "requests", "transaction"},
+        "tables": {".", "pull", "requests"},
+        "timer": {".", "deferred", "requests", "send"},
+        "transaction": {".", "deferred", "requests", "send", "tables"},
+    },
+    "client": {
+        "connection": {".", "producer"},
+        "consumer": {".", "connection", "trace"},
+        "producer": {".", "connection", "trace"},
+        "sync": {".", "consumer", "producer"},
+        "trace": {".", "producer"},
+    },
+    "ha": {"raft": set(), "static": {"."}, "elected": {".", "raft"}},
+    "spark": {
+        "decode": {"."},
+        "read": {".", "decode", "write"},
+        "write": {".", "decode", "read"},
+        "pipelines": {".", "decode", "read", "write"},
+        "reports": {".", "pipelines"},
+    },
+    "store": {"commitlog": {".", "key_index"}, "key_index": {".", "commitlog"}, "timer": {".", "commitlog"}},
+    "wire": {"bodies": {"."}, "headers": {"."}},
+}
+
+# The blocking clients have the names of the asyncio clients that they wrap.
+BLOCKING_AND_ASYNC = {"Admin", "Producer", "PullConsumer", "PushConsumer", "TransactionProducer"}
+
+SOCKET_MODULES = {"select", "selectors", "socket", "socketserver"}
+SOCKET_CALLS = {
+    "connect_accepted_socket",
+    "create_connection",
+    "create_datagram_endpoint",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "open_connection",
+    "open_unix_connection",
+    "start_server",
+    "start_unix_server",
+}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def modules() -> Iterator[tuple[str, Path]]:
+    """Yield (package, path) of every module, except the entry points in the package root."""
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts != ("__init__",) and parts != ("__main__",):
+        if parts not in (("__init__",), ("__main__",)):
             yield parts[0], path
 
 
-def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, room) of everything of ours that a module imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (line, dotted path below `firearrow`) of every import, also inside functions."""
+    for node in ast.walk(parsed(path)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: say where from: imports are absolute"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = whole if node.module == "firearrow" else [node.module or ""]
+            assert node.level == 0, f"{path}:{node.lineno}: use absolute imports"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             if name.startswith("firearrow."):
-                yield node.lineno, name.split(".")[1]
+                yield node.lineno, tuple(name.split(".")[1:])
 
 
 @pytest.mark.parametrize(
-    ("room", "path"), list(modules()), ids=lambda value: str(value.relative_to(ROOT)) if isinstance(value, Path) else ""
+    ("package", "path"),
+    list(modules()),
+    ids=lambda value: str(value.relative_to(ROOT)) if isinstance(value, Path) else "",
 )
-def test_a_room_imports_only_from_rooms_above_it(room: str, path: Path) -> None:
-    assert room in MAY_IMPORT, f"{path}: a new room needs its place in the order"
+def test_module_imports_only_allowed_packages(package: str, path: Path) -> None:
+    assert package in MAY_IMPORT, f"{path}: add the new package to MAY_IMPORT"
+    allowed = MAY_IMPORT[package] | {package}
     wrong = [
-        f"{path}:{line} imports {other}"
-        for line, other in imported_rooms(path)
-        if other not in MAY_IMPORT[room] and other != room and not other.startswith("__")
+        f"{path}:{line} imports {names[0]}"
+        for line, names in imported(path)
+        if names[0] not in allowed and not names[0].startswith("__")
     ]
+    wrong += [f"{path}:{line} imports {name}" for line, name in forbidden_siblings(package, path)]
     assert wrong == []
 
 
-def test_the_order_of_rooms_has_no_circle() -> None:
+def forbidden_siblings(package: str, path: Path) -> Iterator[tuple[int, str]]:
+    parts = path.relative_to(ROOT).parts
+    if package not in SUBPACKAGES_MAY_IMPORT or len(parts) < 3:
+        return
+    rules = SUBPACKAGES_MAY_IMPORT[package]
+    assert parts[1] in rules, f"{path}: add the new subpackage to SUBPACKAGES_MAY_IMPORT"
+    for line, names in imported(path):
+        if names[0] == package:
+            sibling = names[1] if (ROOT / package / names[1]).is_dir() else "."
+            if sibling not in (parts[1], *rules[parts[1]]):
+                yield line, ".".join(names)
+
+
+def test_packages_have_no_import_cycle() -> None:
     placed: set[str] = set()
-    left = dict(MAY_IMPORT)
-    while left:
-        free = [room for room, needs in left.items() if needs <= placed]
-        assert free, f"these rooms need each other: {sorted(left)}"
-        for room in free:
-            placed.add(room)
-            del left[room]
+    remaining = dict(MAY_IMPORT)
+    while remaining:
+        free = [package for package, needed in remaining.items() if needed <= placed]
+        assert free, f"these packages import each other: {sorted(remaining)}"
+        for package in free:
+            placed.add(package)
+            del remaining[package]
+
+
+def test_only_net_uses_sockets() -> None:
+    wrong = []
+    for package, path in modules():
+        if package == "net":
+            continue
+        for node in ast.walk(parsed(path)):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name.split(".")[0] for alias in node.names if alias.name.split(".")[0] in SOCKET_MODULES]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""] if (node.module or "").split(".")[0] in SOCKET_MODULES else []
+            elif isinstance(node, ast.Attribute) and node.attr in SOCKET_CALLS:
+                names = [node.attr]
+            wrong += [f"{path}:{node.lineno} uses {name}" for name in names]  # type: ignore[attr-defined]
+    assert wrong == []
+
+
+def test_public_class_names_are_unique() -> None:
+    found: dict[str, list[str]] = {}
+    for _, path in modules():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    duplicates = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert {name: paths for name, paths in duplicates.items() if name not in BLOCKING_AND_ASYNC} == {}
 
 
 LIGHT = "import sys; import {module}; print(sorted({{name.split('.')[0] for name in sys.modules}} & {heavy!r}))"
@@ -96,36 +201,24 @@ LIGHT = "import sys; import {module}; print(sorted({{name.split('.')[0] for name
         ("firearrow.cli.main", {"numpy", "typer", "rich", "asyncio", "uvloop", "orjson"}),
     ],
 )
-def test_importing_it_does_not_import_what_is_heavy(module: str, heavy: set[str]) -> None:
+def test_import_does_not_load_heavy_modules(module: str, heavy: set[str]) -> None:
     code = LIGHT.format(module=module, heavy=heavy)
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
 
 
-def test_the_wire_room_has_no_socket_no_clock_and_no_file() -> None:
+def test_wire_uses_no_socket_clock_or_file() -> None:
     forbidden = {"asyncio", "os", "pathlib", "select", "socket", "ssl", "threading", "uvloop"}
     clocks = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"}
-    for room, path in modules():
-        if room != "wire":
+    for package, path in modules():
+        if package != "wire":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name.split(".")[0] for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [(node.module or "").split(".")[0]]
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time":
-                assert node.attr not in clocks, f"{path}:{node.lineno} looks at the clock"  # calendars are no clock
+                assert node.attr not in clocks, f"{path}:{node.lineno} reads the clock"  # calendar functions are allowed
             assert forbidden.isdisjoint(names), path
-
-
-def test_sockets_are_opened_in_the_net_room_only() -> None:
-    for room, path in modules():
-        if room in ("wire", "store", "namesrv", "broker"):
-            opened = [
-                node.lineno
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.Attribute)
-                and node.attr in ("create_server", "create_connection", "open_connection", "start_server")
-            ]
-            assert opened == [], path

@@ -6,7 +6,7 @@ import asyncio
 
 from firearrow.broker.registration import Identity
 from firearrow.broker.roles.proxy_registration import ProxyRegistration
-from firearrow.namesrv.route_table import Registration, RouteTable
+from firearrow.namesrv.route_table import BrokerRegistration, RouteTable
 from firearrow.wire.bodies.topic import DataVersion
 
 
@@ -36,7 +36,7 @@ def test_a_stand_in_that_became_the_leader_is_no_stand_in_any_more() -> None:
     table = RouteTable()
 
     def register(name: str, broker_id: int, address: str) -> None:
-        table.register(Registration("C", name, broker_id, address, "", DataVersion(), {}), name, 1_000)
+        table.register(BrokerRegistration("C", name, broker_id, address, "", DataVersion(), {}), name, 1_000)
 
     register("broker-a", 2, "127.0.0.1:10911")
     register(stands_in.name, stands_in.broker_id, stands_in.address)

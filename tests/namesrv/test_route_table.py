@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firearrow.namesrv.route_table import MinBrokerIdNotice, Registered, Registration, RouteTable
+from firearrow.namesrv.route_table import BrokerRegistration, MinBrokerIdNotice, Registered, RouteTable
 from firearrow.wire.bodies.route import QueueData, TopicRouteData
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 
@@ -24,10 +24,10 @@ def broker(
     version: DataVersion = V1,
     table: dict[str, TopicConfig] | None = None,
     **more: Any,
-) -> Registration:
+) -> BrokerRegistration:
     address = address or f"10.0.0.{ord(name[-1]) - 96}:{10911 + broker_id * 10}"
     table = topics("T", "U") if table is None else table
-    return Registration(cluster, name, broker_id, address, address.replace("1091", "1092"), version, table, **more)
+    return BrokerRegistration(cluster, name, broker_id, address, address.replace("1091", "1092"), version, table, **more)
 
 
 def perms(route: TopicRouteData | None) -> dict[str, int]:

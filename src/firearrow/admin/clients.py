@@ -9,7 +9,7 @@ from firearrow.admin.errors import NotFoundError
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
 from firearrow.wire import fastjson
-from firearrow.wire.bodies.admin import Connection, ConsumerConnection, ProducerConnection, ProducerTableInfo
+from firearrow.wire.bodies.admin import ClientConnection, ConsumerConnection, ProducerConnection, ProducerTableInfo
 from firearrow.wire.bodies.client import ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.headers.admin import (
@@ -52,10 +52,10 @@ async def consumer_connection(client: ClientInstance, group: str) -> ConsumerCon
     return whole
 
 
-async def producer_connection(client: ClientInstance, group: str, topic: str) -> list[Connection]:
+async def producer_connection(client: ClientInstance, group: str, topic: str) -> list[ClientConnection]:
     """The producers of a group that send to the brokers of a topic. NotFoundError if nobody is connected."""
 
-    async def ask(broker: BrokerAddress) -> list[Connection]:
+    async def ask(broker: BrokerAddress) -> list[ClientConnection]:
         answer = await client.check(broker.address, GetProducerConnectionListRequestHeader(producer_group=group))
         return ProducerConnection.from_json(fastjson.loads(answer.body)).connection_set
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from firearrow.config.fields import SettingError, as_properties, change
 from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, Registration, RouteTable
+from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, BrokerRegistration, RouteTable
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
@@ -125,7 +125,7 @@ class NamesrvService:
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBrokerBody.decode(request.body, compressed=header.compressed, version=request.version)
-        said = Registration(
+        said = BrokerRegistration(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
             broker_id=header.broker_id,

@@ -33,7 +33,7 @@ Address = tuple[str, str]  # (cluster, ip:port)
 
 
 @dataclass(slots=True)
-class Registration:
+class BrokerRegistration:
     """What a broker says about itself."""
 
     cluster: str
@@ -94,7 +94,7 @@ class RouteTable:
 
     # What brokers say.
 
-    def register(self, said: Registration, channel: Any, now_ms: int) -> Registered | None:
+    def register(self, said: BrokerRegistration, channel: Any, now_ms: int) -> Registered | None:
         """Takes a broker in, or renews it. None: refused, it has to register with all its topics first."""
         self._forget_other_cluster(said)
         broker = self._brokers.get(said.broker_name)
@@ -240,14 +240,14 @@ class RouteTable:
 
     # Inside.
 
-    def _forget_other_cluster(self, said: Registration) -> None:
+    def _forget_other_cluster(self, said: BrokerRegistration) -> None:
         """A broker name lives in one cluster: one that turns up in another has moved there."""
         broker = self._brokers.get(said.broker_name)
         if broker is not None and broker.cluster != said.cluster:
             for address in list(broker.broker_addrs.values()):
                 self._remove(broker.cluster, said.broker_name, address)
 
-    def _is_outdated(self, said: Registration, known_ids: dict[int, str]) -> bool:
+    def _is_outdated(self, said: BrokerRegistration, known_ids: dict[int, str]) -> bool:
         """Whether another address holds this id with a newer state: a master that was deposed and does not know it yet."""
         other = known_ids.get(said.broker_id)
         if other is None or other == said.address:
@@ -255,7 +255,7 @@ class RouteTable:
         live = self._live.get((said.cluster, other))
         return live is not None and live.data_version.state_version > said.data_version.state_version
 
-    def _place(self, broker: BrokerData, said: Registration) -> bool:
+    def _place(self, broker: BrokerData, said: BrokerRegistration) -> bool:
         """Puts the address under its id, away from any other; whether the id is new."""
         for other_id in [i for i, address in broker.broker_addrs.items() if address == said.address and i != said.broker_id]:
             del broker.broker_addrs[other_id]
@@ -267,12 +267,12 @@ class RouteTable:
         return before is None
 
     @staticmethod
-    def _owns_topics(broker: BrokerData, said: Registration) -> bool:
+    def _owns_topics(broker: BrokerData, said: BrokerRegistration) -> bool:
         """The master speaks for a broker name; without one, so does the lowest slave if it may act as master."""
         acting = said.enable_acting_master is not None and said.broker_id == min(broker.broker_addrs)
         return said.broker_id == MASTER_ID or acting
 
-    def _take_topics(self, broker: BrokerData, said: Registration, first: bool) -> None:
+    def _take_topics(self, broker: BrokerData, said: BrokerRegistration, first: bool) -> None:
         live = self._live.get((said.cluster, said.address))
         news = first or live is None or live.data_version != said.data_version or len(said.topics) == 1
         for topic, config in said.topics.items():
@@ -291,7 +291,7 @@ class RouteTable:
             for topic in [t for t, queues in self._topics.items() if said.broker_name in queues and t not in said.topics]:
                 self._drop_queues(topic, said.broker_name)
 
-    def _master_of(self, broker: BrokerData, said: Registration) -> Registered:
+    def _master_of(self, broker: BrokerData, said: BrokerRegistration) -> Registered:
         master = broker.broker_addrs.get(MASTER_ID)
         if said.broker_id == MASTER_ID or master is None:
             return Registered()

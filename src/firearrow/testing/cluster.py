@@ -48,14 +48,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Closable(Protocol):
+class AsyncClosable(Protocol):
     def close(self) -> Coroutine[Any, Any, object]: ...
 
 
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound=AsyncClosable)
 
 
-class ClientOf(Generic[P, C]):
+class AsyncClientOf(Generic[P, C]):
     """A method that makes a client of the cluster: the client's own constructor, without the name server."""
 
     def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
@@ -95,7 +95,7 @@ class AsyncCluster:
             raise ValueError(f"a cluster of {brokers} brokers and {name_servers} name servers: expected 1 to 26 of each")
         if not 0 <= slaves <= 9:
             raise ValueError(f"{slaves} slaves of each broker: expected 0 to 9")
-        self.clients: weakref.WeakKeyDictionary[Closable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
+        self.clients: weakref.WeakKeyDictionary[AsyncClosable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
         self._now_ms = wall_ms if self._clock is None else self._clock.now_ms
         host = "127.0.0.1" if sockets else in_process.free_host()
@@ -139,10 +139,10 @@ class AsyncCluster:
 
     # Clients, bound to this cluster; those of its own loop are closed with it at the latest.
 
-    producer = ClientOf(Producer)
-    transaction_producer = ClientOf(TransactionProducer)
-    push_consumer = ClientOf(PushConsumer)
-    pull_consumer = ClientOf(PullConsumer)
+    producer = AsyncClientOf(Producer)
+    transaction_producer = AsyncClientOf(TransactionProducer)
+    push_consumer = AsyncClientOf(PushConsumer)
+    pull_consumer = AsyncClientOf(PullConsumer)
 
     # Life.
 

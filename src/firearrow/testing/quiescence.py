@@ -25,7 +25,7 @@ from firearrow.net.connection import Connection
 from firearrow.net.in_process import MemoryListener
 from firearrow.testing.nodes import BrokerNode
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import ConsumerRunningInfo, MessageQueue
+from firearrow.wire.bodies import ConsumerRunningInfo, QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.admin import GetConsumerRunningInfoRequestHeader
@@ -117,7 +117,7 @@ async def _queues_behind(broker: Broker, group: ConsumerGroup, member: Client) -
     )
 
 
-def _consumed(broker: Broker, group: str, conn: Connection, queue: MessageQueue, info: dict[str, Any]) -> bool:
+def _consumed(broker: Broker, group: str, conn: Connection, queue: QueueBody, info: dict[str, Any]) -> bool:
     if info.get("cachedMsgCount"):
         return False
     stored = broker.parts.store.find_queue(queue.topic, queue.queue_id)

@@ -30,14 +30,14 @@ from firearrow.testing.nodes import BrokerNode
 P = ParamSpec("P")
 
 
-class Closable(Protocol):
+class BlockingClosable(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound=BlockingClosable)
 
 
-class ClientOf(Generic[P, C]):
+class BlockingClientOf(Generic[P, C]):
     """A method that makes a client of the cluster: the client's own constructor, without the name server."""
 
     def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
@@ -60,16 +60,16 @@ class Cluster(SyncClient[AsyncCluster]):
     @same_constructor(AsyncCluster)
     def __init__(self, make: Callable[[], AsyncCluster]) -> None:
         super().__init__(make)
-        self.clients: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.clients: weakref.WeakSet[BlockingClosable] = weakref.WeakSet()
         self.brokers = [SyncBroker(node) for node in self._async.brokers]
         self.slaves = [SyncBroker(node) for node in self._async.slaves]
 
     # Clients, bound to this cluster; they are closed with it at the latest.
 
-    producer = ClientOf(Producer)
-    transaction_producer = ClientOf(TransactionProducer)
-    push_consumer = ClientOf(PushConsumer)
-    pull_consumer = ClientOf(PullConsumer)
+    producer = BlockingClientOf(Producer)
+    transaction_producer = BlockingClientOf(TransactionProducer)
+    push_consumer = BlockingClientOf(PushConsumer)
+    pull_consumer = BlockingClientOf(PullConsumer)
 
     def close(self) -> None:
         """Ends everything at once, after the clients that are still open."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import MessageQueue
+from firearrow.wire.bodies import QueueBody
 from firearrow.wire.java_hash import tags_code
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection
@@ -30,7 +30,7 @@ def test_progress_looks_as_apaches(kit: Kit) -> None:
     kit.parts.offsets.pulled("G", "T", 0, 3)
     body = body_of(kit.ask(208, consumerGroup="G"))
     assert captures.shape(body) == captures.shape(recorded)
-    table = {MessageQueue.from_json(mq).queue_id: row for mq, row in body["offsetTable"]}
+    table = {QueueBody.from_json(mq).queue_id: row for mq, row in body["offsetTable"]}
     assert table == {
         0: {"brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": T0 + 1000, "pullOffset": 3},
         1: {"brokerOffset": 3, "consumerOffset": 0, "lastTimestamp": 0, "pullOffset": 0},

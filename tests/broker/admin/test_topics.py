@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.wire.bodies import MessageQueue, TopicConfig
+from firearrow.wire.bodies import QueueBody, TopicConfig
 from firearrow.wire.fastjson import ObjectMap
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection
@@ -119,9 +119,9 @@ def test_topic_statistics_look_as_apaches(kit: Kit) -> None:
     kit.put("WAdm", 1, b"x")
     body = body_of(kit.ask(202, topic="WAdm"))
     assert captures.shape(body) == captures.shape(recorded)
-    table = {MessageQueue.from_json(mq): row for mq, row in body["offsetTable"]}
+    table = {QueueBody.from_json(mq): row for mq, row in body["offsetTable"]}
     assert len(table) == 4, "read queues count where there are more of them"
-    assert table[MessageQueue("WAdm", "broker-a", 1)] == {"lastUpdateTimestamp": kit.now, "maxOffset": 1, "minOffset": 0}
+    assert table[QueueBody("WAdm", "broker-a", 1)] == {"lastUpdateTimestamp": kit.now, "maxOffset": 1, "minOffset": 0}
     assert kit.ask(202, topic="Nope").code == 17
 
 

@@ -15,7 +15,7 @@ from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
-from firearrow.wire.bodies import MessageQueue, SubscriptionGroupConfig
+from firearrow.wire.bodies import QueueBody, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.message_ids import offset_msg_id
@@ -282,7 +282,7 @@ ORDERLY = {"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": "FIRST", "UNIQ_KEY": "U
 
 
 def lock(story: Story) -> None:
-    story.parts.locks.lock("G", "somebody", [MessageQueue(topic="Orders", broker_name="broker-a", queue_id=0)], story.kit.now)
+    story.parts.locks.lock("G", "somebody", [QueueBody(topic="Orders", broker_name="broker-a", queue_id=0)], story.kit.now)
 
 
 @pytest.mark.parametrize(

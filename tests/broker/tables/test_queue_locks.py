@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from firearrow.broker.tables.queue_locks import QueueLocks
-from firearrow.wire.bodies import MessageQueue
+from firearrow.wire.bodies import QueueBody
 
-Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+Q0, Q1 = QueueBody("T", "b", 0), QueueBody("T", "b", 1)
 
 
 def test_a_queue_belongs_to_the_first_who_asks_until_it_is_given_up() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.cli.servers.ready_file import Ready, announce
+from firearrow.cli.servers.ready_file import ServerReady, announce
 
-READY = Ready(
+READY = ServerReady(
     "127.0.0.1:9876", [("broker-a", "10.0.0.1:10911"), ("broker-b", "10.0.0.1:10921")], "/data", "ASYNC_FLUSH (may lose)"
 )
 
@@ -32,5 +32,5 @@ def test_the_line_and_the_file_say_the_same(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    announce(Ready(namesrv="a:1"), "-")
+    announce(ServerReady(namesrv="a:1"), "-")
     assert json.loads(capsys.readouterr().out)["namesrv"] == "a:1"

@@ -12,7 +12,7 @@ import pytest
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
-from firearrow.client.consumer.queue_locks import QueueLocks
+from firearrow.client.consumer.queue_locks import QueueLockClient
 from firearrow.client.consumer.queue_manager import QueueManager, StartFrom
 from firearrow.client.consumer.subscription import subscription
 from firearrow.client.errors import ConnectionLost, FirearrowError
@@ -101,7 +101,7 @@ def consuming(instance: Any, start_from: StartFrom = "latest", *, orderly: bool 
     offsets = BrokerOffsets(instance, "g")
     service: Any = Service()
     made = QueueManager(
-        instance, Puller(instance, "g"), offsets, service, locks=QueueLocks(instance, "g") if orderly else None,
+        instance, Puller(instance, "g"), offsets, service, locks=QueueLockClient(instance, "g") if orderly else None,
         start_from=start_from, subscription=lambda topic: subscription(topic, "*", 1), full=lambda held: None,
         pulled=lambda topic, messages, seconds: None,
     )  # fmt: skip

@@ -130,7 +130,7 @@ def test_numbers_and_booleans_may_come_as_text() -> None:
 
 
 def test_a_queue_is_a_key() -> None:
-    queue = bodies.MessageQueue("T", "b", 0)
+    queue = bodies.QueueBody("T", "b", 0)
     stats = bodies.ConsumeStats(offset_table={queue: bodies.OffsetWrapper(broker_offset=5)}, consume_tps=0.25)
     text = fastjson.dumps(stats.to_json())
     assert text == (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.clients import Client
-from firearrow.wire.bodies import Connection as ClientConnection
 from firearrow.wire.bodies import (
+    ClientConnection,
     ConsumerConnection,
     GroupForbidden,
     ProducerConnection,

@@ -12,7 +12,7 @@ from firearrow.wire.bodies import (
     ConsumeQueueData,
     ConsumeStats,
     ConsumeStatsList,
-    MessageQueue,
+    QueueBody,
     OffsetWrapper,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
@@ -146,7 +146,7 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> Cons
             consumed = broker.offsets.query(group, topic, queue_id) or 0
             pulled = broker.offsets.query_pulled(group, topic, queue_id)
             last = broker.store.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
-            stats.offset_table[MessageQueue(topic, broker.name, queue_id)] = OffsetWrapper(
+            stats.offset_table[QueueBody(topic, broker.name, queue_id)] = OffsetWrapper(
                 broker_offset=0 if queue is None else queue.max_offset,
                 consumer_offset=consumed,
                 pull_offset=consumed if pulled is None else pulled,
@@ -157,7 +157,7 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> Cons
 
 
 def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
-    span = QueueTimeSpan(MessageQueue(topic, broker.name, queue_id), -1, -1, -1, 0)
+    span = QueueTimeSpan(QueueBody(topic, broker.name, queue_id), -1, -1, -1, 0)
     queue = broker.store.find_queue(topic, queue_id)
     if queue is None:
         return span

@@ -17,7 +17,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import MessageQueue, MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig
+from firearrow.wire.bodies import MessageQueueForC, QueueBody, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import ResetOffsetRequestHeader
@@ -119,7 +119,7 @@ def _tell_consumers(
 
 
 def _offset_table(broker: BrokerContext, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
-    return ResetOffsetBody({MessageQueue(topic, broker.name, queue_id): offset for queue_id, offset in targets.items()})
+    return ResetOffsetBody({QueueBody(topic, broker.name, queue_id): offset for queue_id, offset in targets.items()})
 
 
 def _offset_list(broker: BrokerContext, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:

@@ -12,7 +12,7 @@ from firearrow.wire.bodies import (
     CreateTopicListRequestBody,
     DataVersion,
     GroupList,
-    MessageQueue,
+    QueueBody,
     QuerySubscriptionResponseBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
@@ -97,7 +97,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             queue = broker.store.find_queue(topic, queue_id)
             low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
             last = broker.store.store_time(queue, high - 1) if queue is not None and high > low else None
-            table[MessageQueue(topic, broker.name, queue_id)] = TopicOffset(low, high, last or 0)
+            table[QueueBody(topic, broker.name, queue_id)] = TopicOffset(low, high, last or 0)
         return json_answer(request, TopicStatsTable(table, broker.stats.tps("TOPIC_PUT_NUMS", topic)))
 
     def get_system_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:

@@ -23,7 +23,7 @@ from firearrow.broker.requests.responses import Refused, done, json_answer, read
 from firearrow.broker.tables.request_modes import POP, PULL
 from firearrow.broker.tables.topics import PERM_READ
 from firearrow.wire.bodies import (
-    MessageQueue,
+    QueueBody,
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
@@ -64,7 +64,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         wish = read_body(request, QueryAssignmentRequestBody.from_json)
         topic = broker.topics.find(wish.topic)
         count = topic.read_queue_nums if topic is not None and topic.perm & PERM_READ else 0
-        queues = [MessageQueue(topic=wish.topic, broker_name=broker.name, queue_id=queue_id) for queue_id in range(count)]
+        queues = [QueueBody(topic=wish.topic, broker_name=broker.name, queue_id=queue_id) for queue_id in range(count)]
         if wish.message_model != BROADCASTING:
             consumers = broker.clients.consumer_group(wish.consumer_group)
             members = sorted(consumers.client_ids()) if consumers is not None else []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import done, json_answer, read_body
-from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue, UnlockBatchRequestBody
+from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, QueueBody, UnlockBatchRequestBody
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command
 
@@ -32,9 +32,9 @@ class _Lock:
 class QueueLocks:
     def __init__(self, ttl_ms: int = LOCK_TTL_MS) -> None:
         self._ttl_ms = ttl_ms
-        self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._locks: dict[str, dict[QueueBody, _Lock]] = {}
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
+    def lock(self, group: str, client_id: str, queues: Iterable[QueueBody], now_ms: int) -> list[QueueBody]:
         """Locks or renews what it can; returns the queues that this client holds now."""
         locks = self._locks.setdefault(group, {})
         held = []
@@ -51,7 +51,7 @@ class QueueLocks:
             del self._locks[group]
         return held
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+    def unlock(self, group: str, client_id: str, queues: Iterable[QueueBody]) -> None:
         """Gives up the queues that this client holds; those of others are left alone."""
         locks = self._locks.get(group)
         if locks is None:

@@ -61,7 +61,7 @@ _FATES = {COMMIT_FLAG: COMMITTED, ROLLBACK_FLAG: ROLLED_BACK}
 _SAID = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
 
 
-class Progress(NamedTuple):
+class TransactionProgress(NamedTuple):
     """How far the two queues are worked off, and up to where the log must be durable before anybody may rely on it."""
 
     log_offset: int
@@ -91,8 +91,8 @@ class Transactions:
         self._recovery.begin(now_ms)
         self._learn(LEARN_AT_START)
         self._checks = TransactionChecks(parts, self._half_queue, self._halves, self._ops, host)
-        self._noted = Progress(0, self._halves.first_open, self._ops.first_needed)
-        self._unsaved: Progress | None = None
+        self._noted = TransactionProgress(0, self._halves.first_open, self._ops.first_needed)
+        self._unsaved: TransactionProgress | None = None
 
     # Half messages.
 
@@ -323,7 +323,7 @@ class Transactions:
         first_open = self._halves.advance(self._half_queue.max_offset)
         first_needed = self._ops.advance(first_open)
         if (first_open, first_needed) != self._noted[1:]:
-            self._noted = self._unsaved = Progress(self._store.appended_offset, first_open, first_needed)
+            self._noted = self._unsaved = TransactionProgress(self._store.appended_offset, first_open, first_needed)
 
 
 def _success(request: Command) -> bytes:

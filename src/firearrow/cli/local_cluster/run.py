@@ -21,7 +21,7 @@ from firearrow.cli.local_cluster.places import broker_places, namesrv_place
 from firearrow.cli.local_cluster.state import ClusterState, UnknownMemberError
 from firearrow.cli.local_cluster.topology import FORMS, Member, plan
 from firearrow.cli.servers.config import UpSettings, durability
-from firearrow.cli.servers.ready_file import Ready, announce
+from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.config.fields import declared
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
@@ -99,9 +99,9 @@ class RunningCluster:
         await asyncio.gather(*self._watchers.values())
         self._write(running=False)
 
-    def ready(self, flush: str) -> Ready:
+    def ready(self, flush: str) -> ServerReady:
         brokers = [(one.name, one.member.address) for one in self._brokers]
-        return Ready(self._namesrv.member.address, brokers, str(self._data), flush, cluster=self._form)
+        return ServerReady(self._namesrv.member.address, brokers, str(self._data), flush, cluster=self._form)
 
     def show(self) -> None:
         """Where everything is, and what can be done, for people."""

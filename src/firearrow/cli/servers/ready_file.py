@@ -20,7 +20,7 @@ from firearrow.atomic_file import replace_file
 
 
 @dataclass
-class Ready:
+class ServerReady:
     namesrv: str | None = None
     brokers: list[tuple[str, str]] = field(default_factory=list)  # (name, advertised address)
     data: str | None = None
@@ -52,7 +52,7 @@ class Ready:
         }
 
 
-def announce(ready: Ready, ready_file: str | None) -> None:
+def announce(ready: ServerReady, ready_file: str | None) -> None:
     if ready_file == "-":
         print(json.dumps(ready.to_json()), flush=True)
         return

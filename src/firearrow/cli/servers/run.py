@@ -23,7 +23,7 @@ from firearrow.cli.servers.config import (
     up_settings,
 )
 from firearrow.cli.servers.data_dir import DataDir, DataDirError
-from firearrow.cli.servers.ready_file import Ready, announce
+from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.net.address import parse_address_list
 from firearrow.net.event_loop import run as run_loop
 from firearrow.store.errors import StoreError
@@ -99,7 +99,7 @@ async def namesrv(options: argparse.Namespace) -> int:
     server = NameServer(namesrv_settings(options.config, options.settings))
     await server.start()
     try:
-        announce(Ready(namesrv=server.address), options.ready_file)
+        announce(ServerReady(namesrv=server.address), options.ready_file)
         await stop.wait()
     finally:
         await server.stop()
@@ -151,8 +151,8 @@ def _stop_at_end_of_input(stop: asyncio.Event) -> None:
     loop.add_reader(0, readable)
 
 
-def _ready(broker: Broker, namesrv: str | None) -> Ready:
-    return Ready(
+def _ready(broker: Broker, namesrv: str | None) -> ServerReady:
+    return ServerReady(
         namesrv=namesrv,
         brokers=[(broker.settings.broker_name, broker.advertised)],
         data=os.path.abspath(broker.store_settings.store_path_root_dir),

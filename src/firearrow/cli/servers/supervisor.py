@@ -20,7 +20,7 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from firearrow.cli.servers.config import PORTS_APART, UpSettings, durability
-from firearrow.cli.servers.ready_file import Ready, announce
+from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.namesrv.server import NameServer
 from firearrow.net.address import WILDCARDS
 
@@ -47,7 +47,7 @@ async def up_with_processes(options: argparse.Namespace, settings: UpSettings, d
         except ChildError as error:
             print(f"firearrow: {error}", file=sys.stderr)
             return 1
-        ready = Ready(namesrv.address, [(c.name, c.address) for c in children], str(data), durability(settings.store))
+        ready = ServerReady(namesrv.address, [(c.name, c.address) for c in children], str(data), durability(settings.store))
         announce(ready, options.ready_file)
         keepers = [asyncio.ensure_future(child.keep()) for child in children]
         await stop.wait()

@@ -24,7 +24,7 @@ from firearrow.client.producer.request_reply import ReplyRegistry
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import GetConsumerStatusBody, ResetOffsetBody
-from firearrow.wire.bodies.client import MessageQueue as QueueBody
+from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response

@@ -171,7 +171,7 @@ def _load(path: Path) -> dict[MessageQueue, int]:
 
 def _save(path: Path, table: dict[MessageQueue, int]) -> None:
     """Written beside, synced and moved into place: there is a whole file at any moment."""
-    keyed = {bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
+    keyed = {bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
     text = fastjson.dumps_pretty(ResetOffsetBody(keyed).to_json())
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text, backup=path.with_name(path.name + ".bak"))

@@ -72,9 +72,9 @@ def info_properties(*, name_servers: Iterable[str], orderly: bool, concurrency: 
 
 def queue_infos(
     queues: Mapping[MessageQueue, ProcessQueue], consumed: Callable[[MessageQueue], int | None]
-) -> dict[bodies.MessageQueue, dict[str, Any]]:
+) -> dict[bodies.QueueBody, dict[str, Any]]:
     return {
-        bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): _queue_info(held, consumed(queue))
+        bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id): _queue_info(held, consumed(queue))
         for queue, held in sorted(queues.items())
     }
 

@@ -323,7 +323,7 @@ class PullConsumer:
             properties={"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"},
             subscription_set=self.subscriptions(),
             mq_table={
-                client.MessageQueue(queue.topic, queue.broker_name, queue.queue_id): {"commitOffset": offset}
+                client.QueueBody(queue.topic, queue.broker_name, queue.queue_id): {"commitOffset": offset}
                 for queue, offset in sorted(consumed.items())
             },
         )

@@ -39,12 +39,12 @@ from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, 
 from firearrow.client.consumer.orderly import Orderly
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
-from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLocks
+from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLockClient
 from firearrow.client.consumer.queue_manager import QueueManager
 from firearrow.client.consumer.queue_offsets import StartFrom, check_start_from, consume_from_where
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
-from firearrow.client.consumer.stats import TICK_MS, ConsumeStats
+from firearrow.client.consumer.stats import TICK_MS, ConsumerStats
 from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, Subscription, as_expressions, subscription
 from firearrow.client.errors import BrokerError, ClientError, ClosedError, FirearrowError
 from firearrow.client.hooks import ConsumeHook
@@ -347,7 +347,7 @@ class PushConsumer:
         if not settings.broadcasting:
             usual = FOR_EVER if settings.orderly else MAX_RECONSUME_TIMES
             send_back = SendBack(instance, group, usual if limit is None else limit)
-        stats = ConsumeStats(wall_ms())
+        stats = ConsumerStats(wall_ms())
         service: ConcurrentDispatcher | Orderly
         if settings.orderly:
             service = Orderly(
@@ -362,7 +362,7 @@ class PushConsumer:
                 concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
                 send_back=send_back, finished=self._finished, count=stats.consumed, name=group,
             )  # fmt: skip
-        locks = QueueLocks(instance, group) if settings.orderly and not settings.broadcasting else None
+        locks = QueueLockClient(instance, group) if settings.orderly and not settings.broadcasting else None
         puller = Puller(instance, group, batch=settings.pull_batch)
         consuming = QueueManager(
             instance, puller, offsets, service,
@@ -456,8 +456,8 @@ class _Running:
     service: ConcurrentDispatcher | Orderly
     consuming: QueueManager
     rebalance: Rebalancer
-    locks: QueueLocks | None
-    stats: ConsumeStats
+    locks: QueueLockClient | None
+    stats: ConsumerStats
     call: Callable[[list[ReceivedMessage]], Any]
     coroutine: bool
     started_ms: int

@@ -25,7 +25,7 @@ TIMEOUT_MS: Final = 1_000
 log = logging.getLogger("firearrow.client")
 
 
-class QueueLocks:
+class QueueLockClient:
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
@@ -69,5 +69,5 @@ def _by_broker(queues: Iterable[MessageQueue]) -> list[list[MessageQueue]]:
     return list(brokers.values())
 
 
-def _on_wire(queue: MessageQueue) -> bodies.MessageQueue:
-    return bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+def _on_wire(queue: MessageQueue) -> bodies.QueueBody:
+    return bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id)

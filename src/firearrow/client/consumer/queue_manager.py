@@ -25,7 +25,7 @@ from firearrow.client.consumer.orderly import Orderly
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.pull_loop import PullLoop
-from firearrow.client.consumer.queue_locks import QueueLocks
+from firearrow.client.consumer.queue_locks import QueueLockClient
 from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.rebalance import differences
 from firearrow.client.consumer.subscription import Subscription
@@ -48,7 +48,7 @@ class QueueManager:
         offsets: OffsetStore,
         service: ConcurrentDispatcher | Orderly,
         *,
-        locks: QueueLocks | None,
+        locks: QueueLockClient | None,
         start_from: StartFrom,
         subscription: Callable[[str], Subscription | None],
         full: Callable[[ProcessQueue], str | None],

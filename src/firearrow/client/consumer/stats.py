@@ -26,7 +26,7 @@ class _Counts:
     pull_s: float = 0.0
 
 
-class ConsumeStats:
+class ConsumerStats:
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._counts: dict[str, _Counts] = {}

@@ -12,19 +12,19 @@ from typing import NamedTuple
 from firearrow.client.errors import InvalidMessageError
 
 
-class RecallHandle(NamedTuple):
+class RecallTarget(NamedTuple):
     topic: str
     broker_name: str
     deliver_ms: int
     msg_id: str
 
 
-def parse_recall_handle(handle: str) -> RecallHandle:
+def parse_recall_handle(handle: str) -> RecallTarget:
     try:
         version, topic, broker_name, deliver_ms, msg_id = base64.urlsafe_b64decode(handle).decode().split(" ")
         if version != "v1":
             raise InvalidMessageError(f"the recall handle {handle!r} is of version {version!r}, expected v1")
-        return RecallHandle(topic, broker_name, int(deliver_ms), msg_id)
+        return RecallTarget(topic, broker_name, int(deliver_ms), msg_id)
     except InvalidMessageError:
         raise
     except (ValueError, binascii.Error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from firearrow.wire.bodies.client import CONSUME_FROM_WHERES, CONSUME_TYPES, MESSAGE_MODELS, MessageQueue, SubscriptionData
+from firearrow.wire.bodies.client import CONSUME_FROM_WHERES, CONSUME_TYPES, MESSAGE_MODELS, QueueBody, SubscriptionData
 from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.body_schema import Body, member
 
@@ -23,7 +23,7 @@ class TopicOffset(Body):
 class TopicStatsTable(Body):
     """202."""
 
-    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    offset_table: dict[QueueBody, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float = 0.0
 
 
@@ -39,7 +39,7 @@ class OffsetWrapper(Body):
 class ConsumeStats(Body):
     """208."""
 
-    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    offset_table: dict[QueueBody, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
 
@@ -73,7 +73,7 @@ class BrokerStatsData(Body):
 
 
 @dataclass(slots=True)
-class Connection(Body):
+class ClientConnection(Body):
     client_id: str = ""
     client_addr: str = ""
     language: str | None = "OTHER"
@@ -84,7 +84,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """203."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: Annotated[str | None, CONSUME_TYPES] = None
     message_model: Annotated[str | None, MESSAGE_MODELS] = None
@@ -95,7 +95,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """204."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class QuerySubscriptionResponseBody(Body):
 class ResetOffsetBody(Body):
     """222, and 220 to every client but C++."""
 
-    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+    offset_table: dict[QueueBody, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -159,13 +159,13 @@ class ResetOffsetBodyForC(Body):
 class GetConsumerStatusBody(Body):
     """221 fills the first table, 223 the second: client id -> queue -> offset."""
 
-    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
-    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    message_queue_table: dict[QueueBody, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[QueueBody, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueueTimeSpan(Body):
-    message_queue: MessageQueue
+    message_queue: QueueBody
     min_time_stamp: int = 0
     max_time_stamp: int = 0
     consume_time_stamp: int = 0

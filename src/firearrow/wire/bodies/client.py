@@ -16,7 +16,7 @@ CONSUME_FROM_WHERES = Names(
 
 
 @dataclass(slots=True, frozen=True)
-class MessageQueue(Body):
+class QueueBody(Body):
     """A queue by its name; usable as a key."""
 
     topic: str
@@ -67,13 +67,13 @@ class LockBatchRequestBody(Body):
 
     consumer_group: str
     client_id: str
-    mq_set: list[MessageQueue] = field(default_factory=list)
+    mq_set: list[QueueBody] = field(default_factory=list)
     only_this_broker: bool = False
 
 
 @dataclass(slots=True)
 class LockBatchResponseBody(Body):
-    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, metadata={"key": "lockOKMQSet"})
+    lock_ok_mq_set: list[QueueBody] = field(default_factory=list, metadata={"key": "lockOKMQSet"})
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class UnlockBatchRequestBody(Body):
 
     consumer_group: str
     client_id: str
-    mq_set: list[MessageQueue] = field(default_factory=list)
+    mq_set: list[QueueBody] = field(default_factory=list)
     only_this_broker: bool = False
 
 
@@ -116,7 +116,7 @@ class QueryAssignmentRequestBody(Body):
 
 @dataclass(slots=True)
 class MessageQueueAssignment(Body):
-    message_queue: MessageQueue
+    message_queue: QueueBody
     mode: str = "PULL"
     attachments: dict[str, str] | None = None
 
@@ -149,8 +149,8 @@ class ConsumerRunningInfo(Body):
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
-    mq_table: dict[MessageQueue, dict[str, Any]] = field(default_factory=dict)
-    mq_pop_table: dict[MessageQueue, dict[str, Any]] = field(default_factory=dict)
+    mq_table: dict[QueueBody, dict[str, Any]] = field(default_factory=dict)
+    mq_pop_table: dict[QueueBody, dict[str, Any]] = field(default_factory=dict)
     status_table: dict[str, dict[str, Any]] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
     jstack: str | None = None
