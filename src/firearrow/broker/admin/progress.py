@@ -12,11 +12,11 @@ from firearrow.wire.bodies import (
     ConsumeQueueData,
     ConsumeStats,
     ConsumeStatsList,
-    QueueBody,
     OffsetWrapper,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
+    QueueBody,
     QueueTimeSpan,
 )
 from firearrow.wire.codes import RequestCode, ResponseCode

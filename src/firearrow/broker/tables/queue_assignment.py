@@ -23,10 +23,10 @@ from firearrow.broker.requests.responses import Refused, done, json_answer, read
 from firearrow.broker.tables.request_modes import POP, PULL
 from firearrow.broker.tables.topics import PERM_READ
 from firearrow.wire.bodies import (
-    QueueBody,
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
+    QueueBody,
     SetMessageRequestModeRequestBody,
 )
 from firearrow.wire.codes import RequestCode, ResponseCode
