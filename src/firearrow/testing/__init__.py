@@ -1,4 +1,4 @@
-"""A cluster inside your tests: name server and brokers in this process in milliseconds, with a clock that the test turns.
+"""A RocketMQ cluster for tests: name server and brokers in the test process, started in milliseconds, with a virtual clock.
 
     def test_order_is_closed_after_two_hours(firearrow_broker):
         with firearrow_broker.producer() as producer:
@@ -6,8 +6,10 @@
         firearrow_broker.clock.advance(hours=2)
         assert [message.body for message in firearrow_broker.messages("CloseOrder")] == [b"42"]
 
-The fixtures are in plugin.py. docs/testing.md is the guide. A name is loaded at its first use: pytest imports this package in
-every session, also in those that do not need it.
+The fixtures are in plugin.py; docs/testing.md is the guide. Names are loaded on first use, because pytest imports this package in
+every session.
+
+Allowed imports: wire, store, net, namesrv, broker, ha, client, admin, config, clock.
 """
 
 from __future__ import annotations

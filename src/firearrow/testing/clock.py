@@ -1,8 +1,7 @@
-"""A clock that stands still until a test moves it.
+"""A virtual clock that stands still until a test moves it.
 
-The brokers of a cluster read it for everything that they time: delays, timers, retries, transaction checks, expiry. Clients go by
-the real clock (their requests take real time), but a client that is connected counts as having sent its heartbeats while the
-clock was moved.
+The brokers of a cluster use it for everything they time: delays, timers, retries, transaction checks, expiry. Clients use the real
+clock, because their requests take real time. While the clock is moved, a connected client counts as having sent its heartbeats.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Mover = Callable[[int], Coroutine[Any, Any, None]]
 
 
 class VirtualClock:
-    """Begins at `start`, or at the present moment."""
+    """A clock that starts at `start`, by default at the current time."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now_ms = wall_ms() if start is None else int(start.timestamp() * 1000)
@@ -30,26 +29,26 @@ class VirtualClock:
         return f"<VirtualClock {self.now().isoformat(timespec='milliseconds')}>"
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self._now_ms
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._now_ms / 1000, UTC)
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> None:
-        """Moves the clock on. It stops at each moment at which something is due, until that is delivered and consumed.
+        """Advance the clock, stopping whenever something is due until it is delivered and consumed.
 
-        From a coroutine on the cluster's own loop: `await cluster.advance(...)`.
+        On the cluster's own event loop use `await cluster.advance(...)`.
         """
         duration_ms = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
         if self._mover is None or self._loop is None:
             self._now_ms += duration_ms
             return
         if running_loop() is self._loop:
-            raise RuntimeError("clock.advance() would stop the loop that the brokers run on; use `await cluster.advance(...)`")
+            raise RuntimeError("clock.advance() would block the event loop of the brokers; use `await cluster.advance(...)`")
         asyncio.run_coroutine_threadsafe(self._mover(duration_ms), self._loop).result()
 
-    # For the cluster.
+    # For the cluster
 
     def bind(self, loop: asyncio.AbstractEventLoop, mover: Mover) -> None:
         if self._mover is not None:
@@ -67,7 +66,7 @@ def milliseconds(*, days: float, hours: float, minutes: float, seconds: float, m
     duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=ms)
     duration_ms = duration // timedelta(milliseconds=1)
     if duration_ms < 0:
-        raise ValueError(f"the clock cannot be moved by {duration}: only forward")
+        raise ValueError(f"the clock cannot be moved by {duration}: the duration must not be negative")
     return duration_ms
 
 
@@ -79,7 +78,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def next_deletion_ms(delete_when: str, now_ms: int) -> int:
-    """When a broker looks for expired files next (`deleteWhen`, hours of the local day)."""
+    """Return when a broker next checks for expired files (`deleteWhen`, hours of the local day)."""
     hours = delete_hours(delete_when)
     hour = datetime.fromtimestamp(now_ms / 1000).replace(minute=0, second=0, microsecond=0)
     for _ in range(49):

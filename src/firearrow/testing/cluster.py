@@ -1,6 +1,6 @@
-"""A cluster inside this process: name servers and brokers, real ones, without sockets, threads or files.
+"""A cluster in this process: real name servers and brokers without sockets, threads or files.
 
-`AsyncCluster` is for coroutines; `Cluster` (sync.py) is the same for everybody else.
+`AsyncCluster` is for coroutines; `Cluster` (sync.py) is the blocking version.
 
     async with AsyncCluster() as cluster:
         async with cluster.producer() as producer:
@@ -8,9 +8,8 @@
         await cluster.advance(hours=2)
         assert [message.body for message in await cluster.messages("CloseOrder")] == [b"42"]
 
-The brokers' clock stands still unless the test moves it (clock.py), or goes on by itself with `clock=None`. What brokers store is
-in memory (disk.py) and gone with the cluster. With `sockets=True` the servers have real ports of the loopback interface, for
-clients in other processes.
+The brokers' clock stands still unless the test moves it (clock.py); with `clock=None` it is the real one. Brokers store in memory
+(disk.py). With `sockets=True` the servers listen on real ports of the loopback interface, for clients in other processes.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from firearrow.testing.quiescence import PATIENCE_S, settle
 from firearrow.testing.replica_sets import ReplicaSets
 from firearrow.wire.names import dlq_topic
 
-_ANSWER_PULLS_S = 5.0  # a client gives up a pull after 30 s, and the clock of its broker may stand still
+_ANSWER_PULLS_S = 5.0  # clients time out pulls after 30 s, but the brokers' clock may stand still
 _PORT_GAP = 10
-_OWN_CLOCK = VirtualClock()  # stands for "one of its own"
+_OWN_CLOCK = VirtualClock()  # marks "a clock of its own"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +55,7 @@ C = TypeVar("C", bound=AsyncClosable)
 
 
 class AsyncClientOf(Generic[P, C]):
-    """A method that makes a client of the cluster: the client's own constructor, without the name server."""
+    """A method that creates a client of the cluster: the client's constructor without the name server."""
 
     def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
         self._make = make
@@ -71,14 +70,15 @@ class AsyncClientOf(Generic[P, C]):
 
 
 class AsyncCluster:
-    """All methods are for the event loop that it was started on; `messages`, `advance` and `settle` work from others, too.
+    """A cluster. Call its methods on the event loop on which it was started; `messages`, `advance` and `settle` work from
+    others too.
 
-    brokers       how many; they are called broker-a, broker-b, ...
-    slaves        of each broker; they are called broker-a-slave-1, ...
-    name_servers  how many
-    sockets       real ports instead of connections within the process
-    clock         the brokers' clock: a VirtualClock (if not given, one that begins now), or None for the real time
-    properties    settings of the brokers, under Apache's names: {"transactionCheckInterval": "1000"}
+    brokers       number of brokers, named broker-a, broker-b, ...
+    slaves        number of slaves per broker, named broker-a-slave-1, ...
+    name_servers  number of name servers
+    sockets       use real ports instead of connections within the process
+    clock         the brokers' clock: a VirtualClock (by default one that starts at the current time), or None for real time
+    properties    settings of the brokers with Apache's names: {"transactionCheckInterval": "1000"}
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class AsyncCluster:
             )
             for number in range(name_servers)
         ]
-        self._name_server_addresses: list[str] = []  # known when they listen
+        self._name_server_addresses: list[str] = []  # filled as the servers start
         ports = (0 if sockets else BROKER_PORT + number * _PORT_GAP for number in count())
 
         def node(number: int, slave_id: int) -> BrokerNode:
@@ -137,14 +137,14 @@ class AsyncCluster:
     def __repr__(self) -> str:
         return f"<cluster at {self.name_server} {self.brokers}>"
 
-    # Clients, bound to this cluster; those of its own loop are closed with it at the latest.
+    # Clients of this cluster. `close` closes those on the cluster's event loop.
 
     producer = AsyncClientOf(Producer)
     transaction_producer = AsyncClientOf(TransactionProducer)
     push_consumer = AsyncClientOf(PushConsumer)
     pull_consumer = AsyncClientOf(PullConsumer)
 
-    # Life.
+    # Lifecycle
 
     async def start(self) -> None:
         if self._loop is not None:
@@ -167,14 +167,14 @@ class AsyncCluster:
             self._answer_pulls_later()
 
     async def close(self) -> None:
-        """Ends everything at once: nothing of it is needed any more."""
+        """Stop everything at once, without saving state."""
         if self._loop is None:
             return
         loop, self._loop = self._loop, None
         if self._pulls_timer is not None:
             self._pulls_timer.cancel()
         for client, home in list(self.clients.items()):
-            if home is loop:  # one of another loop can only be closed there
+            if home is loop:  # a client of another event loop must be closed there
                 await client.close()
         for node in self._nodes:
             await node.kill()
@@ -192,25 +192,25 @@ class AsyncCluster:
     ) -> None:
         await self.close()
 
-    # Servers.
+    # Servers
 
     @property
     def name_server(self) -> str:
-        """What clients are given: `host:port`, or several of them."""
+        """The name server addresses for clients: `host:port`, separated by semicolons."""
         return ";".join(server.address for server in self._name_servers)
 
     async def stop_name_server(self, number: int = 0) -> None:
-        await self._here(self._name_servers[number].stop)
+        await self._on_own_loop(self._name_servers[number].stop)
 
     async def start_name_server(self, number: int = 0) -> None:
-        await self._here(self._name_servers[number].start)
+        await self._on_own_loop(self._name_servers[number].start)
 
     @property
     def _nodes(self) -> list[BrokerNode]:
         return self.brokers + self.slaves
 
     async def create_topic(self, topic: str, queues: int = 8) -> None:
-        """On every broker, and known to the name servers on return. Sending to a topic creates it, too; subscribing does not."""
+        """Create a topic on every broker and wait until the name servers know it. Sending creates topics, too."""
 
         async def create() -> None:
             running = [node.broker for node in self.brokers if node.broker is not None]
@@ -220,13 +220,15 @@ class AsyncCluster:
                 if server.running:
                     await server.await_topic(topic, len(running))
 
-        await self._here(create)
+        await self._on_own_loop(create)
 
-    # Messages.
+    # Messages
 
     async def messages(self, topic: str) -> list[ReceivedMessage]:
-        """All messages of the topic that consumers can see, in the order they were stored. What the masters have; for one that
-        does not run, its slave."""
+        """Return the messages of the topic that consumers can see, in the order they were stored.
+
+        They are read from the masters, or from a slave if the master is not running.
+        """
 
         async def read() -> list[ReceivedMessage]:
             await self._settle_brokers()
@@ -234,33 +236,33 @@ class AsyncCluster:
             found.sort(key=lambda pair: pair[0].store_timestamp)
             return [received(record, name) for record, name in found]
 
-        return await self._here(read)
+        return await self._on_own_loop(read)
 
     async def dead_letters(self, group: str) -> list[ReceivedMessage]:
-        """What the group could not consume."""
+        """Return the dead letters of the group."""
         return await self.messages(dlq_topic(group))
 
-    # Time.
+    # Time
 
     @property
     def clock(self) -> VirtualClock:
         if self._clock is None:
-            raise RuntimeError("this cluster goes by the real time; make it without clock=None")
+            raise RuntimeError("this cluster uses real time; create it without clock=None")
         return self._clock
 
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> None:
-        """Moves the clock on; see VirtualClock.advance."""
+        """Advance the clock; see VirtualClock.advance."""
         duration_ms = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
-        await self._here(lambda: self._advance(duration_ms))
+        await self._on_own_loop(lambda: self._advance(duration_ms))
 
     async def settle(self, patience_s: float = PATIENCE_S) -> bool:
-        """Waits until what is due is delivered, and what is delivered to push consumers is consumed.
+        """Wait until due messages are delivered and push consumers have consumed them.
 
-        False when somebody is still at work and nothing has changed for `patience_s`.
+        Return False if work remains but nothing has changed for `patience_s`.
         """
-        return await self._here(lambda: self._settle(patience_s))
+        return await self._on_own_loop(lambda: self._settle(patience_s))
 
-    # Inside.
+    # Internals
 
     async def _advance(self, duration_ms: int) -> None:
         clock = self.clock
@@ -287,7 +289,7 @@ class AsyncCluster:
                 continue
             if node.replication is not None:
                 node.replication.clock_moved(now_ms)
-            # Who is connected now has sent its heartbeats and renewed its locks in the time that is skipped.
+            # Connected clients are treated as if they had sent heartbeats and renewed locks during the skipped time.
             parts = node.broker.parts
             for group in parts.clients.consumer_groups():
                 for member in group.members.values():
@@ -303,7 +305,7 @@ class AsyncCluster:
         return settled
 
     async def _settle_brokers(self) -> None:
-        """What was acknowledged is visible; what is being stored may take a turn."""
+        """Let the brokers finish what they are storing. Acknowledged messages are already visible."""
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -333,8 +335,8 @@ class AsyncCluster:
                 node.broker.expire_pulls()
         self._answer_pulls_later()
 
-    async def _here(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Runs it on the cluster's own loop, wherever it was called."""
+    async def _on_own_loop(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine on the cluster's event loop, from any other."""
         loop = self._loop
         if loop is None:
             raise RuntimeError("the cluster is not running: use it in a `with` statement, or call start()")

@@ -1,8 +1,8 @@
-"""A disk in memory, for brokers that live as long as a test.
+"""A disk in memory, for brokers in tests.
 
-Files are pages of 4 KiB; what was never written takes no room, so that the wheel of the timers (37 MB) costs what is in it. The
-disk outlives the broker on it: a broker that was killed finds what it wrote, and after a power cut what it had synced. Names are
-durable at once.
+Files consist of pages of 4 KiB. Pages that were never written take no memory, so the timer wheel (37 MB) costs only what it
+contains. The disk outlives the broker: after a kill the next broker finds what was written, after a power cut what was synced.
+Names are durable at once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _HOLE = bytes(PAGE)
 
 
 class MemoryDisk:
-    """The Disk of firearrow.store.filesystem. `used_percent` can be set: how full it says it is."""
+    """An implementation of firearrow.store.filesystem.Disk. `used_percent`, the reported usage, can be set."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.used_percent = 10.0
         self.now_ms = now_ms
         self._files: dict[str, _Content] = {}
-        self._directories: dict[str, set[str]] = {"/": set()}  # names in each
+        self._directories: dict[str, set[str]] = {"/": set()}  # path: names
         self._locked: set[str] = set()
         self._boots = 1
 
     def left_behind(self, *, power_cut: bool) -> MemoryDisk:
-        """The disk as the next process finds it, after the one that uses this was killed, or with it everything went dark."""
+        """Return the disk as the next process finds it, after a kill or a power cut."""
         disk = MemoryDisk(self.now_ms)
         disk.used_percent = self.used_percent
         disk._boots = self._boots + power_cut
@@ -114,7 +114,7 @@ class MemoryDisk:
         for content in self._files.values():
             content.sync()
 
-    # The rest
+    # Other
 
     def usage(self, path: str) -> float:
         return self.used_percent
@@ -124,7 +124,7 @@ class MemoryDisk:
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locked:
-            raise StoreLockedError(f"store directory {os.path.dirname(path)} is in use; stop the broker that has it")
+            raise StoreLockedError(f"store directory {os.path.dirname(path)} is in use; stop the broker that uses it")
         self._locked.add(path)
         return MemoryLock(self._locked, path)
 
@@ -136,6 +136,10 @@ class MemoryDisk:
 
 
 class MemoryFile:
+    """An open file of a MemoryDisk."""
+
+    """An open file of a MemoryDisk."""
+
     __slots__ = ("_content", "_now_ms", "fdatasync", "pread", "truncate")
 
     descriptor = None
@@ -152,7 +156,7 @@ class MemoryFile:
         self._content.write(data, offset)
 
     def write_behind(self, offset: int, size: int) -> None:
-        """There is nothing slower than memory here."""
+        """Do nothing: memory needs no write-back."""
 
     def size(self) -> int:
         return self._content.size
@@ -161,10 +165,14 @@ class MemoryFile:
         return self._content.next_data(offset)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no descriptor is open."""
 
 
 class MemoryLock:
+    """The lock of a store directory."""
+
+    """The lock of a store directory."""
+
     def __init__(self, locked: set[str], path: str) -> None:
         self._locked = locked
         self._path = path
@@ -174,7 +182,7 @@ class MemoryLock:
 
 
 class _Content:
-    """A file's pages, and what they and its size were at the last sync where that differs."""
+    """The pages of a file, and their synced versions where these differ."""
 
     __slots__ = ("_pages", "_synced_pages", "_synced_size", "mtime_ms", "size")
 
@@ -182,7 +190,7 @@ class _Content:
         self.size = 0
         self.mtime_ms = now_ms
         self._pages: dict[int, bytearray] = {}
-        self._synced_pages: dict[int, bytes | None] = {}  # None: a hole
+        self._synced_pages: dict[int, bytes | None] = {}  # None is a hole
         self._synced_size = 0
 
     def read(self, size: int, offset: int) -> bytes:
@@ -228,7 +236,7 @@ class _Content:
         self._synced_size = self.size
 
     def copy(self, *, synced: bool) -> _Content:
-        """All of it, or what is synced."""
+        """Return a copy of the whole content, or of the synced part."""
         content = _Content(self.mtime_ms)
         content._synced_size = self._synced_size
         pages: dict[int, bytes | bytearray | None] = dict(self._pages)
@@ -242,7 +250,7 @@ class _Content:
         return content
 
     def _page(self, number: int) -> bytearray:
-        """For writing."""
+        """Return a page for writing."""
         self._keep(number)
         page = self._pages.get(number)
         if page is None:

@@ -1,17 +1,17 @@
-"""What networks and slow servers do, on purpose.
+"""Network faults for tests.
 
-    cut          connections end, now
-    half_frame   the next frame gets half way, then its connection ends
+    cut          abort connections now
+    half_frame   the next frame arrives half, then its connection is aborted
     duplicate    the next frames arrive twice
     lose         the next frames do not arrive
-    delay        everything takes so long, until `clear`
-    refuse       no new connections, until `clear`
+    delay        everything arrives later, until `clear`
+    refuse       new connections are refused, until `clear`
 
-`at` says where: a server's name ("broker-a", "name-server-a"), or None, everywhere. `towards` says which way: "server" (requests)
-or "client" (answers, and what brokers ask of clients). `codes` picks requests by their code; answers carry their result instead.
+`at` names the server ("broker-a", "name-server-a"); None means all servers. `towards` is the direction: "server" (requests) or
+"client" (responses, and the brokers' requests to clients). `codes` selects requests by code; responses carry their result instead.
 
-Faults outlive a restart of the broker. They need the connections without sockets; `cut` works over real ports, too. All may be
-called from any thread, and from coroutines.
+Faults survive a restart of the broker. They require connections without sockets, except `cut`. All methods may be called from any
+thread and from coroutines.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ _LENGTH_BYTES = 4
 
 
 class Faults:
+    """The network faults of a cluster."""
+
+    """The network faults of a cluster."""
+
     def __init__(self, connections: Callable[[str | None], set[Connection]], *, sockets: bool) -> None:
         self._connections = connections
         self._sockets = sockets
@@ -44,7 +48,7 @@ class Faults:
         self._once: list[_Once] = []
 
     def cut(self, at: str | None = None) -> int:
-        """Cuts the connections that there are; returns how many."""
+        """Abort the open connections. Return their number."""
 
         def cut() -> int:
             connections = self._connections(at)
@@ -55,32 +59,32 @@ class Faults:
         return self._on_loop(cut)
 
     def delay(self, ms: float, at: str | None = None, *, towards: Towards | None = None) -> None:
-        """What is sent from now on arrives so much later, in real time. Only the answers: a server that is slow."""
+        """Delay what is sent from now on, in real time. `towards="client"` simulates a slow server."""
         ways = [way for way in (True, False) if towards is None or (towards == "server") == way]
         self._change(lambda: self._delays.extend((at, way, ms / 1000) for way in ways))
 
     def refuse(self, at: str | None = None) -> None:
-        """New connections are refused."""
+        """Refuse new connections."""
         self._change(lambda: self._refusals.append(at))
 
     def half_frame(self, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None) -> None:
-        """The next frame gets half way, then its connection is cut."""
+        """Deliver half of the next frame, then abort its connection."""
         self._next("half", 1, at, towards, codes)
 
     def duplicate(
         self, count: int = 1, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None
     ) -> None:
-        """The next `count` frames arrive twice."""
+        """Deliver the next `count` frames twice."""
         self._next("twice", count, at, towards, codes)
 
     def lose(
         self, count: int = 1, at: str | None = None, *, towards: Towards = "server", codes: Collection[int] | None = None
     ) -> None:
-        """The next `count` frames do not arrive; the connection stays."""
+        """Drop the next `count` frames. The connection stays open."""
         self._next("lost", count, at, towards, codes)
 
     def clear(self) -> None:
-        """No more faults."""
+        """Remove all faults."""
 
         def clear() -> None:
             self._delays.clear()
@@ -89,17 +93,17 @@ class Faults:
 
         self._change(clear)
 
-    # For the cluster.
+    # For the cluster
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def attach(self, name: str, listeners: list[MemoryListener]) -> None:
-        """A server listens, perhaps again."""
+        """Register the listeners of a server that has started."""
         self._listeners[name] = listeners
         self._apply()
 
-    # Inside.
+    # Internals
 
     def _next(self, kind: Kind, count: int, at: str | None, towards: Towards, codes: Collection[int] | None) -> None:
         rule = _Once(kind, count, at, towards == "server", None if codes is None else frozenset(codes))
@@ -107,7 +111,7 @@ class Faults:
 
     def _change(self, change: Callable[[], None]) -> None:
         if self._sockets:
-            raise RuntimeError("this fault needs connections without sockets; make the cluster with sockets=False")
+            raise RuntimeError("this fault requires connections without sockets; create the cluster with sockets=False")
 
         def changed() -> None:
             change()
@@ -134,7 +138,7 @@ class Faults:
                     transport.deliver(frame)
                 elif rule.kind == "half":
                     transport.deliver(frame[: len(frame) // 2])
-                    # After the half has arrived: a cut at once would take it along.
+                    # Later, because an immediate abort would discard the half frame.
                     asyncio.get_running_loop().call_later(0.002, transport.abort)
                     return
 
@@ -153,7 +157,7 @@ class Faults:
     def _on_loop(self, function: Callable[[], T]) -> T:
         loop = self._loop
         if loop is None:
-            raise RuntimeError("the cluster is not running: start it before its network fails")
+            raise RuntimeError("the cluster is not running: start it before injecting faults")
         try:
             if asyncio.get_running_loop() is loop:
                 return function()
@@ -183,7 +187,7 @@ class _Once:
 
 
 def _frames(data: bytes) -> list[bytes]:
-    """A write as its frames: nobody writes less than whole ones."""
+    """Split a write into frames. Every write consists of whole frames."""
     frames = []
     while data:
         size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big")

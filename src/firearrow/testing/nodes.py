@@ -1,4 +1,4 @@
-"""The servers of a cluster: each can be stopped, killed and started again at the same address, on the same disk."""
+"""The servers of a test cluster. Each can be stopped, killed and restarted at the same address with the same disk."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ ROOT = "/store"
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 _SEGMENT_BYTES = 64 * 1024 * 1024
-_RUN = 1024
-_LOOKS, _LOOK_AGAIN_S = 1_000, 0.001
+_ENTRIES_PER_READ = 1024
+_ATTEMPTS, _RETRY_S = 1_000, 0.001
 _COPY_MS = 50  # between two copies of a master's tables
 
 OnListening = Callable[["BrokerNode | NameServerNode", list[MemoryListener]], None]
 
 
 class NameServerNode:
+    """One name server of the cluster."""
+
     def __init__(self, name: str, host: str, port: int, *, sockets: bool, on_listening: OnListening) -> None:
         self.name = name
         self._settings = NamesrvSettings(bind_address=host, listen_port=port, kv_config_path="")
@@ -65,17 +67,17 @@ class NameServerNode:
             self._on_listening(self, [found])
 
     async def await_topic(self, topic: str, brokers: int) -> None:
-        """Returns when the name server knows the topic on so many brokers."""
+        """Wait until the name server knows the topic on the given number of brokers."""
         channel = await Channel.connect(self.address)
         try:
-            for _ in range(_LOOKS):
+            for _ in range(_ATTEMPTS):
                 answer = await channel.call(GetRouteInfoRequestHeader(topic=topic))
                 if answer.code == ResponseCode.SUCCESS and len(fastjson.loads(answer.body)["brokerDatas"]) >= brokers:
                     return
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
         finally:
             await channel.close()
-        raise TimeoutError(f"the name server {self.address} has not heard of the topic {topic!r} on {brokers} brokers")
+        raise TimeoutError(f"the name server {self.address} does not know the topic {topic!r} on {brokers} brokers")
 
     async def stop(self) -> None:
         server, self._server = self._server, None
@@ -84,8 +86,11 @@ class NameServerNode:
 
 
 class BrokerNode:
-    """One broker of the cluster. `broker` is the real thing, while it runs. `slave_id`: it is a slave, with this broker id.
-    `replicates`: it has slaves, or is one; the log goes over a real port of the loopback interface then."""
+    """One broker of the cluster. `broker` is the running broker.
+
+    `slave_id`: the node is a slave with this broker id. `replicates`: it has slaves or is one; the log is then replicated over a
+    real port of the loopback interface.
+    """
 
     def __init__(
         self,
@@ -109,9 +114,9 @@ class BrokerNode:
         self._store_settings = StoreSettings(
             store_path_root_dir=ROOT, mapped_file_size_commit_log=_SEGMENT_BYTES, max_hash_slot_num=1000, max_index_num=4000
         )
-        doubts = apply([self._settings, self._store_settings], properties)
-        if doubts:
-            raise ValueError("; ".join(doubts))
+        problems = apply([self._settings, self._store_settings], properties)
+        if problems:
+            raise ValueError("; ".join(problems))
         if slave_id:
             self._settings.broker_role, self._settings.broker_id = "SLAVE", slave_id
             self._settings.slave_sync_interval = _COPY_MS
@@ -141,7 +146,7 @@ class BrokerNode:
         return self._disk
 
     async def start(self) -> None:
-        """Starts it, on what it had stored. Does nothing if it runs."""
+        """Start the broker with what it had stored. Does nothing if it is running."""
         if self.broker is not None:
             return
         broker = Broker(
@@ -161,17 +166,19 @@ class BrokerNode:
             self._on_listening(self, broker.ports.listeners)
 
     async def stop(self) -> None:
-        """Stops it in order: what it has taken is stored and answered."""
+        """Stop the broker gracefully: accepted messages are stored and acknowledged."""
         broker, self.broker, self.replication = self.broker, None, None
         if broker is not None:
             await broker.stop()
 
     async def kill(self, *, power_cut: bool = False) -> None:
-        """Ends it like `kill -9`: connections are cut, nothing is saved. What it had written is there when it is started again;
-        after a power cut, what it had synced."""
+        """Kill the broker like `kill -9`: connections are aborted, nothing is saved.
+
+        After a restart it finds what it had written; after a power cut, what it had synced.
+        """
         broker, self.broker, self.replication = self.broker, None, None
         if broker is not None:
-            # The dead broker keeps its disk: what its last callbacks do must not reach the next one's.
+            # The killed broker keeps its disk, so that its last callbacks cannot reach its successor's.
             self._disk = self._disk.left_behind(power_cut=power_cut)
             await broker.abandon()
             await asyncio.sleep(0)
@@ -180,19 +187,19 @@ class BrokerNode:
         return self.broker.ports.connections if self.broker is not None else set()
 
     def records(self, topic: str) -> list[Record]:
-        """Everything of the topic that consumers can see, in the order it was stored."""
+        """Return the records of the topic that consumers can see, in the order they were stored."""
         if self.broker is None:
             return []
         store = self.broker.parts.store
-        places: list[int] = []
+        offsets: list[int] = []
         for queue in store.queues():
             if queue.topic != topic:
                 continue
             offset = queue.min_offset
-            while offset < queue.max_offset and (entries := queue.entries(offset, min(_RUN, queue.max_offset - offset))):
-                places += [place for place, size, _ in ENTRY.iter_unpack(entries) if size != ABSENT_SIZE]
+            while offset < queue.max_offset and (entries := queue.entries(offset, min(_ENTRIES_PER_READ, queue.max_offset - offset))):
+                offsets += [position for position, size, _ in ENTRY.iter_unpack(entries) if size != ABSENT_SIZE]
                 offset += len(entries) // ENTRY.size
-        raws = [store.read_record(place) for place in sorted(places)]
+        raws = [store.read_record(position) for position in sorted(offsets)]
         return [decode(raw) for raw in raws if raw is not None]
 
     def _replicate(self, broker: ReplicationHost) -> Replication:

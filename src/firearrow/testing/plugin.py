@@ -1,7 +1,7 @@
-"""The pytest plugin; it comes with the package and costs nothing until a test asks for one of its fixtures.
+"""The pytest plugin, which costs nothing until a test uses one of its fixtures.
 
-firearrow_broker    a cluster of one broker, new for each test, with a clock that the test moves
-firearrow_cluster   makes clusters to order: `firearrow_cluster(brokers=2, sockets=True)`; they end with the test
+firearrow_broker    a cluster of one broker, new for each test, with a virtual clock
+firearrow_cluster   a factory for clusters: `firearrow_cluster(brokers=2, sockets=True)`; they stop at the end of the test
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def firearrow_broker() -> Iterator[Cluster]:
-    """A broker (and its name server) in this process, for this test alone."""
+    """A broker and its name server in this process, for one test."""
     from firearrow.testing.sync import Cluster
 
     with Cluster() as cluster:
@@ -27,7 +27,7 @@ def firearrow_broker() -> Iterator[Cluster]:
 
 @pytest.fixture
 def firearrow_cluster() -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters, started; takes what `firearrow.testing.Cluster` takes."""
+    """A factory for started clusters, with the parameters of `firearrow.testing.Cluster`."""
     from firearrow.testing.sync import Cluster
 
     with ExitStack() as clusters:

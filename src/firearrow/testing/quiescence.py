@@ -1,15 +1,15 @@
-"""Waiting until a cluster has nothing more to do at this moment of its clock.
+"""Waiting until a cluster has nothing left to do at the current time of its clock.
 
-That is so when
+This is the case when
 - no broker is storing or delivering anything;
-- no bytes are under way between the ends of a connection;
+- no bytes are in flight on a connection;
 - slaves have, and show, what their masters show;
-- producers that were asked about transactions have answered;
-- the push consumers have consumed what there is. They are asked for it as an operator asks (307), so that it does not matter
-  where a consumer lives or whose client it is: nothing is cached of its queues, each is consumed to its end, or its pull is held.
+- producers have answered the transaction checks;
+- push consumers have consumed everything. They are asked with the operator request 307, so the location and implementation of a
+  consumer do not matter: none of its queues has cached messages, and each is consumed to its end or its pull is parked.
 
-Whoever takes long (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for as
-long as something changes, and PATIENCE_S after that.
+A slow participant (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for while
+something changes, and PATIENCE_S after that.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.admin import GetConsumerRunningInfoRequestHeader
 
 PATIENCE_S = 1.0
-_TURNS = 3  # of the loop, between two looks
-_LOOK_AGAIN_S = 0.001
-_ANSWER_MS = 1_000
-_ACTIVELY = "CONSUME_ACTIVELY"  # who pulls by himself is not waited for
+_ITERATIONS = 3  # of the event loop between two checks
+_RETRY_S = 0.001
+_CALL_TIMEOUT_MS = 1_000
+_ACTIVELY = "CONSUME_ACTIVELY"  # pull consumers are not waited for
 
 log = logging.getLogger("firearrow.testing")
 
@@ -46,14 +46,14 @@ async def settle(
     *,
     patience_s: float = PATIENCE_S,
 ) -> bool:
-    """False: gave up, somebody is still at work."""
+    """Return False if work remains after the patience has run out."""
     loop = asyncio.get_running_loop()
     before: object = None
     changed_s = loop.time()
     while True:
         for broker in _running(nodes):
             broker.work()
-        for _ in range(_TURNS):
+        for _ in range(_ITERATIONS):
             await asyncio.sleep(0)
         what = _unfinished(nodes, listeners()) or lagging() or await _behind(nodes)
         if what is None:
@@ -62,9 +62,9 @@ async def settle(
         if what != before:
             before, changed_s = what, now_s
         elif now_s - changed_s > patience_s:
-            log.info("not waiting any longer for %s", what)
+            log.info("no longer waiting for %s", what)
             return False
-        await asyncio.sleep(_LOOK_AGAIN_S if changed_s != now_s else 0)
+        await asyncio.sleep(_RETRY_S if changed_s != now_s else 0)
 
 
 def _running(nodes: list[BrokerNode]) -> list[Broker]:
@@ -72,7 +72,7 @@ def _running(nodes: list[BrokerNode]) -> list[Broker]:
 
 
 def _unfinished(nodes: list[BrokerNode], listeners: list[MemoryListener]) -> tuple[object, ...] | None:
-    """What the brokers and the connections are at; equal as long as nothing moves."""
+    """Describe the pending work of brokers and connections. The value is equal while nothing changes."""
     for node in nodes:
         if node.broker is not None and node.broker.busy:
             return "broker", node.name, node.broker.parts.store.appended_offset, node.broker.parts.store.confirm_offset
@@ -80,12 +80,12 @@ def _unfinished(nodes: list[BrokerNode], listeners: list[MemoryListener]) -> tup
             transactions = node.broker.transactions
             if transactions.checks_answered < transactions.checks_sent:
                 return "transactions", node.name, transactions.checks_sent, transactions.checks_answered
-    under_way = sum(transport.get_write_buffer_size() for listener in listeners for transport in listener.transports)
-    return ("network", under_way) if under_way else None
+    in_flight = sum(transport.get_write_buffer_size() for listener in listeners for transport in listener.transports)
+    return ("network", in_flight) if in_flight else None
 
 
 async def _behind(nodes: list[BrokerNode]) -> tuple[object, ...] | None:
-    """Which push consumer has something to do, and how much."""
+    """Describe the first push consumer with pending work."""
     for broker in _running(nodes):
         for group, member in list(_push_consumers(broker)):
             behind = await _queues_behind(broker, group, member)
@@ -104,7 +104,7 @@ def _push_consumers(broker: Broker) -> Iterator[tuple[ConsumerGroup, Client]]:
 async def _queues_behind(broker: Broker, group: ConsumerGroup, member: Client) -> tuple[object, ...]:
     header = GetConsumerRunningInfoRequestHeader(consumer_group=group.name, client_id=member.client_id)
     try:
-        answer = await member.conn.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), timeout_ms=_ANSWER_MS)
+        answer = await member.conn.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), timeout_ms=_CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             return ()
         table = ConsumerRunningInfo.from_json(fastjson.loads(answer.body)).mq_table
@@ -123,5 +123,5 @@ def _consumed(broker: Broker, group: str, conn: Connection, queue: QueueBody, in
     stored = broker.parts.store.find_queue(queue.topic, queue.queue_id)
     if stored is None or info.get("commitOffset", -1) >= stored.max_offset:
         return True
-    # Its pull is held: of all that is there, nothing is for it.
+    # Its pull is parked: no stored message matches its subscription.
     return broker.long_polling.has_parked(stored, conn, group)

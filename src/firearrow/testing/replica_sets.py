@@ -1,4 +1,4 @@
-"""Masters and their slaves in a cluster: who follows whom, and whether it has caught up."""
+"""Masters and slaves of a test cluster, and whether slaves have caught up."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from firearrow.ha.static.slave import HaSlave
 from firearrow.testing.nodes import BrokerNode
 
 _START_S = 10.0
-_LOOK_AGAIN_S = 0.001
+_RETRY_S = 0.001
 
 
 class ReplicaSets:
+    """The replica sets of a cluster."""
+
     def __init__(self, masters: list[BrokerNode], slaves: list[BrokerNode]) -> None:
         self._masters = masters
         self._slaves = slaves
 
     def readable(self) -> list[BrokerNode]:
-        """Of each set the one that consumers read: the master while it runs, then a slave."""
+        """Return the node of each set that consumers read from: the master if it is running, otherwise a slave."""
         return [self._first_running(master) for master in self._masters]
 
     def _first_running(self, master: BrokerNode) -> BrokerNode:
@@ -27,7 +29,7 @@ class ReplicaSets:
         return next((node for node in (master, *own) if node.running), master)
 
     def lagging(self) -> tuple[object, ...] | None:
-        """A slave that does not show yet what its master shows, and how far it is."""
+        """Describe the first slave that does not show what its master shows yet."""
         for master, slave, replication in self._pairs():
             assert master.broker is not None, "pairs run"
             assert slave.broker is not None, "pairs run"
@@ -37,21 +39,21 @@ class ReplicaSets:
         return None
 
     async def await_slaves(self) -> None:
-        """The start of a cluster: every slave follows, and has the tables."""
+        """Wait until every slave follows its master and has copied the tables."""
         async with asyncio.timeout(_START_S):
             while self.lagging() is not None:
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
             for _, _, replication in self._pairs():
                 await replication.copied.wait()
 
     async def copy_tables(self) -> None:
-        """Topics, groups and offsets of the masters, as they are now. A master that cannot be asked is left out."""
+        """Copy topics, groups and offsets from the masters. Unreachable masters are skipped."""
         for _, _, replication in list(self._pairs()):
             with contextlib.suppress(OSError):
                 await replication.copy_tables()
 
     def _pairs(self) -> Iterator[tuple[BrokerNode, BrokerNode, HaSlave]]:
-        """Those that both run, unless the slave has refused to go on."""
+        """Yield the running pairs, except slaves that have stopped following."""
         masters = {master.broker_name: master for master in self._masters if master.running}
         for slave in self._slaves:
             replication = slave.replication

@@ -1,4 +1,4 @@
-"""The cluster for code that waits: AsyncCluster, declared once more.
+"""The blocking version of the test cluster.
 
     with Cluster() as cluster:
         with cluster.producer() as producer:
@@ -6,8 +6,8 @@
         cluster.clock.advance(hours=2)
         assert [message.body for message in cluster.messages("CloseOrder")] == [b"42"]
 
-It lives on the loop of the sync clients, in their thread: no thread is added. `async with Cluster() as cluster` gives the
-AsyncCluster instead, on the loop that runs.
+It runs on the event loop of the blocking clients, in their thread; no thread is added. `async with Cluster() as cluster` returns the
+AsyncCluster, on the running event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ C = TypeVar("C", bound=BlockingClosable)
 
 
 class BlockingClientOf(Generic[P, C]):
-    """A method that makes a client of the cluster: the client's own constructor, without the name server."""
+    """A method that creates a client of the cluster: the client's constructor without the name server."""
 
     def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
         self._make = make
@@ -64,7 +64,7 @@ class Cluster(SyncClient[AsyncCluster]):
         self.brokers = [SyncBroker(node) for node in self._async.brokers]
         self.slaves = [SyncBroker(node) for node in self._async.slaves]
 
-    # Clients, bound to this cluster; they are closed with it at the latest.
+    # Clients of this cluster, which `close` closes.
 
     producer = BlockingClientOf(Producer)
     transaction_producer = BlockingClientOf(TransactionProducer)
@@ -72,7 +72,7 @@ class Cluster(SyncClient[AsyncCluster]):
     pull_consumer = BlockingClientOf(PullConsumer)
 
     def close(self) -> None:
-        """Ends everything at once, after the clients that are still open."""
+        """Close the open clients and stop everything at once."""
         for client in list(self.clients):
             client.close()
         super().close()
@@ -91,12 +91,12 @@ class Cluster(SyncClient[AsyncCluster]):
 
     @property
     def aio(self) -> AsyncCluster:
-        """The same cluster for coroutines, on any loop."""
+        """The same cluster for coroutines, on any event loop."""
         return self._async
 
     @property
     def name_server(self) -> str:
-        """What clients are given: `host:port`, or several of them."""
+        """The name server addresses for clients: `host:port`, separated by semicolons."""
         return self._async.name_server
 
     @property
@@ -116,7 +116,7 @@ class Cluster(SyncClient[AsyncCluster]):
 
 
 class SyncBroker:
-    """One broker of a cluster: see BrokerNode."""
+    """One broker of a cluster; see BrokerNode."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -141,13 +141,13 @@ class SyncBroker:
         return self._node.disk
 
     def start(self) -> None:
-        """Starts it, on what it had stored. Does nothing if it runs."""
+        """Start the broker with what it had stored. Does nothing if it is running."""
         background().wait_for(self._node.start)
 
     def stop(self) -> None:
-        """Stops it in order: what it has taken is stored and answered."""
+        """Stop the broker gracefully: accepted messages are stored and acknowledged."""
         background().wait_for(self._node.stop)
 
     def kill(self, *, power_cut: bool = False) -> None:
-        """Ends it like `kill -9`; with `power_cut`, what it had not synced is lost."""
+        """Kill the broker like `kill -9`. With `power_cut`, unsynced data is lost."""
         background().wait_for(lambda: self._node.kill(power_cut=power_cut))
