@@ -1,7 +1,8 @@
 """A virtual clock that stands still until a test moves it.
 
-The brokers of a cluster use it for everything they time: delays, timers, retries, transaction checks, expiry. Clients use the real
-clock, because their requests take real time. While the clock is moved, a connected client counts as having sent its heartbeats.
+The brokers of a cluster use it for everything they time: delays, timers, retries, transaction checks, expiry. Clients use the
+real clock, because their requests take real time. While the clock is moved, a connected client counts as having sent its
+heartbeats.
 """
 
 from __future__ import annotations

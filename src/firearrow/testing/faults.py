@@ -8,7 +8,8 @@
     refuse       new connections are refused, until `clear`
 
 `at` names the server ("broker-a", "name-server-a"); None means all servers. `towards` is the direction: "server" (requests) or
-"client" (responses, and the brokers' requests to clients). `codes` selects requests by code; responses carry their result instead.
+"client" (responses, and the brokers' requests to clients). `codes` selects requests by code; responses carry their result
+instead.
 
 Faults survive a restart of the broker. They require connections without sockets, except `cut`. All methods may be called from any
 thread and from coroutines.

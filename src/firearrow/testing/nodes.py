@@ -196,7 +196,9 @@ class BrokerNode:
             if queue.topic != topic:
                 continue
             offset = queue.min_offset
-            while offset < queue.max_offset and (entries := queue.entries(offset, min(_ENTRIES_PER_READ, queue.max_offset - offset))):
+            while offset < queue.max_offset and (
+                entries := queue.entries(offset, min(_ENTRIES_PER_READ, queue.max_offset - offset))
+            ):
                 offsets += [position for position, size, _ in ENTRY.iter_unpack(entries) if size != ABSENT_SIZE]
                 offset += len(entries) // ENTRY.size
         raws = [store.read_record(position) for position in sorted(offsets)]

@@ -8,8 +8,8 @@ This is the case when
 - push consumers have consumed everything. They are asked with the operator request 307, so the location and implementation of a
   consumer do not matter: none of its queues has cached messages, and each is consumed to its end or its pull is parked.
 
-A slow participant (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for while
-something changes, and PATIENCE_S after that.
+A slow participant (a listener that waits for the test, an orderly consumer before a message that always fails) is waited for
+while something changes, and PATIENCE_S after that.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
         cluster.clock.advance(hours=2)
         assert [message.body for message in cluster.messages("CloseOrder")] == [b"42"]
 
-It runs on the event loop of the blocking clients, in their thread; no thread is added. `async with Cluster() as cluster` returns the
-AsyncCluster, on the running event loop.
+It runs on the event loop of the blocking clients, in their thread; no thread is added. `async with Cluster() as cluster`
+returns the AsyncCluster, on the running event loop.
 """
 
 from __future__ import annotations

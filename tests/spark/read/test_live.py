@@ -142,10 +142,10 @@ def test_moments_that_cannot_be_used(orders: Any) -> None:
 
 def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
     from firearrow.spark.cluster import cluster_client as connected
-    from firearrow.spark.read.live import Puller
+    from firearrow.spark.read.live import LivePuller
 
     opts = options(orders, pullMaxBytes="2k", decodeRecords="100")
-    pull = Puller(connected(opts.client()), opts)
+    pull = LivePuller(connected(opts.client()), opts)
     for one in everything(orders, opts):
         pull.begin(one, lossless=True).result()
 

@@ -66,13 +66,13 @@ def sample_bytes(
     client: ClusterClient, queue: Queue, offset: int, options: DataSourceOptions, count: int = 16
 ) -> tuple[int, int]:
     """Return (messages, bytes) of the next few messages of a queue."""
-    chunk = Puller(client, options).begin(Range(queue, offset, offset + count), lossless=False).result()
+    chunk = LivePuller(client, options).begin(Range(queue, offset, offset + count), lossless=False).result()
     found = find_records(chunk.body).records
     return len(found), len(chunk.body)
 
 
 def _chunks(client: ClusterClient, wanted: Sequence[Range], options: DataSourceOptions) -> Iterator[Chunk]:
-    pull = Puller(client, options)
+    pull = LivePuller(client, options)
     size = options["decodeRecords"]
     left = (Range(queue, at, min(at + size, end)) for queue, first, end in wanted for at in range(first, end, size))
     in_flight: deque[Future[Chunk]] = deque()
@@ -106,7 +106,7 @@ def _decode(chunk: Chunk, tags: frozenset[str] | None, options: DataSourceOption
     return record_batch(records, columns, broker_name=chunk.queue.broker_name, decompress=options["decompress"], names=names)
 
 
-class Puller:
+class LivePuller:
     """Pull requests of a task, with an adaptive batch size."""
 
     def __init__(self, client: ClusterClient, options: DataSourceOptions) -> None:
