@@ -33,15 +33,8 @@ Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one resul
 
 def run(session: Session) -> bool:
     """Prints the table; returns whether every bar was kept."""
-    loads = select(all_loads(), session.only)
-    if not loads:
-        names = ", ".join(load.name for load in all_loads())
-        raise BenchError(f"no load has {' or '.join(session.only)} in its name; the names: {names}")
-    results: Results = defaultdict(list)
-    for number in range(session.rounds):
-        for flush, group in groupby(loads, key=lambda load: load.flush):
-            session.say(f"round {number + 1} of {session.rounds}: {flush}")
-            _run_loads(session, flush, list(group), results)
+    loads = selected_loads(session)
+    results = measure_loads(session, loads, WARM_UP_QUICK_S if session.quick else WARM_UP_S)
     comparisons = [_compare(session, load, results) for load in loads]
     print(comparison_table(comparisons, session.ours.name, session.reference.name if session.reference else "not measured"))
     rows = [{"target": name, "load": load, "turns": [asdict(r) for r in turns]} for (name, load), turns in results.items()]
@@ -49,9 +42,32 @@ def run(session: Session) -> bool:
     return not any(comparison.missed() for comparison in comparisons)
 
 
+def selected_loads(session: Session) -> list[Load]:
+    """Return the loads chosen with --only, or all."""
+    loads = select(all_loads(), session.only)
+    if not loads:
+        names = ", ".join(load.name for load in all_loads())
+        raise BenchError(f"no load has {' or '.join(session.only)} in its name; the names: {names}")
+    return loads
+
+
+def measure_loads(session: Session, loads: list[Load], warm_up_s: float) -> Results:
+    """Run every load on every target, in ABBA order."""
+    results: Results = defaultdict(list)
+    for number in range(session.rounds):
+        for flush, group in groupby(loads, key=lambda load: load.flush):
+            session.say(f"round {number + 1} of {session.rounds}: {flush}")
+            _run_loads(session, flush, list(group), results, warm_up_s)
+    return results
+
+
+def results_of(session: Session, target: Target, load: Load, results: Results) -> list[LoadResult]:
+    return results[(_key(session, target), load.name)]
+
+
 def _compare(session: Session, load: Load, results: Results) -> Comparison:
-    reference = results[(_key(session, session.reference), load.name)] if session.reference else []
-    return Comparison(load, results[(_key(session, session.ours), load.name)], reference)
+    reference = results_of(session, session.reference, load, results) if session.reference else []
+    return Comparison(load, results_of(session, session.ours, load, results), reference)
 
 
 def _key(session: Session, target: Target) -> str:
@@ -59,14 +75,14 @@ def _key(session: Session, target: Target) -> str:
     return ("ours: " if target is session.ours else "reference: ") + target.name
 
 
-def _run_loads(session: Session, flush: str, loads: list[Load], results: Results) -> None:
+def _run_loads(session: Session, flush: str, loads: list[Load], results: Results, warm_up_s: float) -> None:
     with ExitStack() as stack:
         brokers: list[tuple[Target, Running]] = []
         for target in session.targets:
             store = stack.enter_context(session.store())
             running = stack.enter_context(session.started(target, store, {"flushDiskType": flush}))
-            stack.callback(running.kill)  # nobody will read this store again
-            _warm_up(running, loads, WARM_UP_QUICK_S if session.quick else WARM_UP_S)
+            stack.callback(running.kill)  # the store is not needed afterwards
+            _warm_up(running, loads, warm_up_s)
             running.pause()
             brokers.append((target, running))
         for load in loads:

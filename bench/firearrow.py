@@ -1,4 +1,4 @@
-"""Our broker as a user starts it: `firearrow up`, name server and broker in one process."""
+"""Our broker as a user starts it: `firearrow up`, with name server and broker in one process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from bench.targets import Running, await_ports
 
 
 class Firearrow:
-    name = "Firearrow"
-    command = Path(sys.executable).parent / "firearrow"
+    """The broker of this environment, or of another checkout with a virtual environment of its own."""
+
+    def __init__(self, checkout: Path | None = None) -> None:
+        self.name = "Firearrow" if checkout is None else f"Firearrow ({checkout})"
+        directory = Path(sys.executable).parent if checkout is None else checkout.absolute() / ".venv" / "bin"
+        self.command = directory / "firearrow"
 
     def prepare(self) -> None:
         if not self.command.exists():
-            raise BenchError(f"{self.command} is not there; start the benchmark with scripts/bench, which installs it")
+            raise BenchError(f"{self.command} does not exist: install the package there, for example with `make up`")
 
     def start(self, store: Path, settings: Mapping[str, str]) -> Running:
         store.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from bench import catchup, client, compare, growth, ha, load, metrics, queues, recovery, spark, start
+from bench import alone, catchup, client, compare, growth, ha, load, metrics, queues, recovery, spark, start
 from bench.apache import Apache
 from bench.firearrow import Firearrow
 from bench.process import BenchError
@@ -18,6 +18,7 @@ from bench.targets import Target
 
 BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "compare": compare.run,
+    "alone": alone.run,
     "start": start.run,
     "queues": queues.run,
     "recovery": recovery.run,
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
 }
 SUMMARIES = """\
 compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, in turns; a table of medians and ratios (the default)
+alone     CPU time per message of our broker under every load; with two --checkout, the ratio of the second to the first
 start     time from the command to open ports, idle memory
 queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, restart
 recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
@@ -80,6 +82,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--strict", action="store_true", help="exit code 1 when a bar is missed")
     add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
     add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare, start and ha)")
+    add(
+        "--checkout",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="measure DIR/.venv/bin/firearrow; a second one is compared with the first",
+    )
+    add("--json", action="store_true", help="alone: print JSON instead of a table")
     add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are meanwhile (default bench/work)")
     return parser
 
@@ -87,9 +98,14 @@ def _parser() -> argparse.ArgumentParser:
 def _session(options: argparse.Namespace) -> Session:
     compared = options.benchmark in ("compare", "start", "ha")
     touch_heap = options.benchmark == "compare"
+    checkouts = [Firearrow(checkout) for checkout in options.checkout]
+    if len(checkouts) > 2:
+        raise BenchError(f"--checkout was given {len(checkouts)} times, expected at most 2")
     ours: Target = Apache(touch_heap=touch_heap) if options.ours == "apache" else Firearrow()
     reference: Target | None = None
-    if options.reference == "apache" or (options.reference is None and compared):
+    if checkouts:
+        ours, reference = checkouts[-1], checkouts[0] if len(checkouts) == 2 else None
+    elif options.reference == "apache" or (options.reference is None and compared):
         reference = Apache(touch_heap=touch_heap)
     return Session(
         ours=ours,
@@ -99,6 +115,7 @@ def _session(options: argparse.Namespace) -> Session:
         quick=options.quick,
         only=options.only,
         work=options.work,
+        json=options.json,
     )
 
 

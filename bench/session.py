@@ -30,6 +30,7 @@ class Session:
     quick: bool
     only: list[str]
     work: Path
+    json: bool = False  # print results as JSON
     began: float = field(default_factory=time.monotonic)
 
     @property
