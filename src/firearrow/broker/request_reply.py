@@ -1,16 +1,15 @@
-"""Request and reply (324, 325, 326): the answer to a message travels back to the very client that asked.
+"""Request and reply (324, 325, 326): the reply to a message is delivered to the client that sent the request.
 
-A requester sends an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL. Whoever consumes it sends a
-reply to the topic `<cluster>_REPLY_TOPIC`, with a request code of its own. The broker hands it to the requester on the
-connection that it has:
+A requester sends an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (its client id) and TTL. The consumer sends its reply
+to the topic `<cluster>_REPLY_TOPIC` with a request code of its own. The broker pushes it over the requester's connection:
 
-    replier --325--> broker --326--> requester          REPLY_TO_CLIENT must be a producer that is connected to this broker
+    replier --325--> broker --326--> requester          REPLY_TO_CLIENT must be a producer connected to this broker
                      broker <---0--- requester
-    replier <---0--- broker                             1 when the requester is gone, refuses or does not answer in 10 s
+    replier <---0--- broker                             1 if the requester is gone, refuses or does not answer in 10 s
 
-With `storeReplyMessageEnable` (on by default) the reply is kept in the reply topic, too, whether it could be handed over or not.
-The answer to the replier says where; it leaves when the record is durable and the requester has answered. Nobody reads it from
-there but an operator who looks for what became of an answer.
+With `storeReplyMessageEnable` (on by default) the reply is also stored in the reply topic, whether it could be pushed or not. The
+response to the replier says where; it is sent when the record is durable and the requester has answered. The stored reply is for
+operators only.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from firearrow.net.server import Connection
 
 PUSH_TIMEOUT_MS = 10_000
-COMPRESSION_FLAGS = 0x703  # compressed, how, and multi tags: a reply is never part of a transaction
+COMPRESSION_FLAGS = 0x703  # compressed, algorithm, multiple tags; a reply is never part of a transaction
 
 log = logging.getLogger("firearrow.broker")
 
@@ -46,7 +45,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
     def send_reply_message(conn: Connection, request: Command, now_ms: int) -> None:
         header = SendMessageRequestHeader.decode(request.ext)
-        _check(broker, header, request.body, now_ms)
+        header.queue_id = _check(broker, header, request.body, now_ms)
         known = properties.parse(header.properties)
         known.setdefault("UNIQ_KEY", unique_keys.next(now_ms))
         known |= stamps
@@ -60,7 +59,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
         client_id = known.get("REPLY_TO_CLIENT")
         if client_id is None:
-            finished("reply message properties[REPLY_TO_CLIENT] is null: nobody is named who asked")
+            finished("reply message properties[REPLY_TO_CLIENT] is null: the reply does not name its requester")
             return
         requester = broker.clients.find_producer(client_id)
         if requester is None:
@@ -83,26 +82,28 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     return {RequestCode.SEND_REPLY_MESSAGE: send_reply_message, RequestCode.SEND_REPLY_MESSAGE_V2: send_reply_message}
 
 
-def _check(broker: BrokerContext, header: SendMessageRequestHeader, body: bytes, now_ms: int) -> None:
-    """As for any send; the queue is chosen here if the client leaves that to us."""
+def _check(broker: BrokerContext, header: SendMessageRequestHeader, body: bytes, now_ms: int) -> int:
+    """Validate a reply like any send. Return its queue, which is chosen here if the client leaves that to the broker."""
     topic = broker.topics.for_send(header, now_ms)
     if not topic.perm & PERM_WRITE:
         raise Refused(
             ResponseCode.NO_PERMISSION, f"the topic {topic.topic_name} has permission {topic.perm} and takes no messages"
         )
     queues = max(topic.read_queue_nums, topic.write_queue_nums)
-    if header.queue_id < 0 and topic.write_queue_nums > 0:
-        header.queue_id = broker.rng.randrange(topic.write_queue_nums)
-    if not 0 <= header.queue_id < queues:
+    queue_id = header.queue_id
+    if queue_id < 0 and topic.write_queue_nums > 0:
+        queue_id = broker.rng.randrange(topic.write_queue_nums)
+    if not 0 <= queue_id < queues:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{header.queue_id}] is illegal: topic {topic.topic_name} has the queues 0..{queues - 1}",
+            f"request queueId[{queue_id}] is illegal: topic {topic.topic_name} has the queues 0..{queues - 1}",
         )
     limit = broker.store_settings.max_message_size
     if not body or len(body) > limit:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, f"the reply is illegal: its body has {len(body)} bytes; it may have 1 to {limit}"
         )
+    return queue_id
 
 
 def _store(
@@ -123,7 +124,7 @@ def _store(
     if not broker.settings.store_reply_message_enable:
         return None
     if not broker.store.writable:
-        log.warning("a reply to %s is handed over but not kept: %s", known.get("REPLY_TO_CLIENT"), broker.store.refusal)
+        log.warning("a reply to %s is pushed but not stored: %s", known.get("REPLY_TO_CLIENT"), broker.store.refusal)
         return None
     message = BrokerMessage(
         topic=header.topic,

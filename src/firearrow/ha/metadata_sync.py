@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from firearrow.broker.roles.replication import ReplicationHost
@@ -59,8 +60,8 @@ class MetadataCopy:
             if (page + 1) * _PAGE >= _total(answer, "totalTopicNum"):
                 break
         assert whole is not None
-        for name, config in whole.topic_config_table.items():
-            config.topic_name = name
+        for name, config in list(whole.topic_config_table.items()):
+            whole.topic_config_table[name] = replace(config, topic_name=name)
         parts = self._broker.parts
         for topic in parts.topics.take_over(whole):
             parts.store.drop_topic(topic)

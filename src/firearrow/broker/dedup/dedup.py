@@ -102,7 +102,7 @@ class Dedup:
         self.producers = Producers(settings.idempotent_producer_max_num, settings.idempotent_producer_window)
         self.keys: UniqueKeyWindow | None = None
         if settings.deduplicate_uniq_key_window_ms:
-            self.watch_keys(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
+            self.enable_keys(settings.deduplicate_uniq_key_window_ms, settings.deduplicate_uniq_key_max_num)
         self._passed_on = UniqueKeyWindow(_PASSED_ON_MS, _PASSED_ON_MOST)
         self._store = store
         self._broker_name = settings.broker_name
@@ -110,9 +110,12 @@ class Dedup:
         self._fresh_batches: deque[_FreshBatch] = deque()  # the same of whole batches, in the order of the log
         self._next_look = _FRESH_LOOK
 
-    def watch_keys(self, window_ms: int, max_num: int) -> None:
-        """Unique keys are looked at, for a while or for good."""
+    def enable_keys(self, window_ms: int, max_num: int) -> None:
+        """Recognise repeated messages by their unique keys."""
         self.keys = UniqueKeyWindow(window_ms, max_num)
+
+    def disable_keys(self) -> None:
+        self.keys = None
 
     def claim(
         self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int, *, passed_on: bool = False
@@ -256,6 +259,10 @@ class UniqueKeyWindow:
         self._young: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}
         self._since_ms = 0
+
+    def stop_learning(self) -> None:
+        """Only recognise the keys that are known by now."""
+        self.learns = False
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)

@@ -84,7 +84,7 @@ class DedupFile:
                     self._dedup.replay(record)
                 break
         if self._dedup.keys is not None:
-            self._dedup.keys.learns = False
+            self._dedup.keys.stop_learning()
 
     def _replay(self, start: int) -> None:
         for record in records(self._store, start, None if self._dedup.keys is not None else _MARK):
@@ -141,8 +141,7 @@ class DedupFile:
 
 
 def _fill(window: ProducerWindow, numbers: array[int], floor: int, log_end: int) -> None:
-    window.floor = floor
-    window.highest = max(window.highest, floor)
+    window.restore(floor)
     for sequence, queue_offset, physical_offset in zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True):
         if physical_offset < log_end:
             window.add(sequence, queue_offset, physical_offset)

@@ -79,6 +79,11 @@ class ProducerWindow:
     def knows(self, sequence: int) -> bool:
         return sequence <= self.highest and (sequence <= self.floor or sequence in self.sequences)
 
+    def restore(self, floor: int) -> None:
+        """Take the floor of a saved window."""
+        self.floor = floor
+        self.highest = max(self.highest, floor)
+
     def add(self, sequence: int, queue_offset: int, physical_offset: int) -> None:
         self.sequences.append(sequence)
         self.queue_offsets.append(queue_offset)

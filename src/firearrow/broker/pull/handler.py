@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext
@@ -138,7 +138,7 @@ class PullHandler:
             self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms, most_ms)
             return None
         if self._master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
-            code = self._not_here(result, header.queue_offset)
+            code, result = self._not_here(result, header.queue_offset)
         if result.part is None:
             return self._answer(request, header, source, code, result)
         descriptor, position, size = result.part
@@ -159,7 +159,7 @@ class PullHandler:
         result = self._read(source, header, pull.offset, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
         if self._master_alive is not None and code not in _HAS_LOOKED:
-            code = self._not_here(result, pull.offset)
+            code, result = self._not_here(result, pull.offset)
         elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not parked.expired:
             # What arrived was not for this consumer: it goes on waiting, behind that.
             pull.offset = result.next_begin_offset
@@ -168,14 +168,15 @@ class PullHandler:
             return
         pull.conn.write(self._answer(pull.request, header, source, code, result))
 
-    def _not_here(self, result: GetResult, offset: int) -> ResponseCode:
-        """A slave may be behind its master, or begin later: it never moves a consumer because of what it does not have.
+    def _not_here(self, result: GetResult, offset: int) -> tuple[ResponseCode, GetResult]:
+        """Return the answer of a slave to a pull of messages that it does not have.
 
-        Who finds nothing here is sent to the master; while that is away it asks here again.
+        The slave may be behind its master, or its log may begin later, so it never moves a consumer's offset. The consumer
+        retries at the master, or, while that is down, here.
         """
         assert self._master_alive is not None
-        result.next_begin_offset = offset
-        return ResponseCode.PULL_RETRY_IMMEDIATELY if self._master_alive() else ResponseCode.PULL_NOT_FOUND
+        code = ResponseCode.PULL_RETRY_IMMEDIATELY if self._master_alive() else ResponseCode.PULL_NOT_FOUND
+        return code, replace(result, next_begin_offset=offset)
 
     def _hold(self, pull: Pull, now_ms: int, most_ms: int) -> None:
         settings = self._parts.settings

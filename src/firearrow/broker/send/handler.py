@@ -121,13 +121,13 @@ class SendHandler:
         """For a while, messages that come again are not stored again. False if that is the setting anyway."""
         if self._parts.settings.deduplicate_uniq_key_window_ms:
             return False
-        self.dedup.watch_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
+        self.dedup.enable_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
         self._key_dedup = True
         return True
 
     def disable_key_dedup(self) -> None:
         if not self._parts.settings.deduplicate_uniq_key_window_ms:
-            self.dedup.keys = None
+            self.dedup.disable_keys()
             self._key_dedup = False
 
     def reset_dedup(self) -> None:
@@ -278,22 +278,23 @@ class SendHandler:
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message; send at least one")
         raw = header.properties.encode()
-        check_batch(header.sys_flag, raw)
-        if header.sys_flag & _NOT_PLAIN:
-            header.sys_flag = stored_flags(header.sys_flag)
+        sys_flag = header.sys_flag
+        check_batch(sys_flag, raw)
+        if sys_flag & _NOT_PLAIN:
+            sys_flag = stored_flags(sys_flag)
         queue_id, queue_offset = queue.queue_id, queue.next_offset
         passed_on = bool(request.flag & PASSED_ON)
         once = self._key_dedup or passed_on or b"__PRODUCER_" in request.body
         new = self.dedup.claim_new(queue, request.body) if once and not passed_on else None
         if once and new is None:
-            results = self._append_once(conn, header, target, queue, request.body, now_ms, passed_on)
+            results = self._append_once(conn, header, target, queue, request.body, sys_flag, now_ms, passed_on)
             queue_id, queue_offset = results[0].queue_id, results[0].queue_offset
             offsets = [result.physical_offset for result in results]
         else:
             offsets = self._store.append_batch_body(
                 queue,
                 request.body,
-                sys_flag=header.sys_flag,
+                sys_flag=sys_flag,
                 born_ms=header.born_timestamp,
                 born_host=conn.peer_host,
                 store_ms=now_ms,
@@ -316,6 +317,7 @@ class SendHandler:
         target: SendTarget,
         queue: ConsumeQueue,
         body: bytes,
+        sys_flag: int,
         now_ms: int,
         passed_on: bool,
     ) -> list[StoredResult]:
@@ -334,7 +336,7 @@ class SendHandler:
             self._store.append_batch(
                 queue,
                 new,
-                sys_flag=header.sys_flag,
+                sys_flag=sys_flag,
                 born_ms=header.born_timestamp,
                 born_host=conn.peer_host,
                 store_ms=now_ms,

@@ -451,5 +451,5 @@ class TimerService:
             self._problem = text
 
     def _report(self) -> None:
-        self._store.problems += self._files.problems
+        self._store.problems.extend(self._files.problems)
         self._files.problems.clear()

@@ -257,7 +257,7 @@ class QuorumReplica:
 
     def _apply_ready(self) -> None:
         node, raft = self.node, self.raft
-        if node.sync_wanted:
+        if node.take_sync_request():
             self._sync()
         if self._serving and (raft.role is not Role.LEADER or raft.term != self._serving):
             self._on_deposed()
@@ -291,7 +291,6 @@ class QuorumReplica:
 
     def _sync(self) -> None:
         """Report appended bytes as durable under ASYNC_FLUSH. Under SYNC_FLUSH the flusher reports to `durable`."""
-        self.node.sync_wanted = False
         if not self._store.settings.sync_flush:
             self.node.synced(self._store.max_offset, self.raft.truncations, monotonic_ms())
 

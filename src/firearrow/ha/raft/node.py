@@ -126,6 +126,11 @@ class RaftNode:
     def send_backlog(self, now_ms: int) -> None:
         self._apply(self.raft.send_backlog(now_ms))
 
+    def take_sync_request(self) -> bool:
+        """Return whether the log must become durable, and reset `sync_wanted`."""
+        wanted, self.sync_wanted = self.sync_wanted, False
+        return wanted
+
     def sync(self, now_ms: int) -> None:
         """Make the log durable in the calling thread."""
         self.sync_wanted = False
