@@ -36,6 +36,7 @@ from firearrow.store.settings import StoreSettings
 from firearrow.wire import fastjson, properties
 from firearrow.wire.errors import HeaderError
 from firearrow.wire.frame import Command, FrameDecoder, encode_response
+from firearrow.wire.header_schema import request_code
 from firearrow.wire.java_hash import tags_code
 from firearrow.wire.message_ids import host_bytes
 from tests.broker.fake_peer import FakeConnection
@@ -97,8 +98,10 @@ class Kit:
             address=ADDRESS,
             boot_ms=T0,
             rng=random.Random(1),
-            notify=lambda conn, code, ext, body: self.told.append((fake(conn), code, ext, body)),
-            call_client=lambda conn, code, ext, body, timeout_ms, done: self.called.append((fake(conn), code, ext, body, done)),
+            notify=lambda conn, header, body: self.told.append((fake(conn), request_code(header), header.encode(), body)),
+            call_client=lambda conn, header, body, timeout_ms, done: self.called.append(
+                (fake(conn), request_code(header), header.encode(), body, done)
+            ),
             answer_when_stored=self._answer,
             register_all=self._count_registration,
             wake_queue=lambda topic, queue_id: self.woken.append((topic, queue_id)),

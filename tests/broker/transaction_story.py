@@ -50,7 +50,7 @@ class Asked:
     record: Record
 
     def as_sent(self, group: str = GROUP) -> Sent:
-        return Sent(self.ext["tranStateTableOffset"], self.ext["commitLogOffset"], self.ext["transactionId"], group)
+        return Sent(int(self.ext["tranStateTableOffset"]), int(self.ext["commitLogOffset"]), self.ext["transactionId"], group)
 
 
 class TransactionStory:

@@ -8,11 +8,12 @@ the request and the time. It returns the encoded response, or None if the respon
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Header
 
 if TYPE_CHECKING:  # these modules import this one for their handlers
     from firearrow.broker.deferred.delay_levels import DelayService
@@ -34,10 +35,10 @@ if TYPE_CHECKING:  # these modules import this one for their handlers
 
 Handler = Callable[["Connection", Command, int], bytes | None]
 
-# (connection, request code, ext fields, body): sends a one-way request to a client.
-Notify = Callable[["Connection", int, Mapping[str, Any], bytes], None]
-# (connection, request code, ext fields, body, timeout_ms, done): calls a client. `done` gets the response, or None and a reason.
-CallClient = Callable[["Connection", int, Mapping[str, Any], bytes, int, Callable[[Command | None, str], None]], None]
+# (connection, request header, body): sends a one-way request to a client.
+Notify = Callable[["Connection", Header, bytes], None]
+# (connection, request header, body, timeout_ms, done): sends a request; done gets the response, or None and the reason.
+CallClient = Callable[["Connection", Header, bytes, int, Callable[[Command | None, str], None]], None]
 
 # (connection, request, response): sends the response when everything appended so far is acknowledged.
 AnswerWhenStored = Callable[["Connection", Command, bytes], None]

@@ -75,9 +75,8 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
                 finished("")
 
         known["PUSH_REPLY_TIME"] = str(now_ms)
-        ext = _pushed_header(header, known, conn.peer_host, host, now_ms).encode()
-        code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-        broker.call_client(requester.conn, code, ext, request.body, PUSH_TIMEOUT_MS, answered)
+        pushed = _pushed_header(header, known, conn.peer_host, host, now_ms)
+        broker.call_client(requester.conn, pushed, request.body, PUSH_TIMEOUT_MS, answered)
 
     return {RequestCode.SEND_REPLY_MESSAGE: send_reply_message, RequestCode.SEND_REPLY_MESSAGE_V2: send_reply_message}
 

@@ -40,7 +40,7 @@ def test_a_producer_is_asked_about_the_copy_in_the_words_it_knows(story: Transac
     first, copy = story.halves()
     assert asked.producer is story.producer
     assert asked.ext == {
-        "topic": TRANS_HALF_TOPIC, "tranStateTableOffset": 1, "commitLogOffset": copy.physical_offset, "msgId": "U",
+        "topic": TRANS_HALF_TOPIC, "tranStateTableOffset": "1", "commitLogOffset": str(copy.physical_offset), "msgId": "U",
         "transactionId": "U", "offsetMsgId": offset_msg_id(HOST, copy.physical_offset), "bname": "broker-a",
     }  # fmt: skip
     record = asked.record

@@ -14,9 +14,11 @@ from firearrow.broker.tables.clients import Client
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.header_schema import Header
 from firearrow.wire.headers.admin import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusFromClientRequestHeader,
     GetConsumerStatusRequestHeader,
 )
 from firearrow.wire.message_ids import parse_offset_msg_id
@@ -34,29 +36,24 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def get_consumer_running_info(conn: Connection, request: Command, now_ms: int) -> None:
         header = GetConsumerRunningInfoRequestHeader.decode(request.ext)
         client = _must_find(broker, header.consumer_group, header.client_id)
-        ext = {
-            "consumerGroup": header.consumer_group,
-            "clientId": header.client_id,
-            "jstackEnable": "true" if header.jstack_enable else "false",
-        }
-        _relay(broker, conn, request, client, header.consumer_group, ext, b"")
+        _relay(broker, conn, request, client, header.consumer_group, header, b"")
 
     def consume_message_directly(conn: Connection, request: Command, now_ms: int) -> None:
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext)
         client = _must_find(broker, header.consumer_group, header.client_id)
         record = _record(broker, header.msg_id or "")
-        ext: dict[str, Any] = {"consumerGroup": header.consumer_group, "brokerName": broker.name, "msgId": header.msg_id or ""}
-        if header.client_id:
-            ext["clientId"] = header.client_id
-        if header.topic:
-            ext["topic"] = header.topic
-            topic = broker.topics.find(header.topic)
-            if topic is not None:
-                ext["topicSysFlag"] = str(topic.topic_sys_flag)
+        topic = broker.topics.find(header.topic) if header.topic else None
         group = broker.groups.find(header.consumer_group)
-        if group is not None:
-            ext["groupSysFlag"] = str(group.group_sys_flag)
-        _relay(broker, conn, request, client, header.consumer_group, ext, record)
+        forwarded = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=header.consumer_group,
+            client_id=header.client_id,
+            msg_id=header.msg_id or "",
+            broker_name=broker.name,
+            topic=header.topic,
+            topic_sys_flag=None if topic is None else topic.topic_sys_flag,
+            group_sys_flag=None if group is None else group.group_sys_flag,
+        )
+        _relay(broker, conn, request, client, header.consumer_group, forwarded, record)
 
     def get_consumer_status(conn: Connection, request: Command, now_ms: int) -> None:
         header = GetConsumerStatusRequestHeader.decode(request.ext)
@@ -67,7 +64,9 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         for client in asked:
             if client.version < STATUS_VERSION:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}")
-        _StatusRound(conn, request, asked).start(broker, {"topic": header.topic, "group": header.group})
+        _StatusRound(conn, request, asked).start(
+            broker, GetConsumerStatusFromClientRequestHeader(topic=header.topic, group=header.group)
+        )
 
     return {
         RequestCode.GET_CONSUMER_RUNNING_INFO: get_consumer_running_info,
@@ -86,7 +85,7 @@ class _StatusRound:
         self._left = len(asked)
         self._table: dict[str, Any] = {}
 
-    def start(self, broker: BrokerContext, ext: dict[str, Any]) -> None:
+    def start(self, broker: BrokerContext, header: GetConsumerStatusFromClientRequestHeader) -> None:
         if not self._asked:
             self._finish()
         for client in self._asked:
@@ -94,7 +93,7 @@ class _StatusRound:
             def answered(answer: Command | None, why: str, client_id: str = client.client_id) -> None:
                 self._answered(client_id, answer)
 
-            broker.call_client(client.conn, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext, b"", STATUS_TIMEOUT_MS, answered)
+            broker.call_client(client.conn, header, b"", STATUS_TIMEOUT_MS, answered)
 
     def _answered(self, client_id: str, answer: Command | None) -> None:
         if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
@@ -143,7 +142,7 @@ def _record(broker: BrokerContext, msg_id: str) -> bytes:
 
 
 def _relay(
-    broker: BrokerContext, conn: Connection, request: Command, client: Client, group: str, ext: dict[str, Any], body: bytes
+    broker: BrokerContext, conn: Connection, request: Command, client: Client, group: str, header: Header, body: bytes
 ) -> None:
     def done(answer: Command | None, why: str) -> None:
         if answer is None:
@@ -152,7 +151,7 @@ def _relay(
         else:
             _answer(conn, request, encode_response(request, answer.code, answer.remark, body=answer.body))
 
-    broker.call_client(client.conn, request.code, ext, body, CALL_TIMEOUT_MS, done)
+    broker.call_client(client.conn, header, body, CALL_TIMEOUT_MS, done)
 
 
 def _answer(conn: Connection, request: Command, response: bytes) -> None:

@@ -11,7 +11,7 @@ given offsets. That needs consumers online and offsets committed; without force,
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, json_answer
@@ -20,7 +20,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import MessageQueueForC, QueueBody, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
-from firearrow.wire.headers.admin import ResetOffsetRequestHeader
+from firearrow.wire.headers.admin import ResetConsumerClientOffsetRequestHeader, ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
@@ -110,11 +110,11 @@ def _tell_consumers(
     too_old = [member.client_id for member in consumers.members.values() if member.version < OLDEST_CLIENT]
     if too_old:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature: {', '.join(too_old)}")
-    ext: dict[str, Any] = {"topic": header.topic, "group": header.group, "timestamp": header.timestamp}
+    notice = ResetConsumerClientOffsetRequestHeader(topic=header.topic, group=header.group, timestamp=header.timestamp)
     told = _offset_list(broker, header.topic, targets) if c_list else _offset_table(broker, header.topic, targets)
     body = fastjson.dumps(told.to_json())
     for conn in consumers.members:
-        broker.notify(conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext, body)
+        broker.notify(conn, notice, body)
     return targets
 
 

@@ -1,31 +1,30 @@
-"""Asking a client: the broker sends a request on the client's own connection and is called back with the answer.
+"""Requests from the broker to a client, on the client's own connection.
 
-This is the asyncio face of `BrokerParts.notify` and `BrokerParts.call_client`; the handlers know only the callbacks.
+The asyncio implementation of `BrokerContext.notify` and `BrokerContext.call_client`; the handlers know only the callbacks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from firearrow.net.connection import Connection
 from firearrow.wire.frame import Command
+from firearrow.wire.header_schema import Header, request_code
 
 
-def notify(conn: Connection, code: int, ext: Mapping[str, Any], body: bytes) -> None:
-    conn.notify(code, ext, body)
+def notify(conn: Connection, header: Header, body: bytes) -> None:
+    conn.notify(request_code(header), header.encode(), body)
 
 
 def call_client(
     conn: Connection,
-    code: int,
-    ext: Mapping[str, Any],
+    header: Header,
     body: bytes,
     timeout_ms: int,
     done: Callable[[Command | None, str], None],
 ) -> None:
-    """Calls `done(answer, "")`, or `done(None, why)` when there is no answer in time."""
+    """Call `done(response, "")`, or `done(None, reason)` without a response in time."""
 
     def finished(future: asyncio.Future[Command]) -> None:
         if future.cancelled():
@@ -37,4 +36,4 @@ def call_client(
         else:
             done(None, str(error))
 
-    conn.request(code, ext, body, timeout_ms=timeout_ms).add_done_callback(finished)
+    conn.request(request_code(header), header.encode(), body, timeout_ms=timeout_ms).add_done_callback(finished)

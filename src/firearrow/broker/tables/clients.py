@@ -34,7 +34,11 @@ from firearrow.wire.bodies import (
 )
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
-from firearrow.wire.headers.client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from firearrow.wire.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+    UnregisterClientRequestHeader,
+)
 from firearrow.wire.names import retry_topic
 
 if TYPE_CHECKING:
@@ -382,4 +386,4 @@ def _tell(broker: BrokerContext, to_tell: ToTell) -> None:
     for conn, group in to_tell:
         config = broker.groups.find(group)
         if config is None or config.notify_consumer_ids_changed_enable:
-            broker.notify(conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, b"")
+            broker.notify(conn, NotifyConsumerIdsChangedRequestHeader(consumer_group=group), b"")

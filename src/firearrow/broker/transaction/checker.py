@@ -29,7 +29,7 @@ from firearrow.broker.transaction.half_message import Half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.state import GIVEN_UP, OPEN, HalfStates
 from firearrow.store.consume_queue import ConsumeQueue
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
 from firearrow.wire.message_ids import offset_msg_id
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 
@@ -50,7 +50,7 @@ class PendingCheck(NamedTuple):
     copy: int  # queue offset
     copy_at: int  # log offset
     group: str
-    ext: dict[str, str | int]
+    header: CheckTransactionStateRequestHeader
     body: bytes
 
 
@@ -154,17 +154,17 @@ class TransactionChecks:
         group = half.producer_group
         if not check_times or not group:
             return
-        ext: dict[str, str | int] = {
-            "topic": TRANS_HALF_TOPIC,
-            "tranStateTableOffset": copy.queue_offset,
-            "commitLogOffset": copy.physical_offset,
-            "msgId": half.unique_key,
-            "transactionId": half.unique_key,
-            "offsetMsgId": offset_msg_id(self._host, copy.physical_offset),
-            "bname": self._parts.name,
-        }
+        header = CheckTransactionStateRequestHeader(
+            topic=TRANS_HALF_TOPIC,
+            tran_state_table_offset=copy.queue_offset,
+            commit_log_offset=copy.physical_offset,
+            msg_id=half.unique_key,
+            transaction_id=half.unique_key,
+            offset_msg_id=offset_msg_id(self._host, copy.physical_offset),
+            bname=self._parts.name,
+        )
         body = half.for_check(copy)
-        self._questions.append(PendingCheck(copy.queue_offset, copy.physical_offset, group, ext, body))
+        self._questions.append(PendingCheck(copy.queue_offset, copy.physical_offset, group, header, body))
         self._held_bytes += len(body)
 
     def _ask(self) -> None:
@@ -179,7 +179,7 @@ class TransactionChecks:
                 self._nobody[question.group] = self._nobody.get(question.group, 0) + 1
             else:
                 self.sent += 1
-                self._parts.notify(conn, RequestCode.CHECK_TRANSACTION_STATE, question.ext, question.body)
+                self._parts.notify(conn, question.header, question.body)
         if not questions and self._round_began_ms is None:
             self._tell_of_nobody()
 
