@@ -96,8 +96,8 @@ def test_a_queue_that_is_not_readable_yet_is_waited_for(timing: Timing) -> None:
     timing.go(T0 + 3_000)
     recall(timing, "A", T0 + 4_000)
     timing.store.write_out()
-    timing.timers.follow(timing.timers._files.saved)
-    timing.timers.take_up(T0 + 3_500)
+    timing.timers.follow(timing.timers.files.saved)
+    timing.timers.activate(T0 + 3_500)
     for now_ms in range(T0 + 3_500, T0 + 6_000, 100):
         timing.timers.tick(now_ms)
     timing.store.confirm(timing.store.flush())
@@ -138,8 +138,8 @@ def test_what_was_taken_late_and_not_delivered_yet_is_not_lost_with_its_master(t
     timing.end_round()
     timing.store.drain()
     assert 1 < len(timing.delivered()) < 4_001
-    timing.timers.follow(timing.timers._files.saved)
-    timing.timers.take_up(T0 + 9_200)
+    timing.timers.follow(timing.timers.files.saved)
+    timing.timers.activate(T0 + 9_200)
     assert {*timing.at(T0 + HOUR)} == {b"before", *(b"%d" % number for number in range(4_000))}
     timing.store.close()
 
@@ -256,8 +256,8 @@ class Story:
         timing = self.timing
         timing.store.drain()
         timing.now = self._down()
-        timing.timers.follow(timing.timers._files.saved)
-        timing.timers.take_up(timing.now)
+        timing.timers.follow(timing.timers.files.saved)
+        timing.timers.activate(timing.now)
 
 
 def test_whatever_happens_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:

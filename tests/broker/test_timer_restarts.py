@@ -215,7 +215,7 @@ def test_a_disk_that_refuses_only_holds_messages_up() -> None:
     disk.fail("pwrite", "timerlog", errno.ENOSPC)
     assert timing.at(T0 + 500) == []
     assert timing.at(T0 + 2_000) == []
-    assert len([text for text in timing.store.problems if "timer messages wait" in text]) == 1
+    assert len([text for text in timing.store.problems if "timer messages are not delivered" in text]) == 1
     disk.heal()
     assert timing.at(T0 + 4_000) == [b"x"]
 
@@ -243,13 +243,13 @@ def test_messages_that_are_gone_from_the_log_are_passed_over_and_reported(timing
     timing.put(b"x", TIMER_DELAY_SEC="5")
     timing.put(b"y", TIMER_DELAY_SEC="5")
     timing.at(T0)
-    log = timing.timers._files.log
-    slot = timing.timers._files.wheel.get(T0 + 4_000)
+    log = timing.timers.files.log
+    slot = timing.timers.files.wheel.get(T0 + 4_000)
     assert slot is not None
     position = log.append(slot.last, 1, T0, 4_000, 1 << 40, 200, 0)  # a record that is not there
     position = log.append(position, 1, T0, 4_000, 1, 200, 0)  # the middle of one
     log.write_out()
-    timing.timers._files.wheel.add(T0 + 4_000, position)
+    timing.timers.files.wheel.add(T0 + 4_000, position)
     assert timing.at(T0 + 7_000) == [b"x", b"y"]
     assert any("2 messages due at" in text for text in timing.store.problems)
 

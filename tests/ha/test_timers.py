@@ -45,7 +45,7 @@ def test_a_slave_made_a_master_delivers_what_waits_and_nothing_again(tmp_path: P
                     await in_step(one, other)
                     await until(lambda: checkpoint(one)[0] > soon_ms and checkpoint(one)[1] == 2)
                     await until(lambda: checkpoint(other) == checkpoint(one))
-                    await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.waiting == 1)
+                    await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.pending == 1)
                     counts = fastjson.loads((await sender.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
                     async with client(other) as asker:
                         copied = fastjson.loads((await asker.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
@@ -55,7 +55,7 @@ def test_a_slave_made_a_master_delivers_what_waits_and_nothing_again(tmp_path: P
                 assert delivered(other) == 1
             async with master(tmp_path / "s", names, ahead_ms=61_000, **QUICK) as other, client(other) as reader:
                 await until(lambda: delivered(other) == 2)
-                await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.waiting == 0)
+                await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.pending == 0)
                 assert bodies(await reader.pull("T", 0)) == [b"soon", b"later"]
 
     run(story())
@@ -80,6 +80,6 @@ def test_a_master_made_a_slave_forgets_its_timers(tmp_path: Path) -> None:
                     await until(lambda: checkpoint(one) == checkpoint(other))
             assert not list((tmp_path / "a" / "timerlog").iterdir())
             async with master(tmp_path / "a", names, **QUICK) as one:
-                await until(lambda: one.parts.timers is not None and one.parts.timers.metrics.waiting == 2)
+                await until(lambda: one.parts.timers is not None and one.parts.timers.metrics.pending == 2)
 
     run(story())

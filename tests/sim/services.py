@@ -69,7 +69,7 @@ class Services:
         writer = InternalWriter(store, stats, lambda: None)
         self._delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
         self._delay.load(config.load("delayOffset.json"))
-        self._delay.confirmed(self._delay.offsets())
+        self._delay.confirm(self._delay.offsets())
         self._timers = TimerService(settings, store, writer, clean=False, now_ms=now, active=False)
         groups = GroupTable(settings, lambda table: None, submit=store.submit)
         self._parts = parts = BrokerContext(
@@ -118,14 +118,14 @@ class Services:
     def lead(self) -> None:
         now = self._now_ms()
         self._sends.invalidate_targets()
-        self._timers.take_up(now)
+        self._timers.activate(now)
         self._transactions.activate(now)
         self._parts.role.change("SYNC_MASTER", 0)
 
     def follow(self) -> None:
         self._parts.role.change("SLAVE", 1)
         self._delay_note = None
-        self._delay.take_back()
+        self._delay.revert_to_confirmed()
         self._replies.take()
 
     # What clients ask for
@@ -181,7 +181,7 @@ class Services:
         while self._delay.tick(now) | self._timers.tick(now):
             pass
         self._transactions.tick(now)
-        if now >= self._next_delay_ms and self._delay_note is None and self._delay.changed():
+        if now >= self._next_delay_ms and self._delay_note is None and self._delay.has_changed():
             self._next_delay_ms = now + DELAY_NOTE_MS
             offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
             self._delay_note = (self._store.appended_offset, text, offsets)
@@ -191,7 +191,7 @@ class Services:
         now = self._now_ms()
         if self._delay_note is not None and self._store.flushed_offset >= self._delay_note[0]:
             (_, text, offsets), self._delay_note = self._delay_note, None
-            self._delay.confirmed(offsets)
+            self._delay.confirm(offsets)
             self._store.submit(lambda: self._config.save_text("delayOffset.json", text))
         if now >= self._next_save_ms and self._parts.offsets.dirty:
             self._next_save_ms = now + SAVE_MS

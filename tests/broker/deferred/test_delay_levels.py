@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.broker.deferred.delay_levels import MAX_A_TICK, DelayService
+from firearrow.broker.deferred.delay_levels import MAX_PER_TICK, DelayService
 from firearrow.broker.message import PREPARED, BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.wire import properties
@@ -146,10 +146,10 @@ def test_a_restart_goes_on_where_it_was_saved(story: Story) -> None:
     for number in range(3):
         story.put(b"%d" % number, at_ms=T0 + number * 100, DELAY="1")
     assert story.at(T0 + 1_100) == [b"0", b"1"]
-    assert story.delay.changed()
+    assert story.delay.has_changed()
     saved = story.delay.to_json(T0 + 1_100)
     assert saved["offsetTable"] == {1: 2}
-    assert not story.delay.changed()
+    assert not story.delay.has_changed()
 
     again = DelayService([1_000, 5_000, 10_000, 2 * HOUR_MS], story.store, story.inner)
     again.load({"offsetTable": {"1": 2, "77": 5, "x": 1}})
@@ -158,15 +158,15 @@ def test_a_restart_goes_on_where_it_was_saved(story: Story) -> None:
 
 
 def test_many_due_at_once_are_delivered_in_portions(story: Story) -> None:
-    for number in range(MAX_A_TICK + 10):
+    for number in range(MAX_PER_TICK + 10):
         story.kit.parts.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)
     story.end_round()
     assert story.delay.tick(T0 + 1_000)
     story.end_round()
-    assert len(story.delivered()) == MAX_A_TICK
+    assert len(story.delivered()) == MAX_PER_TICK
     assert not story.delay.tick(T0 + 1_000)
     story.end_round()
-    assert [record.body for record in story.delivered()] == [b"%d" % number for number in range(MAX_A_TICK + 10)]
+    assert [record.body for record in story.delivered()] == [b"%d" % number for number in range(MAX_PER_TICK + 10)]
 
 
 @pytest.mark.parametrize(

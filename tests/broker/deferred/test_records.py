@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.deferred.records import parse_long, portion, read_waiting, recalled
+from firearrow.broker.deferred.records import batch_within_limit, parse_long, read_records, recall_key
 from firearrow.broker.message import BrokerMessage
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
@@ -57,7 +57,7 @@ def a_record(body: bytes = b"x", *, v6: int = 0, version: int = 1, **names: str)
 def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes) -> None:
     store = FakeStore()
     wanted = [store.add(a_record(body, v6=v6, version=version, KEYS=f"k{number}", TIMER_DELAY_SEC="5")) for number in range(3)]
-    for number, record in enumerate(read_waiting(reader(store), wanted)):
+    for number, record in enumerate(read_records(reader(store), wanted)):
         assert record is not None
         assert (record.text(b"KEYS"), record.number(b"TIMER_DELAY_SEC"), record.text(b"TAGS")) == (f"k{number}", 5, None)
         assert (record.stored_ms, record.physical_offset) == (T0 + 5, wanted[number][0])
@@ -68,17 +68,17 @@ def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes
 def test_neighbours_are_read_together_and_others_apart() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(), gap) for gap in (0, 100, 8_000, 9_000, 0)]
-    assert all(read_waiting(reader(store), wanted))
+    assert all(read_records(reader(store), wanted))
     assert [offset for offset, _ in store.reads] == [wanted[0][0], wanted[3][0]]
     store.reads.clear()
-    assert all(read_waiting(reader(store), wanted[::-1]))
+    assert all(read_records(reader(store), wanted[::-1]))
     assert len(store.reads) == 5
 
 
 def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(b"z" * 60_000)) for _ in range(30)]
-    assert all(read_waiting(reader(store), wanted))
+    assert all(read_records(reader(store), wanted))
     assert max(size for _, size in store.reads) <= 262_144
     for offset, _size in store.reads[1:]:
         assert offset in dict(wanted)
@@ -90,7 +90,7 @@ def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
 def test_an_entry_that_stands_for_no_record_is_not_read(size: int) -> None:
     store = FakeStore()
     here = store.add(a_record())
-    assert [record is None for record in read_waiting(reader(store), [(0, size), here])] == [True, False]
+    assert [record is None for record in read_records(reader(store), [(0, size), here])] == [True, False]
     assert len(store.reads) == 1
 
 
@@ -99,7 +99,7 @@ def test_anything_else_is_no_record() -> None:
     offset, size = store.add(a_record(b"x" * 100))
     second, _ = store.add(a_record(b"x" * 100))
     for wrong in ((offset, size - 1), (offset + 1, size), (second, size + 1), (1 << 30, size)):
-        assert read_waiting(reader(store), [wrong]) == [None]
+        assert read_records(reader(store), [wrong]) == [None]
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
@@ -107,7 +107,7 @@ def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: b
     store = FakeStore()
     wanted = store.add(a_record(body, TIMER_OUT_MS="5"))
     store.data[at % len(store.data)] = value
-    (record,) = read_waiting(reader(store), [wanted])
+    (record,) = read_records(reader(store), [wanted])
     if record is not None:
         record.due_ms(5, 1000)
         message = record.message("T", 0)
@@ -130,7 +130,7 @@ def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: b
 )
 def test_the_exact_moment_is_kept_where_it_is_known(names: dict[str, str], due: int) -> None:
     store = FakeStore()
-    (record,) = read_waiting(reader(store), [store.add(a_record(**names))])
+    (record,) = read_records(reader(store), [store.add(a_record(**names))])
     assert record is not None
     assert record.due_ms(T0 + 1_000, 1_000) == due
 
@@ -148,12 +148,12 @@ def test_numbers_are_javas(text: bytes | None, number: int | None) -> None:
 
 
 def test_large_records_are_read_few_at_a_time() -> None:
-    assert portion([100] * 50) == 50
-    assert portion([4 << 20] * 50) == 1
-    assert portion([400_000] * 50) == 2
-    assert portion([]) == 0
+    assert batch_within_limit([100] * 50) == 50
+    assert batch_within_limit([4 << 20] * 50) == 1
+    assert batch_within_limit([400_000] * 50) == 2
+    assert batch_within_limit([]) == 0
 
 
 def test_a_marker_means_a_message_of_its_own_topic() -> None:
-    assert recalled("T", "K") == recalled("T", "T+K") == "T+K"
-    assert recalled("T", "U+K") == "T+U+K"
+    assert recall_key("T", "K") == recall_key("T", "T+K") == "T+K"
+    assert recall_key("T", "U+K") == "T+U+K"

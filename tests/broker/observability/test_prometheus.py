@@ -211,7 +211,7 @@ def test_timer_messages_are_counted_by_how_far_ahead_they_are(tmp_path: Path) ->
             for delay_s in (30, 40, 250, 7_200, 80_000, 100_000):
                 await c.send("Orders", b"x", TIMER_DELAY_SEC=str(delay_s))
             timers = running.parts.timers
-            while timers is None or timers.metrics.waiting < 6:
+            while timers is None or timers.metrics.pending < 6:
                 running.work()
             _, body = await http(running, GET)
             return parse(body.decode())

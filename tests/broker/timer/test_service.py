@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from firearrow.broker.message import PREPARED, BrokerMessage
 from firearrow.broker.requests.responses import Refused
-from firearrow.broker.timer.service import MAX_A_TICK
+from firearrow.broker.timer.service import MAX_PER_TICK
 from firearrow.broker.timer.slot import MAX_HELD
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.store.timer.log import DELETE, ROLL
@@ -114,7 +114,7 @@ def test_ten_thousand_over_thirty_seconds_come_in_time(timing: Timing) -> None:
 
 
 def test_many_due_at_once_are_delivered_in_portions(timing: Timing) -> None:
-    count = MAX_A_TICK * 3
+    count = MAX_PER_TICK * 3
     for number in range(count):
         timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000))
     timing.end_round()
@@ -123,7 +123,7 @@ def test_many_due_at_once_are_delivered_in_portions(timing: Timing) -> None:
     while timing.timers.tick(T0 + 5_000):
         timing.end_round()
         ticks += 1
-        assert len(timing.delivered()) <= ticks * MAX_A_TICK
+        assert len(timing.delivered()) <= ticks * MAX_PER_TICK
     timing.end_round()
     assert ticks >= 3
     assert [record.body for record in timing.delivered()] == [b"%d" % number for number in range(count)]
@@ -134,9 +134,9 @@ def test_more_for_one_moment_than_are_held_in_memory_all_come(timing: Timing) ->
         timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000 - number % 900))
     timing.end_round()
     timing.go(T0 + 4_050)
-    slot = timing.timers._slot
+    slot = timing.timers.slot
     assert slot is not None
-    assert len(slot._due) == MAX_HELD
+    assert slot.held == MAX_HELD
     assert len(timing.at(T0 + 6_000)) == MAX_HELD + 500
 
 
@@ -185,7 +185,7 @@ def test_while_it_waits_it_has_apaches_form_and_then_everything_it_was_sent_with
     assert entry == (waiting.physical_offset, waiting.total_size, tags_code("new"))
 
     timing.at(T0 + 1_234)
-    files = timing.timers._files
+    files = timing.timers.files
     assert files.wheel.get(T0 + 5_000) == Slot(0, 0, 1)
     logged = files.log.entry(0)
     assert logged is not None
@@ -288,7 +288,7 @@ def test_a_slot_can_be_given_a_limit(make: Callable[..., Timing]) -> None:
     for _ in range(2):
         timing.put(b"x", TIMER_DELAY_SEC="5")
         timing.at(T0)
-    with pytest.raises(Refused, match="flow control: 2 messages wait for the same moment") as refused:
+    with pytest.raises(Refused, match="flow control: 2 messages are due at the same time") as refused:
         timing.put(b"x", TIMER_DELAY_SEC="5")
     assert refused.value.code == 1
     timing.put(b"x", TIMER_DELAY_SEC="6")
@@ -300,8 +300,8 @@ def test_a_slot_can_be_given_a_limit(make: Callable[..., Timing]) -> None:
 def test_a_message_far_ahead_is_rolled_on_and_comes_in_time(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="216000", UNIQ_KEY="U")  # two and a half days
     timing.at(T0)
-    assert timing.timers._files.wheel.get(T0 + DAY) == Slot(0, 0, 1)
-    entry = timing.timers._files.log.entry(0)
+    assert timing.timers.files.wheel.get(T0 + DAY) == Slot(0, 0, 1)
+    entry = timing.timers.files.log.entry(0)
     assert entry is not None
     assert entry.magic == 1 | ROLL
     timing.at(T0 + DAY)
@@ -318,7 +318,7 @@ def test_a_message_far_ahead_is_rolled_on_and_comes_in_time(timing: Timing) -> N
 def test_further_still_it_is_rolled_by_the_whole_window(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="259200")
     timing.at(T0)
-    assert timing.timers._files.wheel.get(T0 + 2 * DAY) == Slot(0, 0, 1)
+    assert timing.timers.files.wheel.get(T0 + 2 * DAY) == Slot(0, 0, 1)
 
 
 def test_a_message_is_rolled_before_its_file_expires(make: Callable[..., Timing]) -> None:
@@ -326,7 +326,7 @@ def test_a_message_is_rolled_before_its_file_expires(make: Callable[..., Timing]
     timing.store_settings.file_reserved_time = 24
     timing.put(b"x", TIMER_DELAY_SEC=str(40 * 3600))
     timing.at(T0)
-    assert timing.timers._files.wheel.get(T0 + 16 * HOUR) is not None
+    assert timing.timers.files.wheel.get(T0 + 16 * HOUR) is not None
     assert timing.at(T0 + 40 * HOUR) == [b"x"]
     assert len(timing.waiting()) > 1
 
@@ -344,7 +344,7 @@ def test_markers_are_marked_in_the_log(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="U")
     timing.put(b"0", TIMER_DELAY_SEC="5", UNIQ_KEY="U", TIMER_DEL_UNIQKEY="Orders+U")
     timing.at(T0)
-    files = timing.timers._files
+    files = timing.timers.files
     assert files.wheel.get(T0 + 4_000) == Slot(0, 52, 0)
     marker = files.log.entry(52)
     assert marker is not None

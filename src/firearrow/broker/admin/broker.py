@@ -188,8 +188,8 @@ def _waiting_info(broker: BrokerContext, now_ms: int) -> dict[str, object]:
     info: dict[str, object] = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), 0)
     info |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), 0.0)
     if broker.settings.timer_wheel_enable:
-        info |= broker.timers.figures(now_ms)
-    info |= broker.delay.figures()
+        info |= broker.timers.runtime_info(now_ms)
+    info |= broker.delay.runtime_info()
     return info
 
 

@@ -1,17 +1,17 @@
-"""Delay levels: messages with the property DELAY wait in SCHEDULE_TOPIC_XXXX, one queue per level, until they are due.
+"""Delay levels: messages with the property DELAY are held in SCHEDULE_TOPIC_XXXX, one queue per level, until they are due.
 
-A level is a number from 1; `messageDelayLevel` gives its delay ("1s 5s 10s ... 2h": level 1 is one second). All messages of a
-level wait equally long, so its queue is in order of due time, and the first one tells for all: a million waiting messages cost a
-tick one comparison. When a message is stored, its due time goes into the queue entry in the place of the tags code.
+`messageDelayLevel` gives the delays of the levels 1, 2, ... ("1s 5s 10s ... 2h"). All messages of a level have the same delay, so
+its queue is ordered by due time, and a tick compares only the first entry: a million held messages cost one comparison. The queue
+entry contains the due time in place of the tags code.
 
-    send, DELAY=3  --place-->  SCHEDULE_TOPIC_XXXX, queue 2  --due-->  its REAL_TOPIC and REAL_QID, with all its properties
+    send, DELAY=3  --defer-->  SCHEDULE_TOPIC_XXXX, queue 2  --due-->  REAL_TOPIC and REAL_QID, with all properties
 
-How far each level was delivered is saved to `config/delayOffset.json`. The file never says more than what is durable in the log:
-after a crash a message may be delivered again, never left out.
+The delivered offset of each level is saved to `config/delayOffset.json`, never ahead of what is durable in the log: after a crash
+a message may be delivered again, but none is lost.
 
-Invariants
-- Nothing is delivered before it is due, except when the clock was set back: an entry due later than now + delay is due now.
-- A level's offset moves only over entries that were delivered, or can never be (their record is gone).
+Invariants:
+- No message is delivered before it is due, unless the clock was set back: an entry due later than now + delay is due now.
+- A level's offset advances only past entries that were delivered, or whose record is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_neighbours
+from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_windows
 from firearrow.broker.deferred.router import target_properties
 from firearrow.broker.message import HOST_BITS, PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
@@ -36,29 +36,32 @@ from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import HEAD, HEAD_BYTES, MAGIC_V1
 
-MAX_A_TICK = 2_000  # deliveries of one level in one tick: the loop has others to serve
-_RUN = 256  # queue entries looked at together
+MAX_PER_TICK = 2_000  # deliveries of one level per tick; bounds the time the event loop is blocked
+_BATCH = 256  # queue entries read together
 _INT32 = 1 << 31
-_SAYS = b"\x02DELAY\x01%d\x02"
-_BOUND = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
-_LONGEST_BOUND = 512  # bytes of the last two properties: longer ones are not worth remembering
+_LEVEL_PROPERTY = b"\x02DELAY\x01%d\x02"
+_TARGET = re.compile(rb"REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01([0-9]{1,9})\x02")
+_MAX_CACHED_TARGET = 512  # bytes of REAL_TOPIC and REAL_QID; longer ones are not cached
 _TOPIC = bytes((len(SCHEDULE_TOPIC),)) + SCHEDULE_TOPIC.encode()
-_TOPIC_BYTES = len(_TOPIC) + 2  # with the length of the properties
-_LEAST_BYTES = HEAD_BYTES + _TOPIC_BYTES
+_TOPIC_BYTES = len(_TOPIC) + 2  # including the length of the properties
+_MIN_BYTES = HEAD_BYTES + _TOPIC_BYTES
 
 
 class DelayService:
-    def __init__(self, levels_ms: list[int], store: MessageStore, inner: InternalWriter) -> None:
+    """Holds messages with a delay level and delivers them when they are due."""
+
+    def __init__(self, levels_ms: list[int], store: MessageStore, writer: InternalWriter) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
         self._levels_ms = levels_ms
         self._store = store
-        self._inner = inner
+        self._writer = writer
         self._offsets = [0] * len(levels_ms)  # next entry to deliver, by level - 1
-        self._due_ms = [0] * len(levels_ms)  # when that entry is due; 0: not looked at yet
+        self._due_ms = [0] * len(levels_ms)  # when that entry is due; 0: not read yet
         self._saved = list(self._offsets)
-        self._safe: list[int] | None = None  # of a member of an elected group: what is delivered so far cannot be taken back
+        # In an elected group: offsets whose deliveries are replicated and cannot be truncated.
+        self._confirmed: list[int] | None = None
 
-    # Coming in.
+    # Deferral
 
     def defer(self, message: BrokerMessage, now_ms: int) -> bool:
         """Redirect a message with a delay level to the queue of its level; False if it has none or is a half message."""
@@ -66,8 +69,8 @@ class DelayService:
         if level == 0:
             return False
         raw = message.properties
-        if raw.find(b"REAL_") >= 0 or raw.find(_SAYS % level) < 0 or raw.count(b"DELAY\x01") > 1:
-            # It was delayed before, or asks for a level that there is not: what it says is put right.
+        if raw.find(b"REAL_") >= 0 or raw.find(_LEVEL_PROPERTY % level) < 0 or raw.count(b"DELAY\x01") > 1:
+            # The message was delayed before, or the level exceeds the maximum: normalise the properties.
             kept = properties.parse(raw)
             for name in ("REAL_TOPIC", "REAL_QID"):
                 kept.pop(name, None)
@@ -97,10 +100,10 @@ class DelayService:
             )
         return max(min(number, len(self._levels_ms)), 0)
 
-    # Going out.
+    # Delivery
 
     def tick(self, now_ms: int) -> bool:
-        """Delivers what is due. True when more is due than one tick may deliver."""
+        """Deliver due messages. Return True if more are due than one tick may deliver."""
         more = False
         for number, due_ms in enumerate(self._due_ms):
             if due_ms <= now_ms:
@@ -110,21 +113,21 @@ class DelayService:
         return more
 
     def next_due_ms(self) -> int | None:
-        """When a tick will have something to deliver; None: nothing is known to wait."""
-        waiting = [
+        """Return when the next message is due; None if no message is held."""
+        due = [
             due_ms
             for number, due_ms in enumerate(self._due_ms)
             if (queue := self._store.find_queue(SCHEDULE_TOPIC, number)) is not None and self._offsets[number] < queue.max_offset
         ]
-        return min(waiting, default=None)
+        return min(due, default=None)
 
     def _deliver_level(self, number: int, queue: ConsumeQueue, now_ms: int) -> bool:
         offset = min(max(self._offsets[number], queue.min_offset), queue.max_offset)
         latest_ms = now_ms + self._levels_ms[number]
-        left = MAX_A_TICK
+        left = MAX_PER_TICK
         while left > 0 and offset < queue.max_offset:
-            entries = queue.entries(offset, min(_RUN, left))
-            if not entries:  # a file of the queue is missing
+            entries = queue.entries(offset, min(_BATCH, left))
+            if not entries:  # a queue file is missing
                 offset = queue.max_offset
                 break
             due: list[tuple[int, int]] = []
@@ -134,8 +137,8 @@ class DelayService:
                     later_ms = due_ms
                     break
                 due.append((physical_offset, size))
-            for neighbours in read_neighbours(self._store, due):
-                self._deliver_all(neighbours, now_ms)
+            for window in read_windows(self._store, due):
+                self._deliver_window(window, now_ms)
             offset += len(due)
             left -= len(due)
             if later_ms:
@@ -144,62 +147,63 @@ class DelayService:
         self._offsets[number], self._due_ms[number] = offset, 0
         return offset < queue.max_offset
 
-    def _deliver_all(self, neighbours: LogWindow, now_ms: int) -> None:
+    def _deliver_window(self, window: LogWindow, now_ms: int) -> None:
         """Copy records of the usual layout directly from the log to the log; `_deliver` handles all others.
 
         One message object is reused for all of them: creating one per record would cost 0.3 us more.
         """
-        start, data, wanted = neighbours
-        head_at, append, end_of_data = HEAD.unpack_from, self._inner.append, len(data)
+        start, data, wanted = window
+        head_at, append, end_of_data = HEAD.unpack_from, self._writer.append, len(data)
         message = BrokerMessage("", 0, b"", b"", 0, 0, 0, b"")
         for offset, size in wanted:
             at = offset - start
             end = at + size
-            if size > _LEAST_BYTES and end <= end_of_data:
+            if size > _MIN_BYTES and end <= end_of_data:
                 (
                     total, magic, crc, _, flag, _, physical_offset, sys_flag, born_ms, born_host, _, _, times, _, length,
                 ) = head_at(data, at)  # fmt: skip
                 body_at = at + HEAD_BYTES
-                names_at = body_at + length + _TOPIC_BYTES
+                properties_at = body_at + length + _TOPIC_BYTES
                 if (
                     total == size
                     and physical_offset == offset
                     and magic == MAGIC_V1
                     and not sys_flag & HOST_BITS
                     and length >= 0
-                    and names_at < end
-                    and data.startswith(_TOPIC, names_at - _TOPIC_BYTES)
-                    and data[names_at - 2] << 8 | data[names_at - 1] == end - names_at
+                    and properties_at < end
+                    and data.startswith(_TOPIC, properties_at - _TOPIC_BYTES)
+                    and data[properties_at - 2] << 8 | data[properties_at - 1] == end - properties_at
                 ):
-                    body, raw = data[body_at : body_at + length], data[names_at:end]
-                    bound = raw.rfind(b"\x02REAL_TOPIC\x01")
-                    there = _parse_target(raw[bound + 1 :]) if bound > 0 and end - names_at - bound < _LONGEST_BOUND else None
-                    if there is not None and crc32(body) & 0x7FFFFFFF == crc:
-                        message.topic, message.queue_id = there
+                    body, raw = data[body_at : body_at + length], data[properties_at:end]
+                    at = raw.rfind(b"\x02REAL_TOPIC\x01")
+                    target = _parse_target(raw[at + 1 :]) if at > 0 and len(raw) - at < _MAX_CACHED_TARGET else None
+                    if target is not None and crc32(body) & 0x7FFFFFFF == crc:
+                        message.topic, message.queue_id = target
                         message.body, message.properties, message.tags_code = body, raw, tags_code_of(raw)
                         message.flag, message.sys_flag, message.reconsume_times = flag, sys_flag, times
                         message.born_ms, message.born_host = born_ms, born_host
                         append(message, now_ms)
                         continue
-            self._deliver(neighbours.record(offset, size), now_ms)
+            self._deliver(window.record(offset, size), now_ms)
 
     def _deliver(self, record: DeferredRecord | None, now_ms: int) -> None:
-        """The same for records of any shape."""
+        """Deliver a record of any layout."""
         topic, queue_id = ("", 0) if record is None else record.real_target()
         if record is None or not topic or topic == TRANS_HALF_TOPIC or queue_id < 0:
             return
         message = record.message(topic, queue_id)
         if message is not None:
-            self._inner.deliver(message, now_ms)
+            self._writer.deliver(message, now_ms)
 
-    # What operators and replicas ask for.
+    # Administration
 
     def table(self) -> DelayOffsetSerializeWrapper:
-        """How far each level is delivered, of those that were ever used."""
-        return DelayOffsetSerializeWrapper(_used(self._offsets if self._safe is None else self._safe), self.data_version)
+        """Return the delivered offset of each level that was ever used."""
+        offsets = self._offsets if self._confirmed is None else self._confirmed
+        return DelayOffsetSerializeWrapper(_used(offsets), self.data_version)
 
-    def figures(self) -> dict[str, str]:
-        """For the state of the broker, under Apache's names: offset to be delivered next, end of the queue."""
+    def runtime_info(self) -> dict[str, str]:
+        """Return "next offset,end of queue" of each level, under Apache's names."""
         queues = {number: self._store.find_queue(SCHEDULE_TOPIC, number) for number in range(len(self._offsets))}
         return {
             f"scheduleMessageOffset_{number + 1}": f"{self._offsets[number]},{queue.max_offset}"
@@ -207,10 +211,10 @@ class DelayService:
             if queue is not None
         }
 
-    # On the disk.
+    # Persistence
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what delayOffset.json held, here or at the master."""
+        """Load the contents of delayOffset.json, from this broker or from the master."""
         version, offsets = table.get("dataVersion"), table.get("offsetTable")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
@@ -219,29 +223,30 @@ class DelayService:
                 self._offsets[int(level) - 1] = offset
         self._due_ms = [0] * len(self._offsets)
         self._saved = list(self._offsets)
-        if self._safe is not None:
-            self._safe = list(self._offsets)
+        if self._confirmed is not None:
+            self._confirmed = list(self._offsets)
 
     def offsets(self) -> list[int]:
-        """By level - 1."""
+        """Return the delivered offsets; level n is at index n - 1."""
         return list(self._offsets)
 
-    def confirmed(self, offsets: list[int]) -> None:
-        """What was delivered below these offsets is confirmed: others are told of no more from now on."""
-        self._safe = offsets
+    def confirm(self, offsets: list[int]) -> None:
+        """Mark deliveries below `offsets` as replicated. From now on `table` reports only confirmed offsets."""
+        self._confirmed = offsets
 
-    def take_back(self) -> None:
-        """What was delivered and not confirmed may be gone: it is delivered again, if this broker does it."""
-        if self._safe is not None:
-            self._offsets = list(self._safe)
-            self._saved = list(self._safe)
+    def revert_to_confirmed(self) -> None:
+        """Go back to the confirmed offsets: deliveries above them may be truncated and are then repeated."""
+        if self._confirmed is not None:
+            self._offsets = list(self._confirmed)
+            self._saved = list(self._confirmed)
             self._due_ms = [0] * len(self._offsets)
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
+        """Return whether an offset advanced since `to_json`."""
         return self._offsets != self._saved
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
-        """What to save, marked as saved. The caller writes it when the log is durable up to where it ends now."""
+        """Return the table to save, and mark it as saved. It may be written once the log is durable up to its current end."""
         self._saved = list(self._offsets)
         version = self.data_version
         self.data_version = DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms)
@@ -255,7 +260,7 @@ def _used(offsets: list[int]) -> dict[int, int]:
 @lru_cache(maxsize=4096)
 def _parse_target(raw: bytes) -> tuple[str, int] | None:
     """Return the destination named by the last properties, as written by `target_properties`; None for any other text."""
-    match = _BOUND.fullmatch(raw)
+    match = _TARGET.fullmatch(raw)
     if match is None or match[1] == TRANS_HALF_TOPIC.encode():
         return None
     return match[1].decode("utf-8", "replace"), int(match[2])

@@ -1,16 +1,16 @@
-"""Messages that wait for their time, as they are stored: reading many records at once, and what they say about when and where.
+"""Records of deferred messages: reading many at once, their destination and their delivery time.
 
-A delayed message waits in SCHEDULE_TOPIC_XXXX with REAL_TOPIC and REAL_QID, where it goes, besides its own properties.
+A delayed message is held in SCHEDULE_TOPIC_XXXX; REAL_TOPIC and REAL_QID name its destination.
 
-A timer message waits in rmq_sys_wheel_timer with these properties besides its own:
+A timer message is held in rmq_sys_wheel_timer with these additional properties:
 
-    TIMER_OUT_MS      the moment of its slot in the wheel: it is due after this, and at the latest one precision step later
-    REAL_TOPIC        | where it goes then
-    REAL_QID          |
-    TIMER_ROLL_TIMES  how often it was stored again on its way, because its time was too far ahead
+    TIMER_OUT_MS      time of its slot in the wheel; it is due after this, at most one precision step later
+    REAL_TOPIC        destination topic
+    REAL_QID          destination queue
+    TIMER_ROLL_TIMES  number of times it was rolled, because its delivery time was too far ahead
 
-What the producer asked for (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) stays among them, so the exact moment is known
-too: a relative one counts from when the message was stored, unless it has been stored again since.
+The producer's TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS is kept, so the exact delivery time is known as well.
+A relative delay counts from the store timestamp; it is lost when the message is rolled.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BACK = Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, BODYLEN
 _SHORT = Struct(">h")
 _MERGE_GAP = 8_192
 _MERGE_LIMIT = 262_144
-_PORTION_BYTES = 1_048_576
-_EFFORT_BYTES = 16_384
+_BATCH_BYTES = 1_048_576
+_COST_UNIT_BYTES = 16_384
 
 
 class DeferredRecord:
-    """A record that was read, not taken apart: what is asked for again and again, and where the rest is."""
+    """A record read from the log and decoded on demand."""
 
     __slots__ = ("_body_at", "_topic_at", "properties", "raw", "stored_ms")
 
@@ -56,7 +56,7 @@ class DeferredRecord:
         return offset
 
     def message(self, topic: str, queue_id: int) -> BrokerMessage | None:
-        """What the record holds, bound for another queue; None when its body is damaged."""
+        """Return the message for delivery to another queue; None if its body is corrupt."""
         raw, body_at = self.raw, self._body_at
         _, _, crc, _, flag, _, _, sys_flag, born_ms = _FRONT.unpack_from(raw)
         body = raw[body_at : self._topic_at]
@@ -64,13 +64,15 @@ class DeferredRecord:
             return None
         born_host = raw[AT_BORN_HOST : AT_BORN_HOST + (20 if sys_flag & BORN_HOST_V6 else 8)]
         reconsume_times = _BACK.unpack_from(raw, body_at - 16)[0]
-        names = ended(self.properties)
-        return BrokerMessage(topic, queue_id, body, names, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times)
+        raw_properties = ended(self.properties)
+        return BrokerMessage(
+            topic, queue_id, body, raw_properties, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times
+        )
 
     def real_target(self) -> tuple[str, int]:
-        """REAL_TOPIC ("" if it does not say) and REAL_QID (0 if it does not say, -1 if that is no number)."""
+        """Return REAL_TOPIC ("" if absent) and REAL_QID (0 if absent, -1 if not a number)."""
         raw = self.properties
-        # As we write them: the last two, one behind the other. Apache writes them wherever its map has them.
+        # Firearrow writes them as the last two properties. Apache's order is that of a hash map.
         _, found, rest = raw.rpartition(b"\x02REAL_TOPIC\x01")
         topic, _, queue_id = rest.partition(b"\x02REAL_QID\x01")
         digits = queue_id[:-1]
@@ -80,30 +82,33 @@ class DeferredRecord:
         return self.text(b"REAL_TOPIC") or "", int(number) if number.isdigit() and len(number) < 10 else -1
 
     def text(self, name: bytes) -> str | None:
+        """Return the value of a property as text."""
         value = find(self.properties, name)
         return None if value is None else value.decode("utf-8", "replace")
 
     def number(self, name: bytes) -> int | None:
+        """Return the value of a property as a number; None if it is absent or malformed."""
         return parse_long(find(self.properties, name))
 
     @property
     def recalls(self) -> str | None:
-        """Which message it recalls, as `identity` names it; None: it is no marker."""
+        """`identity` of the message that this recall marker cancels; None if this is not a marker."""
         key = self.text(b"TIMER_DEL_UNIQKEY") if b"TIMER_DEL_" in self.properties else None
-        return None if key is None else recalled(self.text(b"REAL_TOPIC") or "", key)
+        return None if key is None else recall_key(self.text(b"REAL_TOPIC") or "", key)
 
     @property
     def identity(self) -> str:
+        """Key by which a recall marker names this message."""
         return f"{self.text(b'REAL_TOPIC')}+{self.text(b'UNIQ_KEY')}"
 
     def due_ms(self, out_ms: int, precision_ms: int) -> int:
-        """When it is to be delivered: the moment the producer asked for, if that can be known, else the end of its slot."""
-        wanted = self._wanted_ms()
-        if wanted is not None and out_ms < wanted <= out_ms + MAX_PRECISION_MS:
-            return wanted
+        """Return the delivery time: the one the producer asked for if it is known, else the end of the slot."""
+        requested_ms = self._requested_ms()
+        if requested_ms is not None and out_ms < requested_ms <= out_ms + MAX_PRECISION_MS:
+            return requested_ms
         return out_ms + precision_ms
 
-    def _wanted_ms(self) -> int | None:
+    def _requested_ms(self) -> int | None:
         if b"TIMER_DELAY_" in self.properties:
             for name, unit_ms in ((b"TIMER_DELAY_SEC", 1000), (b"TIMER_DELAY_MS", 1)):
                 delay = self.number(name)
@@ -112,8 +117,8 @@ class DeferredRecord:
         return self.number(b"TIMER_DELIVER_MS")
 
 
-def recalled(topic: str, key: str) -> str:
-    """Which message is meant by TIMER_DEL_UNIQKEY in a marker of this topic: always one of the same topic.
+def recall_key(topic: str, key: str) -> str:
+    """Return the identity of the message named by a marker's TIMER_DEL_UNIQKEY, always of the marker's topic.
 
     Apache 5.5 writes the key alone, other releases `topic+key`.
     """
@@ -121,10 +126,10 @@ def recalled(topic: str, key: str) -> str:
 
 
 def parse_long(text: bytes | None) -> int | None:
-    """What Java reads as a long; None for anything else."""
+    """Parse a number like Java's Long.parseLong; None for anything else."""
     if text is None:
         return None
-    if text.isdigit() and len(text) < 19:  # of bytes: 0 to 9 only
+    if text.isdigit() and len(text) < 19:  # bytes.isdigit accepts 0 to 9 only
         return int(text)
     digits = text[1:] if text[:1] in (b"-", b"+") else text
     if not digits.isdigit() or len(digits.lstrip(b"0")) > 19:
@@ -133,56 +138,56 @@ def parse_long(text: bytes | None) -> int | None:
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
-def with_names(raw: bytes, names: dict[str, str]) -> bytes:
-    """The properties with these set."""
-    added = "".join([f"{name}\x01{value}\x02" for name, value in names.items()]).encode()
-    for name in names:
+def with_properties(raw: bytes, changes: dict[str, str]) -> bytes:
+    """Return the properties with these set."""
+    added = "".join([f"{name}\x01{value}\x02" for name, value in changes.items()]).encode()
+    for name in changes:
         if name.encode() in raw:
-            return properties.encode(properties.parse(raw) | names)
+            return properties.encode(properties.parse(raw) | changes)
     return raw + added
 
 
-def portion(sizes: Sequence[int]) -> int:
-    """How many of these records, from the first on, may be read into memory together; at least one."""
+def batch_within_limit(sizes: Sequence[int]) -> int:
+    """Return how many of the first records may be read into memory together; at least one."""
     total = 0
     for count, size in enumerate(sizes):
         total += size
-        if total > _PORTION_BYTES:
+        if total > _BATCH_BYTES:
             return max(count, 1)
     return len(sizes)
 
 
-def effort(size: int) -> int:
-    """What it takes to read or store a record: one for a small one, more for large ones."""
-    return 1 + size // _EFFORT_BYTES
+def read_cost(size: int) -> int:
+    """Return the cost of reading or storing a record: 1 for a small one, more for large ones."""
+    return 1 + size // _COST_UNIT_BYTES
 
 
 class LogWindow(NamedTuple):
-    """A piece of the log that holds several records: those at `wanted`, (physical offset, size), if it is as the queue says."""
+    """A section of the log with several records. `wanted` are their (physical offset, size) according to the queue."""
 
     start: int
     data: bytes
     wanted: Sequence[tuple[int, int]]
 
     def record(self, offset: int, size: int) -> DeferredRecord | None:
-        """The record there; None if it is gone or another one."""
+        """Return the record at `offset`; None if it is gone or another record is there."""
         at = offset - self.start
         return _view(self.data[at : at + size], offset, size)
 
 
-def read_waiting(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[DeferredRecord | None]:
-    """The records at these (physical offset, size); None for one that is gone or is another one. Neighbours are read together."""
-    return [part.record(*one) for part in read_neighbours(store, wanted) for one in part.wanted]
+def read_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[DeferredRecord | None]:
+    """Read the records at these (physical offset, size). None stands for one that is gone or replaced by another."""
+    return [window.record(*entry) for window in read_windows(store, wanted) for entry in window.wanted]
 
 
-def read_neighbours(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iterator[LogWindow]:
-    """The same, not looked at yet: pieces of the log that hold all of them, in their order."""
+def read_windows(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iterator[LogWindow]:
+    """Yield sections of the log that contain these records, in order. Adjacent records share one read."""
     segment_size = store.settings.mapped_file_size_commit_log
     start = 0
     while start < len(wanted):
         window, size = wanted[start]
         end, stop = window + size, start + 1
-        if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry that stands for no record
+        if not FIXED_BYTES_V1 <= size <= segment_size:  # an entry without a record
             yield LogWindow(window, b"", wanted[start:stop])
             start = stop
             continue

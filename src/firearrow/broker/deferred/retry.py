@@ -1,28 +1,28 @@
-"""Retries and dead letters: what becomes of a message that a consumer could not deal with.
+"""Retries and dead letters of messages that a consumer failed to process.
 
-A concurrent consumer sends it back (36). The broker stores it again, delayed, for `%RETRY%group`, which every consumer of the
-group reads; when it has been tried often enough, for `%DLQ%group`, where somebody has to look at it.
+A concurrent consumer sends the message back (36). The broker stores it again with a delay for `%RETRY%group`, to which every
+consumer of the group subscribes. After the last retry the message goes to `%DLQ%group` for manual handling.
 
-    consumed, failed --36--> DELAY = 3 + times --delay.py--> %RETRY%group --> consumed again, reconsumeTimes + 1
-                       |     (10 s, 30 s, 1 m ... 2 h; or the level that the consumer asks for)
-                       +---> %DLQ%group     reconsumeTimes >= the limit, or the consumer asks for level -1
+    failed --36--> DELAY = 3 + times --delay_levels.py--> %RETRY%group --> consumed again, reconsumeTimes + 1
+             |     (10 s, 30 s, 1 m ... 2 h; or the level the consumer asks for)
+             +---> %DLQ%group     reconsumeTimes >= the limit, or the consumer asks for level -1
 
-The limit is the group's `retryMaxTimes`, or what the client says (since version 3.4.9). Both topics are made when they are first
-needed: as many queues as the group's `retryQueueNums`, and one; permission 6. A group with `retryQueueNums` 0 has no retries:
-what it sends back is dropped.
+The limit is the group's `retryMaxTimes`, or the client's own (since version 3.4.9). Both topics are created on first use with
+permission 6: the retry topic with the group's `retryQueueNums`, the dead-letter topic with one queue. A group with
+`retryQueueNums` 0 has no retries: messages it sends back are dropped.
 
-The message keeps its body, its flags, when and where it was born, and its properties, with these set:
+The message keeps its body, flags, born time and host, and its properties, with these set:
 
-    RETRY_TOPIC              where it was sent to at first; consumers restore it
-    ORIGIN_MESSAGE_ID        offset message id of its first record
+    RETRY_TOPIC              original topic; consumers restore it
+    ORIGIN_MESSAGE_ID        offset message id of the first record
     WAIT                     false
     DELAY                    the level; 0 in a dead letter
-    DLQ_ORIGIN_TOPIC         of a dead letter: as RETRY_TOPIC
-    DLQ_ORIGIN_MESSAGE_ID    of a dead letter: its UNIQ_KEY, by which its producer knows it
+    DLQ_ORIGIN_TOPIC         dead letters only: as RETRY_TOPIC
+    DLQ_ORIGIN_MESSAGE_ID    dead letters only: UNIQ_KEY, the id its producer knows
 
-An orderly consumer tries again by itself, and in the end sends the message to `%RETRY%group` as a producer would; so does a
-concurrent one whose 36 failed. Such a send (`redirect`) goes to the dead letters when it has been tried more often than the
-limit, or while somebody in the group holds a queue lock: retries would come out of order.
+An orderly consumer retries locally and finally sends the message to `%RETRY%group` like a producer. A concurrent consumer does
+the same if request 36 failed. Such a send goes to the dead letters (`redirect`) if its retries exceed the limit, or while a
+member of the group holds a queue lock, since retries would break the order.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("firearrow.broker")
 
-FIRST_LEVEL = 3  # of the first retry
+FIRST_LEVEL = 3  # delay level of the first retry
 DLQ_QUEUES = 1
-CLIENT_LIMIT_VERSION = 121  # V3_4_9: clients from here on say how often they want to try
+CLIENT_LIMIT_VERSION = 121  # V3_4_9, the first version whose clients send a retry limit
 
-_ROOM = 32  # REAL_TOPIC, REAL_QID and their separators, which a delayed message gets (delay.py); the topic's name comes on top
+_DELAY_BYTES = 32  # REAL_TOPIC, REAL_QID and separators of a delayed message, without the topic name
 _TIMER_NAMES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_NEVER_CONSUMED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
+_NOT_CONSUMABLE = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
@@ -71,27 +71,27 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         header = ConsumerSendMsgBackRequestHeader.decode(request.ext)
         group = broker.groups.must_find(header.group, now_ms)
         _check_writable(broker)
-        answer = encode_response(request, ResponseCode.SUCCESS)
+        response = encode_response(request, ResponseCode.SUCCESS)
         if group.retry_queue_nums <= 0:
-            return answer
+            return response
         record = _consumed_record(broker, header.offset)
         limit = _limit(group, header.max_reconsume_times, request.version)
         if record.reconsume_times >= limit or header.delay_level < 0:
             message = _dead_letter(broker, group, record, now_ms)
         else:
-            message = _next_try(broker, group, record, header, now_ms)
+            message = _retry(broker, group, record, header, now_ms)
         broker.deferral.put(message, now_ms)
         broker.stats.sent_back(_first_topic(record), header.group)
-        broker.answer_when_stored(conn, request, answer)
+        broker.answer_when_stored(conn, request, response)
         return None
 
     return {RequestCode.CONSUMER_SEND_MSG_BACK: consumer_send_msg_back}
 
 
 def redirect(broker: BrokerContext, header: SendMessageRequestHeader, version: int, now_ms: int) -> bool:
-    """A client sends to a retry topic. True if `header` was changed: it goes to the dead letters now."""
+    """Redirect a client's send to a retry topic to the dead letters if needed. Return True if `header` was redirected."""
     group = broker.groups.must_find(header.topic.removeprefix(RETRY_PREFIX), now_ms)
-    if "TRAN_MSG\x01" in header.properties:  # of a committed transaction's message; the retry is no half message
+    if "TRAN_MSG\x01" in header.properties:  # a committed transactional message; its retry is not a half message
         kept = properties.parse(header.properties)
         kept.pop("TRAN_MSG", None)
         header.properties = properties.encode(kept).decode()
@@ -100,7 +100,7 @@ def redirect(broker: BrokerContext, header: SendMessageRequestHeader, version: i
     if header.reconsume_times <= limit and not broker.locks.any_held(group.group_name, now_ms):
         return False
     _ensure_dlq(broker, group, now_ms)
-    known = _as_dead_letter(properties.parse(header.properties), header.topic)
+    known = _dead_letter_properties(properties.parse(header.properties), header.topic)
     _log_dead_letter(known, group.group_name, header.reconsume_times or 0)
     header.properties = properties.encode(known).decode()
     header.topic, header.queue_id = dlq_topic(group.group_name), 0
@@ -111,7 +111,7 @@ def _limit(group: SubscriptionGroupConfig, asked: int | None, version: int) -> i
     return group.retry_max_times if asked is None or asked < 0 or version < CLIENT_LIMIT_VERSION else asked
 
 
-def _next_try(
+def _retry(
     broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, header: ConsumerSendMsgBackRequestHeader, now_ms: int
 ) -> BrokerMessage:
     sys_flag = UNIT_SUBSCRIPTION if header.unit_mode else 0
@@ -124,18 +124,18 @@ def _next_try(
             f"the topic[{topic.topic_name}] sending message is forbidden: its permission is {topic.perm}; "
             f"allow writing with: mqadmin updateTopicPerm -t {topic.topic_name} -p 6",
         )
-    # The group may have been given more retry queues than its topic has; nobody reads those.
+    # The group may have been configured with more retry queues than its topic has; consumers do not read those.
     queues = min(group.retry_queue_nums, topic.write_queue_nums)
-    kept = _as_retry(record)
+    kept = _retry_properties(record)
     kept["DELAY"] = str(header.delay_level or FIRST_LEVEL + record.reconsume_times)
-    return _again(record, topic.topic_name, broker.rng.randrange(max(queues, 1)), kept)
+    return _copy_for(record, topic.topic_name, broker.rng.randrange(max(queues, 1)), kept)
 
 
 def _dead_letter(broker: BrokerContext, group: SubscriptionGroupConfig, record: Record, now_ms: int) -> BrokerMessage:
     _ensure_dlq(broker, group, now_ms)
-    known = _as_dead_letter(_as_retry(record), record.topic)
+    known = _dead_letter_properties(_retry_properties(record), record.topic)
     _log_dead_letter(known, group.group_name, record.reconsume_times + 1)
-    return _again(record, dlq_topic(group.group_name), 0, known)
+    return _copy_for(record, dlq_topic(group.group_name), 0, known)
 
 
 def _log_dead_letter(known: dict[str, str], group: str, attempts: int) -> None:
@@ -147,7 +147,7 @@ def _ensure_dlq(broker: BrokerContext, group: SubscriptionGroupConfig, now_ms: i
     broker.topics.ensure(dlq_topic(group.group_name), DLQ_QUEUES, PERM_READ_WRITE, now_ms)
 
 
-def _as_retry(record: Record) -> dict[str, str]:
+def _retry_properties(record: Record) -> dict[str, str]:
     known = properties.parse(record.properties)
     known.setdefault("RETRY_TOPIC", record.topic)
     known.setdefault("ORIGIN_MESSAGE_ID", offset_msg_id(record.store_host, record.physical_offset))
@@ -155,8 +155,8 @@ def _as_retry(record: Record) -> dict[str, str]:
     return known
 
 
-def _as_dead_letter(known: dict[str, str], topic: str) -> dict[str, str]:
-    """The properties of a dead letter: nothing delays it any more, and it says where it came from."""
+def _dead_letter_properties(known: dict[str, str], topic: str) -> dict[str, str]:
+    """Return the properties of a dead letter: without a delay, with its origin."""
     for name in _TIMER_NAMES:
         known.pop(name, None)
     known["DELAY"] = "0"
@@ -171,13 +171,13 @@ def _first_topic(record: Record) -> str:
     return (properties.find(record.properties, b"RETRY_TOPIC") or record.topic.encode()).decode()
 
 
-def _again(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> BrokerMessage:
+def _copy_for(record: Record, topic: str, queue_id: int, known: dict[str, str]) -> BrokerMessage:
     raw = properties.encode(known)
-    size = len(raw) + len(topic) + _ROOM
+    size = len(raw) + len(topic) + _DELAY_BYTES
     if size > properties.MAX_BYTES:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the message at offset {record.physical_offset} cannot be sent back: with what a retry adds, its properties "
+            f"the message at offset {record.physical_offset} cannot be sent back: the properties of the retry "
             f"would take {size} bytes, the limit is {properties.MAX_BYTES}; send fewer or shorter ones",
         )
     message = BrokerMessage.from_record(record, topic, queue_id)
@@ -193,7 +193,7 @@ def _check_writable(broker: BrokerContext) -> None:
             f"the broker[{broker.address}] sending message is forbidden: brokerPermission is {broker.settings.broker_permission}",
         )
     if not broker.store.writable:
-        raise Refused(ResponseCode.SYSTEM_ERROR, broker.store.refusal or "the store takes no messages")
+        raise Refused(ResponseCode.SYSTEM_ERROR, broker.store.refusal or "the store does not accept messages")
 
 
 def _consumed_record(broker: BrokerContext, offset: int) -> Record:
@@ -202,9 +202,9 @@ def _consumed_record(broker: BrokerContext, offset: int) -> Record:
         record = None if raw is None else decode(raw)
     except ProtocolError:
         record = None
-    if record is None or record.topic in _NEVER_CONSUMED:
+    if record is None or record.topic in _NOT_CONSUMABLE:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"look message by offset failed, {offset}: no message that could have been consumed begins there (any more)",
+            f"look message by offset failed, {offset}: no consumable message begins at this offset",
         )
     return record

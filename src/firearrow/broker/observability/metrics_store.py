@@ -22,7 +22,7 @@ def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
     """Messages that are not delivered as they come: timers and delay levels."""
     timers = broker.timers
     if broker.settings.timer_wheel_enable:
-        figures = timers.figures(now_ms)
+        figures = timers.runtime_info(now_ms)
         behind = int(figures["timerOffsetBehind"])
         yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
         queue = broker.store.find_queue(TIMER_TOPIC, 0)
@@ -44,7 +44,7 @@ def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
         yield from page.lines("rocketmq_timing_messages", "gauge", "Timer messages that wait", samples)
         yield from _ahead(page, timers, now_ms)
     levels: list[tuple[Labels, float]] = []
-    for key, text in broker.delay.figures().items():
+    for key, text in broker.delay.runtime_info().items():
         at, _, end = text.partition(",")
         levels.append(({"level": key.rpartition("_")[2]}, int(end) - int(at)))
     yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
@@ -52,7 +52,7 @@ def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
 
 def _ahead(page: ExpositionWriter, timers: TimerService, now_ms: int) -> Iterator[str]:
     counts = dict.fromkeys(TIMER_BOUNDS_S, 0)
-    for moment_ms, messages in timers.waiting(now_ms, TIMER_BOUNDS_S[-1] * 1000):
+    for moment_ms, messages in timers.pending_by_slot(now_ms, TIMER_BOUNDS_S[-1] * 1000):
         counts[TIMER_BOUNDS_S[bisect_right(TIMER_BOUNDS_S, max(moment_ms - now_ms, 0) // 1000)]] += messages
         yield ""
     samples = (({**STORAGE, "timer_bound_s": str(bound)}, count) for bound, count in counts.items())

@@ -44,7 +44,7 @@ class MasterServices:
         self._watched_until_ms = 0
         self._delay, self._timers = parts.delay, parts.timers
         if parts.settings.enable_d_leger_commit_log:
-            self._delay.confirmed(self._delay.offsets())
+            self._delay.confirm(self._delay.offsets())
         self._transactions = transactions
         self._sends = sends
         self._dedup_file = self._load_dedup()
@@ -106,7 +106,7 @@ class MasterServices:
         self._work_on_transactions()
 
     def _note_delay_offsets(self, now: int) -> None:
-        if self._delay.changed() and (self._delay_note is None or not self._parts.settings.enable_d_leger_commit_log):
+        if self._delay.has_changed() and (self._delay_note is None or not self._parts.settings.enable_d_leger_commit_log):
             offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
             self._delay_note = (self._parts.store.appended_offset, text, offsets)
 
@@ -115,7 +115,7 @@ class MasterServices:
         if self._delay_note is not None and self._parts.store.flushed_offset >= self._delay_note[0]:
             (_, text, offsets), self._delay_note = self._delay_note, None
             if self._parts.settings.enable_d_leger_commit_log:
-                self._delay.confirmed(offsets)
+                self._delay.confirm(offsets)
             self._parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
 
     # When the master changes.
@@ -127,13 +127,13 @@ class MasterServices:
         if self._sends.enable_key_dedup(SENT_AGAIN_MS):
             self._dedup_file.learn_newest()
         self._watched_until_ms = now + SENT_AGAIN_MS
-        self._timers.take_up(now)
+        self._timers.activate(now)
         self._transactions.activate(now)
 
     def deactivate(self) -> None:
         self.cancel()
         self._due_timer = self._transaction_timer = self._delay_note = None
-        self._delay.take_back()
+        self._delay.revert_to_confirmed()
         self._sends.disable_key_dedup()
         self._watched_until_ms = 0
         self._sends.reset_dedup()

@@ -1,13 +1,13 @@
-"""How many timer messages wait, by topic, and how fast they come and go: `config/timermetrics` (61), figures for 28.
+"""Timer metrics: pending timer messages by topic (`config/timermetrics`, request 61), and enqueue and dequeue rates.
 
     {"dataVersion":{...},"timingCount":{topic:{"count":n,"timeStamp":ms}}}     in one line, as Apache writes it
 
-A message counts from when it is entered into the wheel until it leaves it; one that rolls on leaves and is entered again. A
-marker that recalls a message takes one away while both wait, whether it finds its message or not.
+A message is counted while it is in the wheel; a rolled message is dequeued and enqueued again. A recall marker counts as -1 while
+it is in the wheel, whether or not its message exists.
 
-The table is kept by Java's hash code of the topic, which is all that the timer log knows of it: topics with the same hash code
-are counted together. It is saved now and then, and at a clean stop. After a crash it is counted again from the timer log, so the
-file is needed for the names only.
+The table is keyed by Java's hash code of the topic, because the timer log contains nothing else: topics with equal hash codes are
+counted together. It is saved periodically and at a clean shutdown. After a crash it is recounted from the timer log; the file is
+then needed for the topic names only.
 """
 
 from __future__ import annotations
@@ -29,38 +29,40 @@ from firearrow.wire.java_hash import hash_code
 
 SAVE_MS = 10_000
 _SAMPLE_MS = 1_000
-_SAMPLES = 11  # rates are of the last ten seconds
+_SAMPLES = 11  # rates cover the last ten seconds
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _TopicPending:
     topic: str
     count: int
     changed_ms: int
 
 
 class TimerMetrics:
+    """Counts of pending timer messages."""
+
     def __init__(self, disk: Disk, root: str, now_ms: int) -> None:
         self._disk = disk
         self._path = os.path.join(root, "config", "timermetrics")
         self._version = DataVersion(timestamp=now_ms)
-        self._waiting: dict[int, _Waiting] = {}  # by hash code
-        self._changes = 0  # since the data version was made
+        self._pending: dict[int, _TopicPending] = {}  # by hash code
+        self._changes = 0  # since the data version was created
         self._unsaved = False
         self._next_save_ms = 0
         self._now_ms = now_ms
-        self._entered = self._left = 0
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)  # time, entered, left
+        self._enqueued = self._dequeued = 0
+        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES)  # time, enqueued, dequeued
 
     @property
     def totals(self) -> tuple[int, int]:
-        """How many were entered and left, since the start."""
-        return self._entered, self._left
+        """Messages enqueued and dequeued since the start."""
+        return self._enqueued, self._dequeued
 
-    # Beginning
+    # Loading
 
     def load(self) -> bool:
-        """Takes over what the file holds; False when there is none that can be read: it can be counted again."""
+        """Load the file; False if it is missing or unreadable and the counts must be recounted."""
         try:
             table = atomic_file.load_table(self._disk, self._path)
             if not isinstance(table, dict):
@@ -75,47 +77,49 @@ class TimerMetrics:
         for topic, metric in _dict(table.get("timingCount")).items():
             count, changed_ms = _dict(metric).get("count"), _dict(metric).get("timeStamp")
             if isinstance(count, int) and isinstance(changed_ms, int):
-                self._waiting[hash_code(topic)] = _Waiting(topic, count, changed_ms)
+                self._pending[hash_code(topic)] = _TopicPending(topic, count, changed_ms)
 
     def follow(self, table: dict[str, Any]) -> Callable[[], None] | None:
-        """A replica takes its master's table. Gives a job that writes the file; None when nothing is new."""
+        """Take over the master's table on a replica. Return a job that writes the file; None if nothing changed."""
         if _dict(table.get("dataVersion")) == self._version.to_json() and not self._changes:
             return None
-        self._waiting.clear()
+        self._pending.clear()
         self._take(table)
         self._changes, self._unsaved = 0, True
         return self.saver(always=True)
 
     def recount(self, counted: Mapping[int, TopicCount], topic_of: Callable[[int], str | None]) -> None:
-        """Takes what was counted in the timer log. `topic_of(physical offset)`: the real topic of a timer message."""
-        for known in self._waiting.values():
+        """Set the counts from the timer log. `topic_of(physical offset)` returns the destination topic of a timer message."""
+        for known in self._pending.values():
             known.count = 0
         for topic_hash, (count, physical_offset) in counted.items():
-            known = self._waiting.get(topic_hash) or self._new(topic_hash, topic_of(physical_offset) or "")
+            known = self._pending.get(topic_hash) or self._new(topic_hash, topic_of(physical_offset) or "")
             known.count = count
         self._changes += 1
 
-    # Going on
+    # Counting
 
-    def entered(self, topic: str, topic_hash: int, magic: int) -> None:
-        self._entered += 1
-        known = self._waiting.get(topic_hash) or self._new(topic_hash, topic)
+    def enqueued(self, topic: str, topic_hash: int, magic: int) -> None:
+        """Count an entry added to the wheel."""
+        self._enqueued += 1
+        known = self._pending.get(topic_hash) or self._new(topic_hash, topic)
         known.topic = known.topic or topic
         self._add(known, -1 if magic & DELETE else 1)
 
-    def left(self, entry: TimerEntry) -> None:
-        """An entry leaves the wheel: delivered, rolled on, recalled, lost; or it was a marker, and its slot is open."""
-        self._left += 1
-        known = self._waiting.get(entry.topic_hash) or self._new(entry.topic_hash, "")
+    def dequeued(self, entry: TimerEntry) -> None:
+        """Count an entry removed from the wheel: delivered, rolled, recalled, lost, or a processed marker."""
+        self._dequeued += 1
+        known = self._pending.get(entry.topic_hash) or self._new(entry.topic_hash, "")
         self._add(known, 1 if entry.magic & DELETE else -1)
 
     def tick(self, now_ms: int) -> None:
+        """Sample the counters for the rates."""
         self._now_ms = now_ms
         if not self._samples or now_ms - self._samples[-1][0] >= _SAMPLE_MS:
-            self._samples.append((now_ms, self._entered, self._left))
+            self._samples.append((now_ms, self._enqueued, self._dequeued))
 
     def saver(self, *, always: bool = False) -> Callable[[], None] | None:
-        """A job that writes the file; None when that can wait."""
+        """Return a job that writes the file; None if that is not necessary yet."""
         if not (self._unsaved or self._changes) or (self._now_ms < self._next_save_ms and not always):
             return None
         self._next_save_ms = self._now_ms + SAVE_MS
@@ -123,7 +127,7 @@ class TimerMetrics:
         self._unsaved = False
         return lambda: atomic_file.save_table_text(self._disk, self._path, text)
 
-    # What is asked for
+    # Reporting
 
     def to_json(self) -> dict[str, Any]:
         if self._changes:
@@ -133,28 +137,29 @@ class TimerMetrics:
             )
             self._changes = 0
             self._unsaved = True
-        counts = {one.topic: {"count": one.count, "timeStamp": one.changed_ms} for one in self._waiting.values() if one.topic}
+        counts = {one.topic: {"count": one.count, "timeStamp": one.changed_ms} for one in self._pending.values() if one.topic}
         return {"dataVersion": self._version.to_json(), "timingCount": counts}
 
     @property
-    def waiting(self) -> int:
-        return sum(one.count for one in self._waiting.values())
+    def pending(self) -> int:
+        """Messages in the wheel."""
+        return sum(one.count for one in self._pending.values())
 
     def rates(self) -> tuple[float, float]:
-        """Messages a second that were entered and that left."""
+        """Return messages enqueued and dequeued per second."""
         if len(self._samples) < 2:
             return 0.0, 0.0
-        (first_ms, first_entered, first_left), (last_ms, last_entered, last_left) = self._samples[0], self._samples[-1]
+        (first_ms, first_in, first_out), (last_ms, last_in, last_out) = self._samples[0], self._samples[-1]
         seconds = (last_ms - first_ms) / 1000
-        return round((last_entered - first_entered) / seconds, 1), round((last_left - first_left) / seconds, 1)
+        return round((last_in - first_in) / seconds, 1), round((last_out - first_out) / seconds, 1)
 
-    def _new(self, topic_hash: int, topic: str) -> _Waiting:
-        self._waiting[topic_hash] = known = _Waiting(topic, 0, self._now_ms)
+    def _new(self, topic_hash: int, topic: str) -> _TopicPending:
+        self._pending[topic_hash] = known = _TopicPending(topic, 0, self._now_ms)
         return known
 
-    def _add(self, waiting: _Waiting, count: int) -> None:
-        waiting.count += count
-        waiting.changed_ms = self._now_ms
+    def _add(self, pending: _TopicPending, count: int) -> None:
+        pending.count += count
+        pending.changed_ms = self._now_ms
         self._changes += 1
 
 

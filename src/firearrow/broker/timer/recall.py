@@ -1,12 +1,11 @@
-"""Recalling a timer message that waits (370).
+"""Recall of pending timer messages (370).
 
-The reply to a send says how: `recallHandle`, the URL-safe Base64 of
+The reply to a send contains a `recallHandle`, the URL-safe Base64 of
 
     v1 <topic> <broker name> <TIMER_OUT_MS + 1> <UNIQ_KEY>
 
-A recall stores a marker: a timer message for the same slot of the wheel that names the other one (timer.py). Both end there.
-Whether the message is still waiting is not looked up: a message that has come, or never was, is recalled with success too, as
-long as its time has not come.
+A recall stores a marker: a timer message for the same slot of the wheel that names the recalled one (service.py). Neither is
+delivered. A recall before the delivery time takes effect. The broker does not check that the message exists.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
+    """The decoded handle of a timer message."""
+
     topic: str
     broker_name: str
     time_ms: int
@@ -41,18 +42,18 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RecallHandle:
-        """Raises ValueError with a text that can be answered."""
+        """Parse a handle. Raises ValueError with a message for the client."""
         if len(text) > MAX_HANDLE_CHARS:
             raise ValueError(f"the handle has {len(text)} characters, the limit is {MAX_HANDLE_CHARS}")
         try:
             words = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode().split(" ")
         except (binascii.Error, ValueError):
-            raise ValueError(f"the handle {text[:64]!r} is not URL-safe Base64 of a text") from None
+            raise ValueError(f"the handle {text[:64]!r} is not URL-safe Base64 text") from None
         time_ms = parse_long(words[3].encode()) if len(words) == 5 else None
         if len(words) != 5 or words[0] != _VERSION or not all(words) or time_ms is None:
             raise ValueError(f"the handle {text[:64]!r} does not hold '{_VERSION} topic broker time key'")
         if "\x01" in words[4] or "\x02" in words[4]:
-            raise ValueError(f"the handle {text[:64]!r} names a key that no message can have")
+            raise ValueError(f"the handle {text[:64]!r} contains an invalid key")
         return cls(words[1], words[2], time_ms, words[4])
 
 
@@ -62,10 +63,10 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         _check_allowed(broker)
         if broker.topics.find(header.topic) is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
-        handle = _checked_handle(broker, header, now_ms)
+        handle = _validated_handle(broker, header, now_ms)
         broker.deferral.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
-        answer = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
-        broker.answer_when_stored(conn, request, answer)
+        response = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
+        broker.answer_when_stored(conn, request, response)
         return None
 
     return {RequestCode.RECALL_MESSAGE: recall_message}
@@ -75,21 +76,21 @@ def _check_allowed(broker: BrokerContext) -> None:
     if not broker.settings.recall_message_enable:
         raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false")
     if not broker.store.writable:
-        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal or "the store takes no messages")
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, broker.store.refusal or "the store does not accept messages")
 
 
-def _checked_handle(broker: BrokerContext, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
+def _validated_handle(broker: BrokerContext, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
     try:
         handle = RecallHandle.parse(header.recall_handle)
     except ValueError as error:
         raise _illegal(str(error)) from None
     if handle.topic != header.topic:
-        raise _illegal(f"topic not match: the handle is of a message of {handle.topic}, the request says {header.topic}")
+        raise _illegal(f"topic not match: the handle is for topic {handle.topic}, the request for {header.topic}")
     if handle.broker_name != broker.name:
-        raise _illegal(f"broker not match: the message waits at the broker {handle.broker_name}, this is {broker.name}")
+        raise _illegal(f"broker not match: the message is on broker {handle.broker_name}, this is {broker.name}")
     left_ms = handle.time_ms - now_ms
     if left_ms <= 0:
-        raise _illegal(f"timestamp invalid: the message was due at {handle.time_ms}, now it is {now_ms}")
+        raise _illegal(f"timestamp invalid: the message was due at {handle.time_ms}, it is {now_ms} now")
     if left_ms >= broker.settings.timer_max_delay_sec * 1000:
         raise _illegal(f"timestamp invalid: {handle.time_ms} is further ahead than timerMaxDelaySec allows")
     return handle
@@ -100,7 +101,7 @@ def _illegal(why: str) -> Refused:
 
 
 def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, now_ms: int) -> BrokerMessage:
-    names = {
+    known = {
         "TAGS": RECALL_TAG,
         "UNIQ_KEY": handle.unique_key,
         "TIMER_DEL_UNIQKEY": handle.unique_key,
@@ -108,5 +109,5 @@ def _marker(handle: RecallHandle, producer_group: str | None, born_host: bytes, 
         "BORN_TIMESTAMP": str(now_ms),
     }
     if producer_group and not {"\x01", "\x02"} & {*producer_group}:
-        names["PGROUP"] = producer_group
-    return BrokerMessage(handle.topic, 0, b"0", properties.encode(names), 0, 0, now_ms, born_host)
+        known["PGROUP"] = producer_group
+    return BrokerMessage(handle.topic, 0, b"0", properties.encode(known), 0, 0, now_ms, born_host)

@@ -1,11 +1,11 @@
-"""The wheel's open slot: the messages that become due now, in the order they become due.
+"""The open slot of the timer wheel: its messages, in order of delivery time.
 
     the slot's chain --walk--> positions in the timer log --read--> records, by due time --due--> delivered
 
-All of it is done in portions: a slot may hold a million messages, and the loop has others to serve. The positions of a slot take
-8 bytes each; of the records only so many are held at once.
+Every step works in batches: a slot may hold a million messages, and the event loop must not be blocked. The positions of a slot
+take 8 bytes each; the number of records in memory is limited.
 
-Entries that recall a message are dealt with before any message is read: they may stand behind or before it in the chain.
+Recall markers are processed before any message is read, since they may be on either side of their message in the chain.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from array import array
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from firearrow.broker.deferred.records import DeferredRecord, effort, portion, read_waiting
+from firearrow.broker.deferred.records import DeferredRecord, batch_within_limit, read_cost, read_records
 from firearrow.store.message_store import MessageStore
 from firearrow.store.timer.log import DELETE, NONE, ROLL, TimerEntry, TimerLog
 
 MAX_HELD = 32_768  # records
 MAX_HELD_BYTES = 16 * 1024 * 1024
-_RUN = 256  # records looked at together
-_WALKED_FOR_ONE = 8  # entries of the chain that cost as much as reading one record
+_BATCH = 256  # records read together
+_WALK_PER_READ = 8  # chain entries that can be walked at the cost of reading one record
 
 
 class OpenSlot:
-    """`time_ms` is the slot's moment, `last` the end of its chain in the timer log; `left` hears of every entry that is done."""
+    """The messages of one slot.
+
+    `time_ms` is the slot's time, `last` the end of its chain in the timer log. `dequeued` is called for every processed entry.
+    """
 
     def __init__(
         self,
@@ -34,86 +37,86 @@ class OpenSlot:
         log: TimerLog,
         store: MessageStore,
         precision_ms: int,
-        left: Callable[[TimerEntry], None],
+        dequeued: Callable[[TimerEntry], None],
     ) -> None:
         self.time_ms = time_ms
-        self.used = last != NONE  # whether there was anything in it
-        self.lost = 0  # messages whose records are gone
+        self.used = last != NONE  # whether it ever had an entry
+        self.lost = 0  # messages whose record is missing
         self._log = log
         self._store = store
-        self._left = left
+        self._dequeued = dequeued
         self._precision_ms = precision_ms
         self._end_ms = time_ms + precision_ms
-        self._next = last  # of the chain, to walk from
-        self._walked = array("q")  # positions, newest first, while it is walked
-        self._positions = array("q")  # to be read, oldest first from `_read` on
+        self._next = last  # position from which to continue walking the chain
+        self._walked = array("q")  # positions walked so far, newest first
+        self._positions = array("q")  # to be read from index `_read` on, oldest first
         self._read = 0
-        self._markers: list[tuple[int, int]] = []  # (physical offset, size) of recalling messages, to be read
-        self._marker_positions: list[int] = []  # all of them
+        self._markers: list[tuple[int, int]] = []  # (physical offset, size) of markers to read
+        self.processed_markers: list[int] = []  # positions
         self._recalled: set[str] = set()
-        self._due: list[tuple[int, int, TimerEntry, DeferredRecord]] = []  # a heap: due time, position
+        self._due: list[tuple[int, int, TimerEntry, DeferredRecord]] = []  # heap by due time, position
         self._held_bytes = 0
 
     @property
+    def held(self) -> int:
+        """Records in memory."""
+        return len(self._due)
+
+    @property
     def empty(self) -> bool:
-        """Whether nothing of it is left to deliver."""
+        """True once all messages are delivered."""
         return not self._due and self.all_read
 
     @property
     def all_read(self) -> bool:
-        """Whether what is left of it is only waited for."""
+        """True once all records are read, so that the remaining messages only wait for their time."""
         return self._read == len(self._positions) and self._next == NONE and not self._markers
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first message that was read is due; None when nothing was read."""
+        """Due time of the first message in memory; None without messages."""
         return self._due[0][0] if self._due else None
 
-    @property
-    def markers_done(self) -> list[int]:
-        """Positions of the entries that recall a message and were dealt with."""
-        return self._marker_positions
-
     def add(self, position: int) -> None:
-        """A message has come for this slot while it is open; its entry is in the timer log."""
+        """Add a message enqueued while the slot is open; its entry is in the timer log."""
         self._positions.append(position)
         self.used = True
 
     def recall(self, identity: str) -> None:
-        """A message of this slot is not wanted any more."""
+        """Cancel the delivery of a message of this slot."""
         self._recalled.add(identity)
 
     def prepare(self, budget: int) -> int:
-        """Walks or reads a run; returns what of the budget is left. The same as before: nothing can be prepared now."""
+        """Walk or read one batch. Return the remaining budget; an unchanged budget means that there is nothing to prepare now."""
         if self._next != NONE:
             return self._walk(budget)
         if self._markers:
             return self._read_markers(budget)
-        run = min(budget, _RUN, MAX_HELD - len(self._due), len(self._positions) - self._read)
-        return budget - self._read_messages(run) if run > 0 and self._held_bytes < MAX_HELD_BYTES else budget
+        count = min(budget, _BATCH, MAX_HELD - len(self._due), len(self._positions) - self._read)
+        return budget - self._read_messages(count) if count > 0 and self._held_bytes < MAX_HELD_BYTES else budget
 
     def take(self, now_ms: int) -> tuple[TimerEntry, DeferredRecord] | None:
-        """The next message that is due, to be delivered or to be rolled on; None when none is due of those that were read."""
+        """Return the next due message, to be delivered or rolled; None if no message in memory is due."""
         while self._due and self._due[0][0] <= now_ms:
             _, _, entry, record = heappop(self._due)
             self._held_bytes -= len(record.raw)
-            self._left(entry)
+            self._dequeued(entry)
             if not self._recalled or record.identity not in self._recalled:
                 return entry, record
         return None
 
-    def rest(self) -> list[TimerEntry]:
-        """The entries of the messages that were not taken, oldest first, with those that recall some; empty when none waits."""
+    def remaining(self) -> list[TimerEntry]:
+        """Return the entries of undelivered messages and of the markers, oldest first; empty if all are delivered."""
         while self._next != NONE:
             self._walk(1 << 20)
-        waiting = [*self._positions[self._read :], *(position for _, position, _, _ in self._due)]
-        if not waiting:
+        undelivered = [*self._positions[self._read :], *(position for _, position, _, _ in self._due)]
+        if not undelivered:
             return []
-        positions = sorted({*waiting, *self._marker_positions})
+        positions = sorted({*undelivered, *self.processed_markers})
         return [entry for position in positions if (entry := self._log.entry(position)) is not None]
 
     def _walk(self, budget: int) -> int:
-        entries, self._next = self._log.walk(self._next, budget * _WALKED_FOR_ONE)
+        entries, self._next = self._log.walk(self._next, budget * _WALK_PER_READ)
         for entry in entries:
             if _is_marker(entry):
                 self._markers.append((entry.physical_offset, entry.record_size))
@@ -121,46 +124,46 @@ class OpenSlot:
         if self._next == NONE:
             self._positions = self._walked[::-1] + self._positions
             self._walked = array("q")
-        return budget - 1 - len(entries) // _WALKED_FOR_ONE
+        return budget - 1 - len(entries) // _WALK_PER_READ
 
     def _read_markers(self, budget: int) -> int:
-        portion = self._markers[:budget]
-        for record in read_waiting(self._store, portion):
+        batch = self._markers[:budget]
+        for record in read_records(self._store, batch):
             identity = None if record is None else record.recalls
             if identity is not None:
                 self._recalled.add(identity)
-        del self._markers[: len(portion)]
-        return budget - len(portion)
+        del self._markers[: len(batch)]
+        return budget - len(batch)
 
     def _read_messages(self, count: int) -> int:
-        """Reads some of the next messages; returns what that took."""
+        """Read the next messages, at most `count`. Return the cost."""
         positions = self._positions[self._read : self._read + count]
         entries = [self._log.entry(position) for position in positions]
-        count = portion([0 if entry is None else entry.record_size for entry in entries])
+        count = batch_within_limit([0 if entry is None else entry.record_size for entry in entries])
         self._read += count
         if self._read == len(self._positions):
             self._positions = array("q")
             self._read = 0
         known = [entry for entry in entries[:count] if entry is not None]
         for marker in filter(_is_marker, known):
-            self._marker_positions.append(marker.position)
-            self._left(marker)
+            self.processed_markers.append(marker.position)
+            self._dequeued(marker)
         wanted = [entry for entry in known if not _is_marker(entry)]
-        records = read_waiting(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
-        took = count
+        records = read_records(self._store, [(entry.physical_offset, entry.record_size) for entry in wanted])
+        cost = count
         for entry, record in zip(wanted, records, strict=True):
             out_ms = None if record is None else record.number(b"TIMER_OUT_MS")
             if record is None or out_ms is None or (out_ms >= self._end_ms and not entry.magic & ROLL):
-                self.lost += 1  # deleted with its file, or lost with the log's tail and another one is there now
-                self._left(entry)
+                self.lost += 1  # its file was deleted, or the log was truncated and another record is there now
+                self._dequeued(entry)
                 continue
             due_ms = self.time_ms if entry.magic & ROLL else record.due_ms(out_ms, self._precision_ms)
             heappush(self._due, (due_ms, entry.position, entry, record))
             self._held_bytes += len(record.raw)
-            took += effort(len(record.raw)) - 1
-        return took
+            cost += read_cost(len(record.raw)) - 1
+        return cost
 
 
 def _is_marker(entry: TimerEntry) -> bool:
-    """Whether it only says that another message is not wanted. One that still has to roll is carried on like a message."""
+    """Return whether the entry is a recall marker in its final slot. A marker that has to be rolled is treated like a message."""
     return bool(entry.magic & DELETE) and not entry.magic & ROLL
