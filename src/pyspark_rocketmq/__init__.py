@@ -1,4 +1,4 @@
-"""Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq` known to sessions."""
+"""Registration of the format `rocketmq`: Spark loads installed modules named pyspark_* by itself."""
 
 from firearrow.spark.read.datasource import RocketMQDataSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Found by Spark itself, which looks for installed modules named pyspark_*: makes the format `rocketmq_admin` known."""
+"""Registration of the format `rocketmq_admin`: Spark loads installed modules named pyspark_* by itself."""
 
 from firearrow.spark.read.admin_datasource import RocketMQAdminDataSource as DefaultSource
 

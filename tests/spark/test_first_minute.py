@@ -28,7 +28,7 @@ spark.read.format("rocketmq").option("nameServer", given["nameServer"]).option("
     ("env", "said"),
     [
         ({}, "Spark needs Java 17 or later, which was not found: install it (Debian: apt-get install default-jre-headless)"),
-        ({"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is '/no/such/java', where there is no bin/java"),
+        ({"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is '/no/such/java', but bin/java is missing there"),
     ],
 )
 def test_without_java_it_is_said_what_to_install(tmp_path: Path, env: dict[str, str], said: str) -> None:

@@ -271,7 +271,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
         archive(engine(), options(brokers, "Two"), out)
     with pytest.raises(SparkOptionError, match=r"neither empty nor an archive \(it has 'somebody.csv'\)"):
         archive(engine(), one, str(tmp_path / "full"))
-    with Journal(StorageLocation(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job works in"):
+    with Journal(StorageLocation(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job is running in"):
         archive(engine(), one, out)
     with pytest.raises(SparkOptionError, match="'One' would be copied to itself"):
         transfer(engine(), one, "One", str(tmp_path / "checkpoint"))

@@ -384,7 +384,7 @@ class DataSourceOptions:
 
 
 def read_options(given: Mapping[str, str], *, stream: bool | None = None) -> DataSourceOptions:
-    """Parse the options of a reading query; `stream` is None if unknown. SparkOptionError for an invalid option."""
+    """Parse the options of a reading query; `stream` may be unknown (None). SparkOptionError for an invalid option."""
     options = _parse(given, READ)
     if "topic" in options.given:
         if options["subscribe"] is not None:

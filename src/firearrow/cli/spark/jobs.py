@@ -258,9 +258,9 @@ def _dry(shop: JobContext, source: Any, location: str, name: str, most: int, wha
 
 def _size(source: Any, location: str, name: str = "") -> int:
     """About how many bytes are left to do."""
-    from firearrow.spark.pipelines.dry_run import left
+    from firearrow.spark.pipelines.dry_run import remaining_range
 
-    start, end, _ = left(source, location, name)
+    start, end, _ = remaining_range(source, location, name)
     return int(source.size_bytes(start, end))
 
 

@@ -51,7 +51,7 @@ def write_archive(
     out: str,
     *,
     job: str = "archive",
-    more: Json | None = None,
+    extra_identity: Json | None = None,
     compression: str = "zstd",
     selection: Selection | None = None,
     **run_options: Unpack[RunOptions],
@@ -59,12 +59,12 @@ def write_archive(
     if compression not in COMPRESSIONS:
         raise SparkOptionError(f"compression is {compression!r}, expected one of {', '.join(COMPRESSIONS)}")
     columns = _columns(source)
-    place = StorageLocation(out)
-    _check_empty(place)
+    storage = StorageLocation(out)
+    _check_empty(storage)
 
     def work(number: int, plan: Json) -> Json:
         staging = f"{JOURNAL}/staging/{number:08}"
-        place.remove(staging)
+        storage.remove(staging)
 
         def task(index: int, part: Part) -> WriteTask:
             final = f"part-{number:08}-{index:05}"
@@ -80,43 +80,43 @@ def write_archive(
         }
 
     def after(done: Json) -> None:
-        moved = [file for file in done["files"] if place.exists(file["staged"])]
+        moved = [file for file in done["files"] if storage.exists(file["staged"])]
         for file in moved:
-            place.move(file["staged"], file["path"])
-        days = {file["path"].rpartition("/")[0] for file in moved}
-        for directory in sorted({*days, *(day.rpartition("/")[0] for day in days), ""}):
-            place.sync(directory)
-        place.remove(f"{JOURNAL}/staging")
+            storage.move(file["staged"], file["path"])
+        day_directories = {file["path"].rpartition("/")[0] for file in moved}
+        for directory in sorted({*day_directories, *(day.rpartition("/")[0] for day in day_directories), ""}):
+            storage.sync(directory)
+        storage.remove(f"{JOURNAL}/staging")
 
-    with Journal(place, JOURNAL) as journal:
-        named = {"columns": list(columns.names), "propertiesAs": source.options["propertiesAs"]}
-        journal.begin({"job": job, **named, **source.identity(), **(more or {})})
+    with Journal(storage, JOURNAL) as journal:
+        identity = {"columns": list(columns.names), "propertiesAs": source.options["propertiesAs"]}
+        journal.begin({"job": job, **identity, **source.identity(), **(extra_identity or {})})
         return IncrementalJob(journal, source, job, work, after, **run_options).run()
 
 
 def archived_files(out: str) -> dict[int, list[Json]]:
-    """Increment -> its files: what is in an archive."""
-    place = StorageLocation(out)
-    journal = Journal(place, JOURNAL)
+    """Return the files of an archive by increment."""
+    storage = StorageLocation(out)
+    journal = Journal(storage, JOURNAL)
     if journal.job() is None:
-        raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
+        raise SparkOptionError(f"{out!r} is not an archive: it has no {JOURNAL}/job.json")
     return {number: journal.get("done", number)["files"] for number in sorted(journal.increments()["done"])}
 
 
 def read_archive(spark: Any, out: str) -> Any:
-    """An archive as a frame: the columns of the source, and `day`. Only what is done is read."""
-    place = StorageLocation(out)
-    found = Journal(place, JOURNAL).job()
+    """Return an archive as a frame: the columns of the source, and `day`."""
+    storage = StorageLocation(out)
+    found = Journal(storage, JOURNAL).job()
     if found is None:
-        raise SparkOptionError(f"{out!r} is not an archive: there is no {JOURNAL}/job.json in it")
+        raise SparkOptionError(f"{out!r} is not an archive: it has no {JOURNAL}/job.json")
     kept = select_columns([name for name in found["columns"] if name != "topic"], found["propertiesAs"])
     ddl = f"{kept.ddl}, topic string, day date"
-    # Spark escapes what it writes into paths and so do we; the schema keeps topics that look like numbers texts.
-    return spark.read.schema(ddl).option("basePath", place.uri()).parquet(place.uri())
+    # Paths are escaped as Spark escapes them. The schema keeps topics that look like numbers as text.
+    return spark.read.schema(ddl).option("basePath", storage.uri()).parquet(storage.uri())
 
 
 def _columns(source: MessageSource) -> Columns:
-    """What is asked for, and what the paths are made of."""
+    """Return the requested columns, and those needed for the paths and for reading the archive."""
     names = source.options["columns"]
     if names is None:
         return select_columns(None, source.options["propertiesAs"])
@@ -125,10 +125,10 @@ def _columns(source: MessageSource) -> Columns:
     return select_columns([*found.names, *needed], source.options["propertiesAs"])
 
 
-def _check_empty(place: StorageLocation) -> None:
-    """An archive is made in a directory of its own: a table that somebody else wrote is not added to."""
-    names = place.names()
+def _check_empty(storage: StorageLocation) -> None:
+    """Reject a directory that is neither empty nor an archive."""
+    names = storage.names()
     if names and JOURNAL not in names:
         raise SparkOptionError(
-            f"{place.location!r} is neither empty nor an archive (it has {names[0]!r}): give a new directory, or an archive"
+            f"{storage.location!r} is neither empty nor an archive (it has {names[0]!r}): give a new directory, or an archive"
         )

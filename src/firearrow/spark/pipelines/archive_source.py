@@ -1,4 +1,4 @@
-"""An archive as something to read: its files in the order of its increments, cut so that no queue is read by two tasks."""
+"""Archives as a source of jobs: files in the order of the increments, grouped so that no queue is read by two tasks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _BATCH_ROWS: Final = 2_048
 
 
 class ArchivedFile(NamedTuple):
+    """A file of an archive."""
+
     location: str
     path: str
     topic: str
@@ -30,7 +32,7 @@ class ArchivedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Files, read one after the other. Plain data: it travels to executors."""
+    """Files read in sequence. Plain data, sent to executors."""
 
     files: tuple[ArchivedFile, ...]
 
@@ -44,18 +46,18 @@ class FilePart:
 
 
 class ArchiveSource:
-    """`given`: `subscribe`, `startingTimestamp` and `endingTimestamp` as for the data source."""
+    """An archive. `given`: `subscribe`, `startingTimestamp` and `endingTimestamp` as for the data source."""
 
     def __init__(self, location: str, given: Mapping[str, str]) -> None:
-        mine = {name: text for name, text in given.items() if name not in CLIENT_OPTIONS}
-        self.options = read_options({"path": location, **mine}, stream=False)
+        source_options = {name: text for name, text in given.items() if name not in CLIENT_OPTIONS}
+        self.options = read_options({"path": location, **source_options}, stream=False)
         self._location = location
         self._increments = archived_files(location)
         topics = self.options["subscribe"]
         known = {file["topic"] for files in self._increments.values() for file in files}
         for topic in topics or ():
             if topic not in known:
-                raise SparkOptionError(f"the topic {topic!r} is not in the archive {location!r}; it has {_some(known)}")
+                raise SparkOptionError(f"the topic {topic!r} is not in the archive {location!r}; it has {_some_names(known)}")
         self._topics = known if topics is None else set(topics)
 
     def identity(self) -> Json:
@@ -72,10 +74,10 @@ class ArchiveSource:
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
         increments = [number for number in self._increments if position["round"] < number <= end["round"]]
-        held = 0
+        rows = 0
         for number in increments:
-            held += sum(file.rows for file in self._files([number]))
-            if held >= most:
+            rows += sum(file.rows for file in self._files([number]))
+            if rows >= most:
                 return {"start": position, "end": {"round": number}}
         return {"start": position, "end": {"round": increments[-1]}} if increments else None
 
@@ -89,18 +91,21 @@ class ArchiveSource:
         return [FilePart((file,)) for file in self._files(self._between(plan["start"], plan["end"]))]
 
     def ordered_parts(self, plan: Json) -> Sequence[Part]:
-        """Files that hold messages of one queue stay together, in their order."""
+        """Group files that contain messages of the same queue, in their order."""
         numbers = self._between(plan["start"], plan["end"])
         listed = [(file, {(file["topic"], *queue) for queue in file["queues"]}) for file in self._listed(numbers)]
-        heaps: list[tuple[set[Any], list[Json]]] = []
+        groups: list[tuple[set[Any], list[Json]]] = []
         for file, queues in listed:
-            touched = [heap for heap in heaps if heap[0] & queues]
-            merged = (set(queues).union(*(heap[0] for heap in touched)), [one for heap in touched for one in heap[1]] + [file])
-            heaps = [heap for heap in heaps if not any(heap is one for one in touched)] + [merged]
-        order = {file["path"]: place for place, (file, _) in enumerate(listed)}
-        made = [sorted(heap[1], key=lambda one: order[one["path"]]) for heap in heaps]
-        made.sort(key=lambda files: order[files[0]["path"]])
-        return [FilePart(tuple(self._file(one) for one in files)) for files in made]
+            touched = [group for group in groups if group[0] & queues]
+            merged = (
+                set(queues).union(*(group[0] for group in touched)),
+                [one for group in touched for one in group[1]] + [file],
+            )
+            groups = [group for group in groups if not any(group is one for one in touched)] + [merged]
+        order = {file["path"]: index for index, (file, _) in enumerate(listed)}
+        grouped = [sorted(group[1], key=lambda one: order[one["path"]]) for group in groups]
+        grouped.sort(key=lambda files: order[files[0]["path"]])
+        return [FilePart(tuple(self._file(one) for one in files)) for files in grouped]
 
     def _between(self, start: Json, end: Json) -> list[int]:
         return [number for number in sorted(self._increments) if start["round"] < number <= end["round"]]
@@ -116,17 +121,17 @@ class ArchiveSource:
 
 
 def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
-    place = StorageLocation(file.location)
-    if not place.exists(file.path):
+    storage = StorageLocation(file.location)
+    if not storage.exists(file.path):
         raise SparkOptionError(
-            f"the archive {file.location!r} lists {file.path!r}, which is not there: was it deleted, or must the job that "
-            "writes the archive be run again to finish?"
+            f"the archive {file.location!r} lists {file.path!r}, which does not exist: restore it, or run the job that "
+            "writes the archive again to finish it"
         )
-    with place.reading(file.path) as stream:
+    with storage.open_read(file.path) as stream:
         opened = pq.ParquetFile(stream)
         wanted = [name for name in columns.names if name != "topic"]
         missing = [name for name in wanted if name not in opened.schema_arrow.names]
-        if missing == ["flag"]:  # few messages have one: an archive of chosen columns can do without
+        if missing == ["flag"]:  # rarely used: an archive of selected columns may lack it
             wanted.remove("flag")
         elif missing:
             raise SparkOptionError(f"the archive {file.location!r} was written without the column {missing[0]}")
@@ -142,11 +147,11 @@ def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns)
 def _between_times(batch: Any, options: DataSourceOptions) -> Any:
     for name, compare in (("startingTimestamp", pc.greater_equal), ("endingTimestamp", pc.less)):
         if options[name] is not None:
-            moment = pa.scalar(options[name] * 1000, pa.timestamp("us", tz="UTC"))
-            batch = batch.filter(compare(batch.column("storeTimestamp"), moment))
+            bound = pa.scalar(options[name] * 1000, pa.timestamp("us", tz="UTC"))
+            batch = batch.filter(compare(batch.column("storeTimestamp"), bound))
     return batch
 
 
-def _some(names: Iterable[str]) -> str:
+def _some_names(names: Iterable[str]) -> str:
     listed = sorted(names)
     return ", ".join(listed[:5]) + (" and more" if len(listed) > 5 else "") or "none"

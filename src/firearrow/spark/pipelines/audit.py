@@ -1,7 +1,7 @@
-"""`audit`: two topics, or an archive and a topic: what is missing, what is doubled.
+"""The job `audit`: compares two topics, or an archive and a topic, and reports missing and duplicated messages.
 
-Messages are the same if their keys are. The key `origin` says where a message was first, and is what `transfer` and `replay`
-leave in their copies; for an archive and its topic it is the place of the message.
+Messages with equal keys are the same. The key `origin` is the original location of a message, which `transfer` and `replay` store
+in their copies; for an archive and its topic it is the location of the message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from firearrow.spark.pipelines.storage import StorageLocation
 
 @dataclass
 class Audit:
-    """What was found. `missing_right`: keys that only the left side has, and so on; `samples` names a few of each kind."""
+    """Result of an audit. `missing_right` counts keys that only the left side has, and so on; `samples` has examples."""
 
     left: str
     right: str
@@ -50,7 +50,7 @@ def audit(
     samples: int = 10,
     out: str = "",
 ) -> Audit:
-    """Compares two sides. `out`: a directory to which every difference is written, as Parquet."""
+    """Compare two inputs. `out` is a directory for all differences, as Parquet."""
     from pyspark.sql import functions as sql
 
     one, other = _counted(spark, left, key), _counted(spark, right, right_key or key)
@@ -76,7 +76,7 @@ def audit(
 
 
 def _counted(spark: Any, side: JobInput, key: str) -> Any:
-    """How often each key is there, and where it is first."""
+    """Count the messages of each key, with the first location."""
     from pyspark.sql import functions as sql
 
     columns, text = key_of(key)

@@ -33,13 +33,13 @@ from firearrow.spark.write.sink import Sink
 from firearrow.wire.properties import PROPERTY_RETRY_TOPIC
 
 ORDERS: Final = ("key", "queue", "none")
-ORIGIN: Final = "origin"  # as a target: the topic that a dead letter was sent to at first
+ORIGIN: Final = "origin"  # as a target: the original topic of a dead letter
 _READ: Final = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "body", "properties", "flag")
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """Plain data: it travels to executors."""
+    """Arguments of a task. Plain data, sent to executors."""
 
     parts: tuple[tuple[int, Part], ...]
     reading: DataSourceOptions
@@ -52,12 +52,12 @@ class CopyTask:
 
 
 def copy_parts(task: CopyTask) -> dict[str, Any]:
-    servers = cluster_client(task.writing.client())
-    targets = [] if task.target == ORIGIN else servers.write_queues(task.target)
+    client = cluster_client(task.writing.client())
+    targets = [] if task.target == ORIGIN else client.write_queues(task.target)
     rows = size = 0
     for number, part in task.parts:
-        sink = _sink(servers, task, number)
-        sink.write(_shaped(batch, task, targets) for batch in _batches(part, task))
+        sink = _sink(client, task, number)
+        sink.write(_to_rows(batch, task, targets) for batch in _batches(part, task))
         rows, size = rows + sink.rows, size + sink.bytes
     return {"rows": rows, "bytes": size}
 
@@ -65,12 +65,12 @@ def copy_parts(task: CopyTask) -> dict[str, Any]:
 def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
     for batch in part.read(task.reading, select_columns(_READ)):
         if task.selection is not None:
-            batch = task.selection.filtered(batch)
+            batch = task.selection.filter(batch)
         if batch.num_rows:
             yield batch
 
 
-def _sink(servers: ClusterClient, task: CopyTask, number: int) -> Sink:
+def _sink(client: ClusterClient, task: CopyTask, number: int) -> Sink:
     fields = [("body", "binary"), ("keys", "string"), ("tags", "string"), ("properties", "map<string,string>")]
     fields += [("flag", "int"), ("idempotencyKey", "string")]
     if task.order == "queue":
@@ -79,18 +79,18 @@ def _sink(servers: ClusterClient, task: CopyTask, number: int) -> Sink:
         fields.append(("shardingKey", "string"))
     if task.target == ORIGIN:
         fields.append(("topic", "string"))
-    shape = match_columns(fields, None if task.target == ORIGIN else task.target)
-    return Sink(servers, task.writing, shape, Origin(task.writer, task.increment, number))
+    columns = match_columns(fields, None if task.target == ORIGIN else task.target)
+    return Sink(client, task.writing, columns, Origin(task.writer, task.increment, number))
 
 
-def _shaped(batch: Any, task: CopyTask, targets: list[Queue]) -> Any:
+def _to_rows(batch: Any, task: CopyTask, targets: list[Queue]) -> Any:
     properties = batch.column("properties")
     columns = {name: batch.column(name) for name in ("body", "keys", "tags", "properties", "flag")}
     columns["idempotencyKey"] = pc.coalesce(_property(properties, SPARK_ID), place_of(batch))
     if task.order == "queue":
-        places = [_target_of(queue, targets) for queue in _queues(batch)]
-        columns["queueId"] = pa.array([place.queue_id for place in places], pa.int32())
-        columns["brokerName"] = pa.array([place.broker_name for place in places], pa.string())
+        queues = [_target_of(queue, targets) for queue in _queues(batch)]
+        columns["queueId"] = pa.array([queue.queue_id for queue in queues], pa.int32())
+        columns["brokerName"] = pa.array([queue.broker_name for queue in queues], pa.string())
     elif task.order == "key":
         columns["shardingKey"] = pc.coalesce(_property(properties, "__SHARDINGKEY"), batch.column("keys"))
     else:
@@ -106,7 +106,7 @@ def _origin_topics(batch: Any) -> Any:
     if topics.null_count:
         row = pc.index(topics.is_null(), True).as_py()
         where = place_of(batch.slice(row, 1))[0].as_py()
-        raise SparkOptionError(f"the message at {where} does not say which topic it came from: name a topic to send it to")
+        raise SparkOptionError(f"the message at {where} has no original topic: name a target topic")
     return topics
 
 

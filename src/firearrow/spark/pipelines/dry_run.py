@@ -1,4 +1,4 @@
-"""What a job would do, for `--dry-run`: from where to where, how much, in how many increments and tasks. Nothing is written."""
+"""Estimate of a job's work for `--dry-run`, without writing anything."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from firearrow.spark.pipelines.storage import StorageLocation
 
 
 def estimate(source: MessageSource, location: str | None, name: str = "", *, most: int, parallelism: int = 2) -> dict[str, Any]:
-    """`location` and `name`: where the journal is, if there is one already."""
-    start, end, again = left(source, location, name)
+    """Estimate a job. `location` and `name` lead to its journal, which need not exist."""
+    start, end, unfinished = remaining_range(source, location, name)
     first = source.plan(start, end, most)
     rows = source.rows(start, end)
     return {
@@ -21,24 +21,24 @@ def estimate(source: MessageSource, location: str | None, name: str = "", *, mos
         "unit": "bytes of the log" if "log" in end else "messages",
         "bytes": source.size_bytes(start, end),
         "tasks_per_increment": 0 if first is None else len(source.parallel_parts(first, parallelism)),
-        "repeats_increment": again,
+        "repeats_increment": unfinished,
     }
 
 
-def left(source: MessageSource, location: str | None, name: str = "") -> tuple[Json, Json, bool]:
-    """(where the job is, the end of what is there, whether an increment was begun and not finished)."""
-    position, again = _position(location, name)
-    return position if position is not None else source.begin(), source.end(), again
+def remaining_range(source: MessageSource, location: str | None, name: str = "") -> tuple[Json, Json, bool]:
+    """Return the position of the job, the end of its source, and whether an increment is unfinished."""
+    position, unfinished = _position(location, name)
+    return position if position is not None else source.begin(), source.end(), unfinished
 
 
 def _position(location: str | None, name: str) -> tuple[Json | None, bool]:
-    """(where the last increment ended, whether another was begun)."""
+    """Return the end of the last increment and whether another was started."""
     if location is None:
         return None, False
-    place = StorageLocation(location)
-    if not place.exists():
+    storage = StorageLocation(location)
+    if not storage.exists():
         return None, False
-    journal = Journal(place, name)
+    journal = Journal(storage, name)
     known = journal.increments()
     done, planned = max(known["done"], default=0), max(known["plan"], default=0)
     return (journal.get("done", done)["position"] if done else None), planned > done

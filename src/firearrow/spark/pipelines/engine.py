@@ -1,7 +1,7 @@
-"""Who does the work of an increment: Spark's executors, or processes of this machine.
+"""Execution of the tasks of a job, by Spark's executors or by processes of this machine.
 
-Work is a function of a module, with plain data as its arguments, and what it returns is plain, too (JSON). Spark sees task
-numbers go in and small texts come out; messages go from the broker to where they are to be without passing through it.
+A task is a module-level function with plain data as its argument and a JSON-compatible result. Spark transports only task numbers
+and results; messages do not pass through it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ Result = dict[str, Any]
 
 LOCAL, SPARK, AUTO = "local", "spark", "auto"
 ENGINES: Final = (AUTO, SPARK, LOCAL)
-SMALL_BYTES: Final = 2 << 30  # Spark has not yet started when so much is done
+SMALL_BYTES: Final = 2 << 30  # done locally before Spark would have started
 
 
 class Engine(Protocol):
+    """Executor of tasks."""
+
     name: str
     parallelism: int
 
     def run(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:
-        """What the work returns for each, in their order. The first error ends it."""
+        """Run `work` for each item and return the results in order. The first error is raised."""
 
     def close(self) -> None: ...
 
 
 class LocalEngine:
-    """Processes on this machine."""
+    """Tasks in processes of this machine."""
 
     name = LOCAL
 
@@ -48,8 +50,8 @@ class LocalEngine:
     def run(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:
         if len(items) <= 1:
             return [work(item) for item in items]
-        if self._pool is None:  # spawned: a fork would have our connections and threads that are not there
-            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"), _belong_to_driver)
+        if self._pool is None:  # spawned: a forked process would inherit connections without their threads
+            self._pool = ProcessPoolExecutor(self.parallelism, multiprocessing.get_context("spawn"), _exit_with_driver)
         return list(self._pool.map(work, items))
 
     def close(self) -> None:
@@ -58,21 +60,21 @@ class LocalEngine:
             self._pool = None
 
 
-def _belong_to_driver() -> None:
-    """Ctrl-C, which a terminal sends to all of us, is for the driver to heed. When it is gone, however it went, so are we."""
+def _exit_with_driver() -> None:
+    """Leave Ctrl-C to the driver, and exit when the driver ends for any reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     driver = multiprocessing.parent_process()
     assert driver is not None
 
-    def follow() -> None:
+    def watch() -> None:
         driver.join()
         os._exit(1)
 
-    threading.Thread(target=follow, name="follow the driver", daemon=True).start()
+    threading.Thread(target=watch, name="watch-driver", daemon=True).start()
 
 
 class SparkEngine:
-    """The executors of a session, which stays the caller's."""
+    """Tasks on the executors of a session, which the caller owns."""
 
     name = SPARK
 
@@ -81,7 +83,7 @@ class SparkEngine:
         try:
             self._context: Any = spark.sparkContext
             self.parallelism = max(2, int(self._context.defaultParallelism))
-        except Exception:  # Spark Connect has none; what it raises depends on the version
+        except Exception:  # Spark Connect has no context; the error depends on its version
             self._context, self.parallelism = None, 8
 
     def run(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:
@@ -94,10 +96,10 @@ class SparkEngine:
             numbers = self._context.parallelize(range(len(items)), len(items))
             return [json.loads(text) for text in numbers.map(lambda number: json.dumps(work(items[number]))).collect()]
         except Exception as error:
-            raise _plain(error) from None
+            raise _task_error_of(error) from None
 
     def _run_connected(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:
-        """Spark Connect knows frames only; mapping them wants pandas, which its client has anyway."""
+        """Run tasks through Spark Connect, which supports frames only."""
 
         def tasks(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
@@ -111,20 +113,20 @@ class SparkEngine:
         return [json.loads(row.result) for row in sorted(frame.collect(), key=lambda row: row.number)]
 
     def close(self) -> None:
-        """Nothing: the session is the caller's."""
+        """Do nothing: the caller owns the session."""
 
 
-def _plain(error: Exception) -> Exception:
-    """What went wrong in a task, without the pages that Spark puts around it."""
-    said = task_error(str(error))
-    if said is None:
+def _task_error_of(error: Exception) -> Exception:
+    """Extract the error of a task from the text that Spark puts around it."""
+    found = task_error(str(error))
+    if found is None:
         return error
-    kind, text = said
+    kind, text = found
     return SparkOptionError(text) if kind == "SparkOptionError" else RuntimeError(f"{kind}: {text}")
 
 
 def task_error(text: str) -> tuple[str, str] | None:
-    """(class, message) of the Python error in a text of Spark's; None if there is none."""
+    """Return class and message of the Python error in a text of Spark; None if it contains none."""
     found = re.findall(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Lost|Timeout)): (.*)$", text, re.MULTILINE)
-    ours = [(kind, said) for kind, said in found if kind not in ("SparkException", "PythonException", "Py4JJavaError")]
+    ours = [(kind, message) for kind, message in found if kind not in ("SparkException", "PythonException", "Py4JJavaError")]
     return ours[-1] if ours else None

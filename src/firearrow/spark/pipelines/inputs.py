@@ -1,4 +1,4 @@
-"""What jobs over frames have in common: sides to read, and keys by which messages are the same."""
+"""Inputs of jobs over frames, and keys by which they identify messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KEYS: Final = {
     "keys": (("keys",), "keys"),
     "body": (("body",), "sha2(body, 256)"),
 }
-"""Key -> the columns it needs beside those that say where a message is, and how it is computed."""
+"""Columns needed by each key, in addition to those of the location, and its SQL expression."""
 _PROPERTY: Final = "property:"
 
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """Messages: of topics or a store directory (`options` of the data source), or of an archive."""
+    """Messages of topics or a store directory (`options` of the data source), or of an archive."""
 
     options: Mapping[str, str]
     archive: str | None = None
@@ -36,7 +36,7 @@ class JobInput:
         return str(found)
 
     def load(self, spark: Any, columns: Iterable[str]) -> Any:
-        """A frame with these columns, and those that say where a message is."""
+        """Return a frame with these columns and those of the message location."""
         wanted = list(dict.fromkeys((*COLUMNS, *columns)))
         if self.archive is None:
             given = {name: text for name, text in self.options.items() if name != "columns"}
@@ -49,7 +49,7 @@ class JobInput:
 
 
 def key_of(name: str) -> tuple[tuple[str, ...], str]:
-    """(columns, SQL) of a key. SparkOptionError for one that nobody knows."""
+    """Return the columns and the SQL expression of a key. SparkOptionError for an unknown key."""
     if name.startswith(_PROPERTY) and len(name) > len(_PROPERTY):
         text = name.removeprefix(_PROPERTY).replace("\\", "\\\\").replace("'", "\\'")
         return ("properties",), f"properties['{text}']"
@@ -57,4 +57,4 @@ def key_of(name: str) -> tuple[tuple[str, ...], str]:
         return KEYS[name]
     near = get_close_matches(name, KEYS, 1)
     help_ = f"did you mean {near[0]}?" if near else f"expected {', '.join(KEYS)} or property:NAME"
-    raise SparkOptionError(f"the key {name!r} is not known; {help_}")
+    raise SparkOptionError(f"unknown key {name!r}; {help_}")

@@ -16,19 +16,19 @@ from typing import Any, Final, TypedDict
 from firearrow.spark.pipelines.journal import Journal
 from firearrow.spark.pipelines.sources import Json, MessageSource
 
-MOST: Final = 2_000_000  # messages of an increment
-_LONGEST_NAP_S: Final = 0.2
+MAX_OFFSETS: Final = 2_000_000  # messages per increment
+_MAX_SLEEP_S: Final = 0.2
 
 Report = Callable[[dict[str, Any]], None]
 
 
-def silent(event: dict[str, Any]) -> None:
-    """Nobody wants to know."""
+def discard(event: dict[str, Any]) -> None:
+    """Discard progress events."""
 
 
 @dataclass
 class Totals:
-    """What a run of a job came to."""
+    """Totals of one run of a job."""
 
     increments: int = 0
     rows: int = 0
@@ -46,11 +46,11 @@ class Totals:
 
 
 class RunOptions(TypedDict, total=False):
-    """How the increments of a job go, for every job the same words."""
+    """Options of a run, common to all incremental jobs."""
 
-    max_offsets: int  # messages of an increment
-    rate: float | None  # messages a second, over all tasks
-    follow_s: float | None  # look again so often, until stopped
+    max_offsets: int  # messages per increment
+    rate: float | None  # messages per second, over all tasks
+    follow_s: float | None  # interval of the check for new messages, until stopped
     until: Json | None  # a fixed end
     report: Report
     stopped: Callable[[], bool]
@@ -58,37 +58,37 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass
 class IncrementalJob:
-    """`work(number, plan)` does an increment and returns what is written down of it; `after(done)` is what follows."""
+    """A job: `work(number, plan)` runs an increment and returns its result; `after(done)` is its idempotent follow-up."""
 
     journal: Journal
     source: MessageSource
     job: str
     work: Callable[[int, Json], Json]
     after: Callable[[Json], None] = lambda done: None
-    keep: bool = True  # whether the records of all increments are wanted
-    max_offsets: int = MOST  # this and what follows: see Course
+    keep: bool = True  # keep the records of all increments
+    max_offsets: int = MAX_OFFSETS  # this and the following: see RunOptions
     rate: float | None = None
     follow_s: float | None = None
     until: Json | None = None
-    report: Report = silent
+    report: Report = discard
     stopped: Callable[[], bool] = lambda: False
 
     def run(self) -> Totals:
         began = time.monotonic()
         totals = Totals()
-        number, position, pending = self._recovered()
+        number, position, pending = self._recover()
         totals.resumed = number > 0 or pending is not None
         while not self.stopped():
             end = self.until if self.until is not None else self.source.end()
             total = self.source.rows(position, end)
             while not self.stopped():
-                plan = pending or self.source.plan(position, end, self._most())
+                plan = pending or self.source.plan(position, end, self._increment_size())
                 if plan is None:
                     break
                 number += 1
                 if pending is None:
                     self.journal.put("plan", number, plan)
-                done = self._run_increment(number, plan, totals, total, again=pending is not None)
+                done = self._run_increment(number, plan, totals, total, repeated=pending is not None)
                 pending, position = None, done["position"]
             if self.follow_s is None:
                 break
@@ -96,8 +96,8 @@ class IncrementalJob:
         totals.seconds = time.monotonic() - began
         return totals
 
-    def _recovered(self) -> tuple[int, Json, Json | None]:
-        """(last increment that is done, where it ended, the plan of one that is not done)."""
+    def _recover(self) -> tuple[int, Json, Json | None]:
+        """Return the last completed increment, its end position, and the plan of an unfinished increment."""
         known = self.journal.increments()
         done, planned = max(known["done"], default=0), max(known["plan"], default=0)
         position = None
@@ -110,18 +110,18 @@ class IncrementalJob:
             position = pending["start"] if pending is not None else self.source.begin()
         return done, position, pending
 
-    def _run_increment(self, number: int, plan: Json, totals: Totals, total: int, *, again: bool) -> Json:
+    def _run_increment(self, number: int, plan: Json, totals: Totals, total: int, *, repeated: bool) -> Json:
         began = time.monotonic()
-        done = self.work(number, plan) | {"round": number, "position": plan["end"]}
+        done = self.work(number, plan) | {"round": number, "position": plan["end"]}  # the key of the file format
         self.journal.put("done", number, done)
         self.after(done)
         if not self.keep:
-            self.journal.forget_old()
+            self.journal.remove_old()
         totals.add(done)
         seconds = time.monotonic() - began
         totals.extra["read"] = totals.extra.get("read", 0) + self.source.rows(plan["start"], plan["end"])
         self.report({
-            "job": self.job, "event": "increment", "increment": number, "again": again, "rows": done.get("rows", 0),
+            "job": self.job, "event": "increment", "increment": number, "repeated": repeated, "rows": done.get("rows", 0),
             "bytes": done.get("bytes", 0), "seconds": round(seconds, 3),
             "rows_a_second": round(done.get("rows", 0) / seconds) if seconds else 0,
             "done": totals.extra["read"], "total": max(total, totals.extra["read"]), "position": plan["end"],
@@ -130,10 +130,10 @@ class IncrementalJob:
             self._wait(began + done.get("rows", 0) / self.rate)
         return done
 
-    def _most(self) -> int:
+    def _increment_size(self) -> int:
         return self.max_offsets if self.rate is None else max(1, min(self.max_offsets, int(self.rate)))
 
     def _wait(self, until: float) -> None:
-        """Time has to pass here: nothing is waited for but the clock, and the wish to stop."""
+        """Sleep until a time, or until the job is stopped."""
         while not self.stopped() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _LONGEST_NAP_S))
+            time.sleep(min(left, _MAX_SLEEP_S))

@@ -18,27 +18,27 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.storage import StorageLocation
 
 VERSION: Final = 1
-_KEPT: Final = 8  # increments of a job whose results are of no further use
-_numbered = re.compile(r"(plan|done)-(\d{8})\.json").fullmatch
+_KEPT: Final = 8  # increments kept if their results are not needed
+_match_name = re.compile(r"(plan|done)-(\d{8})\.json").fullmatch
 
 
 class Journal:
-    """Use it in a `with` statement: a directory belongs to one process at a time."""
+    """Journal of a job, used in a `with` statement, which locks the directory for one process."""
 
-    def __init__(self, place: StorageLocation, name: str = "") -> None:
-        self._place = place
+    def __init__(self, storage: StorageLocation, name: str = "") -> None:
+        self._storage = storage
         self._prefix = f"{name}/" if name else ""
         self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Journal:
-        self._place.make(self._prefix)
-        if self._place.is_local:
-            self._lock = open(self._place.path(f"{self._prefix}lock"), "wb")
+        self._storage.make(self._prefix)
+        if self._storage.is_local:
+            self._lock = open(self._storage.path(f"{self._prefix}lock"), "wb")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._lock.close()
-                raise SparkOptionError(f"another job works in {self._place.location} now: wait for it, or stop it") from None
+                raise SparkOptionError(f"another job is running in {self._storage.location}: wait for it, or stop it") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,45 +46,45 @@ class Journal:
             self._lock.close()
 
     def begin(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Says what the job is. Returns what was said when it first ran: keys that begin with `_` may differ by then."""
+        """Record the identity of the job, or compare it with the recorded one, which is returned. Keys with `_` may differ."""
         wanted = {"version": VERSION, **job}
-        known: dict[str, Any] | None = self._place.get_json(f"{self._prefix}job.json")
+        known: dict[str, Any] | None = self._storage.get_json(f"{self._prefix}job.json")
         if known is None:
-            self._place.put_json(f"{self._prefix}job.json", wanted)
+            self._storage.put_json(f"{self._prefix}job.json", wanted)
             return wanted
         for key in sorted(wanted.keys() | known.keys()):
             if not key.startswith("_") and wanted.get(key) != known.get(key):
                 raise SparkOptionError(
-                    f"{self._place.location} belongs to another job: its {key} is {known.get(key)!r}, this one's is "
-                    f"{wanted.get(key)!r}; take another directory, or the same words as before"
+                    f"{self._storage.location} belongs to another job: its {key} is {known.get(key)!r}, this one's is "
+                    f"{wanted.get(key)!r}; use another directory, or the same arguments as before"
                 )
         return known
 
     def job(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._place.get_json(f"{self._prefix}job.json")
+        found: dict[str, Any] | None = self._storage.get_json(f"{self._prefix}job.json")
         return found
 
     def increments(self) -> dict[str, list[int]]:
-        """The numbers of what is planned and of what is done."""
+        """Return the numbers of planned and of completed increments."""
         found: dict[str, list[int]] = {"plan": [], "done": []}
-        for name in self._place.names(self._prefix.rstrip("/")):
-            if (match := _numbered(name)) is not None:
+        for name in self._storage.names(self._prefix.rstrip("/")):
+            if (match := _match_name(name)) is not None:
                 found[match[1]].append(int(match[2]))
         return found
 
     def get(self, kind: str, number: int) -> dict[str, Any]:
-        found: dict[str, Any] | None = self._place.get_json(self._name(kind, number))
+        found: dict[str, Any] | None = self._storage.get_json(self._name(kind, number))
         if found is None:
-            raise SparkOptionError(f"{self._place.path(self._name(kind, number))} is missing: was something deleted there?")
+            raise SparkOptionError(f"{self._storage.path(self._name(kind, number))} is missing: was it deleted?")
         return found
 
     def put(self, kind: str, number: int, value: dict[str, Any]) -> None:
-        self._place.put_json(self._name(kind, number), value)
+        self._storage.put_json(self._name(kind, number), value)
 
-    def forget_old(self) -> None:
+    def remove_old(self) -> None:
         for kind, numbers in self.increments().items():
             for number in numbers[:-_KEPT]:
-                self._place.remove_file(self._name(kind, number))
+                self._storage.remove_file(self._name(kind, number))
 
     def _name(self, kind: str, number: int) -> str:
         return f"{self._prefix}{kind}-{number:08}.json"

@@ -1,7 +1,7 @@
-"""`lag`: how far groups are behind, now and over time.
+"""The job `lag`: lag of consumer groups, at present and over time.
 
-A snapshot is the table `lag` of `rocketmq_admin`. With a history directory every snapshot is kept there, as a Parquet file in the
-directory of its day, and the report looks back. No Spark is needed for either; `spark.read.parquet` reads the history, too.
+A snapshot is the table `lag` of `rocketmq_admin`. With a history directory every snapshot is stored there, as a Parquet file in
+the directory of its day, and the report covers the history. Neither needs Spark; `spark.read.parquet` also reads the history.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from firearrow.spark.pipelines.job import Report, silent
+from firearrow.spark.pipelines.job import Report, discard
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.spark.read.admin_tables import table_columns, table_rows
 
-POINTS: Final = 240  # of a line in a chart
-_NAP_S: Final = 0.2
+POINTS: Final = 240  # per line of a chart
+_MAX_SLEEP_S: Final = 0.2
 _US = pa.timestamp("us", tz="UTC")
 _SCHEMA: Final = pa.schema([
     ("takenTimestamp", _US), ("group", pa.string()), ("topic", pa.string()), ("brokerName", pa.string()),
@@ -33,7 +33,7 @@ _SCHEMA: Final = pa.schema([
 
 @dataclass
 class GroupLag:
-    """A group in a topic. Rates are messages a second over the time that was looked at; None where there is one snapshot."""
+    """Lag of a group in a topic. Rates are messages per second over the history; None with a single snapshot."""
 
     group: str
     topic: str
@@ -44,45 +44,45 @@ class GroupLag:
     worst_lag: int
     produced_a_second: float | None = None
     consumed_a_second: float | None = None
-    seconds_to_catch_up: float | None = None  # None: never, or not known
+    seconds_to_catch_up: float | None = None  # None: never, or unknown
     last_consumed_ms: int | None = None
     lost: int = 0  # deleted before the group consumed them
-    room: float | None = None  # how much of the queue is left before retention overtakes the group, 0 to 1; the least of them
+    room: float | None = None  # part of the queue left before retention overtakes the group, 0 to 1; minimum of the queues
     history: list[tuple[int, int]] = field(default_factory=list)  # (ms, lag)
     by_queue: list[dict[str, Any]] = field(default_factory=list)
 
 
 def snapshot(options: Mapping[str, str]) -> Any:
-    """The lag of every queue of every group, as an Arrow table. `options`: those of `rocketmq_admin` but `table`."""
+    """Return the lag of every queue of every group as an Arrow table. `options`: those of `rocketmq_admin` except `table`."""
     rows = table_rows({**options, "table": "lag"})
     names = table_columns("lag")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=_SCHEMA)
 
 
-def keep(table: Any, history: str) -> None:
-    """Adds a snapshot to a history."""
+def store_snapshot(table: Any, history: str) -> None:
+    """Add a snapshot to a history."""
     if not table.num_rows:
         return
     day = table.column("takenTimestamp")[0].as_py().date()
-    place, name = StorageLocation(history), f"{uuid.uuid4().hex}.parquet"
-    with place.writing(f"_new/{name}") as stream:  # Spark does not read names with `_`
+    storage, name = StorageLocation(history), f"{uuid.uuid4().hex}.parquet"
+    with storage.open_write(f"_new/{name}") as stream:  # Spark ignores names with `_`
         pq.write_table(table, stream, compression="zstd")
     taken = int(table.column("takenTimestamp")[0].as_py().timestamp() * 1000)
-    place.move(f"_new/{name}", f"day={day}/{taken}-{name}")
+    storage.move(f"_new/{name}", f"day={day}/{taken}-{name}")
 
 
-def history_of(history: str, since_ms: int) -> Any:
-    """The snapshots of a history from a moment on."""
-    place = StorageLocation(history)
+def read_history(history: str, since_ms: int) -> Any:
+    """Return the snapshots of a history since a time."""
+    storage = StorageLocation(history)
     tables = [_SCHEMA.empty_table()]
     first_day = str(datetime.fromtimestamp(since_ms / 1000, UTC).date())
-    for day in place.names():
+    for day in storage.names():
         if not day.startswith("day=") or day.removeprefix("day=") < first_day:
             continue
-        for name in place.names(day):
+        for name in storage.names(day):
             taken = name.partition("-")[0]
             if name.endswith(".parquet") and taken.isdecimal() and int(taken) >= since_ms:
-                with place.reading(f"{day}/{name}") as file:
+                with storage.open_read(f"{day}/{name}") as file:
                     tables.append(pq.read_table(file, partitioning=None))
     return pa.concat_tables(tables)
 
@@ -94,17 +94,17 @@ def lag(
     since_ms: int = 0,
     every_s: float | None = None,
     count: int | None = None,
-    report: Report = silent,
+    report: Report = discard,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[GroupLag]:
-    """Takes `count` snapshots, one every `every_s` seconds (without a count: until `stopped`), and says what they come to."""
+    """Take `count` snapshots, one every `every_s` seconds (without a count: until `stopped`), and summarise them."""
     tables: list[Any] = []
     due = time.monotonic()
     while True:
         taken = snapshot(options)
         tables.append(taken)
         if history is not None:
-            keep(taken, history)
+            store_snapshot(taken, history)
         report({
             "job": "lag", "event": "snapshot", "number": len(tables), "groups": len(set(taken.column("group").to_pylist())),
             "lag": sum(taken.column("lag").to_pylist()),
@@ -113,67 +113,67 @@ def lag(
             break
         due += every_s
         while not stopped() and (left := due - time.monotonic()) > 0:
-            time.sleep(min(left, _NAP_S))
+            time.sleep(min(left, _MAX_SLEEP_S))
         if history is not None:
             tables = tables[-1:]  # the others are in the history
-    whole = history_of(history, since_ms) if history is not None else pa.concat_tables(tables)
-    return summary(whole, groups_in(options))
+    covered = read_history(history, since_ms) if history is not None else pa.concat_tables(tables)
+    return summary(covered, requested_groups(options))
 
 
-def groups_in(options: Mapping[str, str]) -> set[str]:
+def requested_groups(options: Mapping[str, str]) -> set[str]:
     return {name.strip() for name in options.get("group", "").split(",") if name.strip()}
 
 
 def summary(table: Any, groups: Iterable[str] = ()) -> list[GroupLag]:
-    """What snapshots come to, by group and topic; the largest lag first."""
-    wanted = set(groups)
+    """Summarise snapshots by group and topic, largest lag first."""
+    requested = set(groups)
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in table.sort_by("takenTimestamp").to_pylist():
-        if not wanted or row["group"] in wanted:
+        if not requested or row["group"] in requested:
             found[row["group"], row["topic"]].append(row)
-    made = [_of_group(group, topic, rows) for (group, topic), rows in found.items()]
-    return sorted(made, key=lambda one: (-one.lag, one.group, one.topic))
+    result = [_group_lag(group, topic, rows) for (group, topic), rows in found.items()]
+    return sorted(result, key=lambda one: (-one.lag, one.group, one.topic))
 
 
-def _of_group(group: str, topic: str, rows: list[dict[str, Any]]) -> GroupLag:
-    moments: dict[int, list[dict[str, Any]]] = defaultdict(list)
+def _group_lag(group: str, topic: str, rows: list[dict[str, Any]]) -> GroupLag:
+    by_time: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        moments[int(row["takenTimestamp"].timestamp() * 1000)].append(row)
-    times = sorted(moments)
-    first, last = moments[times[0]], moments[times[-1]]
+        by_time[int(row["takenTimestamp"].timestamp() * 1000)].append(row)
+    times = sorted(by_time)
+    first, last = by_time[times[0]], by_time[times[-1]]
     worst = max(last, key=lambda row: row["lag"])
-    made = GroupLag(
+    result = GroupLag(
         group, topic, sum(row["lag"] for row in last), sum(row["inFlight"] for row in last), len(last),
         f"{worst['brokerName']} {worst['queueId']}", worst["lag"],
     )  # fmt: skip
     consumed = [row["lastConsumedTimestamp"] for row in last if row["lastConsumedTimestamp"] is not None]
-    made.last_consumed_ms = int(max(consumed).timestamp() * 1000) if consumed else None
-    made.history = _thinned([(at, sum(row["lag"] for row in moments[at])) for at in times])
-    made.by_queue = [
+    result.last_consumed_ms = int(max(consumed).timestamp() * 1000) if consumed else None
+    result.history = _downsample([(at, sum(row["lag"] for row in by_time[at])) for at in times])
+    result.by_queue = [
         {"queue": f"{row['brokerName']} {row['queueId']}", "lag": row["lag"], "min": row["minOffset"],
          "consumer": row["consumerOffset"], "end": row["brokerOffset"]}
         for row in sorted(last, key=lambda row: (row["brokerName"], row["queueId"]))
     ]  # fmt: skip
-    made.lost = sum(max(0, (row["minOffset"] or 0) - row["consumerOffset"]) for row in last)
-    made.room = _room(last)
-    _rates(made, first, last, (times[-1] - times[0]) / 1000)
-    return made
+    result.lost = sum(max(0, (row["minOffset"] or 0) - row["consumerOffset"]) for row in last)
+    result.room = _retention_margin(last)
+    _rates(result, first, last, (times[-1] - times[0]) / 1000)
+    return result
 
 
-def _rates(made: GroupLag, first: list[dict[str, Any]], last: list[dict[str, Any]], seconds: float) -> None:
+def _rates(result: GroupLag, first: list[dict[str, Any]], last: list[dict[str, Any]], seconds: float) -> None:
     if seconds <= 0:
         return
 
-    def moved(name: str) -> float:
+    def rate(name: str) -> float:
         return float(max(0, sum(row[name] for row in last) - sum(row[name] for row in first)) / seconds)
 
-    made.produced_a_second, made.consumed_a_second = moved("brokerOffset"), moved("consumerOffset")
-    gain = made.consumed_a_second - made.produced_a_second
-    made.seconds_to_catch_up = 0.0 if not made.lag else made.lag / gain if gain > 0 else None
+    result.produced_a_second, result.consumed_a_second = rate("brokerOffset"), rate("consumerOffset")
+    gain = result.consumed_a_second - result.produced_a_second
+    result.seconds_to_catch_up = 0.0 if not result.lag else result.lag / gain if gain > 0 else None
 
 
-def _room(rows: list[dict[str, Any]]) -> float | None:
-    """How far the consumer is from the oldest message, as a part of the queue: 0 when it is the next to be deleted."""
+def _retention_margin(rows: list[dict[str, Any]]) -> float | None:
+    """Return the distance of the consumer from the oldest message as a part of the queue; 0: deletion is imminent."""
     shares = [
         max(0, row["consumerOffset"] - row["minOffset"]) / (row["brokerOffset"] - row["minOffset"])
         for row in rows
@@ -182,7 +182,7 @@ def _room(rows: list[dict[str, Any]]) -> float | None:
     return min(shares, default=None)
 
 
-def _thinned(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At most POINTS of them; of neighbours the highest, so that no peak is lost."""
+def _downsample(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Reduce to at most POINTS points, keeping the maximum of neighbours so that no peak is lost."""
     size = -(-len(points) // POINTS)
     return [max(points[at : at + size], key=lambda point: point[1]) for at in range(0, len(points), size)]

@@ -1,7 +1,7 @@
-"""Messages chosen by where they are, when a job takes only some: those a condition is true for, or all but duplicates.
+"""Selections of messages by location, for jobs that copy only some: those that match a condition, or all but duplicates.
 
-A selection is found by a query over a few columns, and kept as Parquet files in the journal of the job, so that a job that goes
-on after a kill means the same messages. Tasks read it once.
+A query over a few columns finds the selection. It is stored as Parquet files beside the journal of the job, so that a job that
+resumes after a kill copies the same messages. Tasks read it once.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ COLUMNS: Final = ("topic", "brokerName", "queueId", "queueOffset")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Plain data: it travels to executors. `mode`: only those (`keep`), or all others (`skip`)."""
+    """A stored selection, to copy (`keep`) or to omit (`skip`). Plain data, sent to executors."""
 
     location: str
     mode: str
 
-    def filtered(self, batch: Any) -> Any:
-        chosen = _chosen(self.location)
-        found = pc.is_in(place_of(batch), value_set=chosen)
+    def filter(self, batch: Any) -> Any:
+        selected = _read_selection(self.location)
+        found = pc.is_in(place_of(batch), value_set=selected)
         return batch.filter(pc.invert(found) if self.mode == SKIP else found)
 
 
 def place_of(batch: Any) -> Any:
-    """`topic/broker/queue/offset` of each row: where a message is, as one text."""
+    """Return the location of each message as one text: `topic/broker/queue/offset`."""
     broker = pc.fill_null(batch.column("brokerName"), "")
     numbers = [batch.column(name).cast(pa.string()) for name in ("queueId", "queueOffset")]
     return pc.binary_join_element_wise(batch.column("topic"), broker, *numbers, "/")
 
 
 PLACE_SQL: Final = "concat_ws('/', topic, coalesce(brokerName, ''), queueId, queueOffset)"
-"""The same, for Spark."""
+"""SQL equivalent of `place_of`."""
 
 
-def save(frame: Any, place: StorageLocation) -> None:
-    """`frame` has a column `place`."""
-    frame.select("place").write.mode("overwrite").parquet(place.uri(DIRECTORY))
+def save_selection(frame: Any, storage: StorageLocation) -> None:
+    """Store a selection; `frame` has a column `place`."""
+    frame.select("place").write.mode("overwrite").parquet(storage.uri(DIRECTORY))
 
 
 @lru_cache(maxsize=4)
-def _chosen(location: str) -> Any:
-    place = StorageLocation(location)
+def _read_selection(location: str) -> Any:
+    storage = StorageLocation(location)
     chunks = [pa.array([], pa.string())]
-    for name in place.names(DIRECTORY):
+    for name in storage.names(DIRECTORY):
         if name.endswith(".parquet"):
-            with place.reading(f"{DIRECTORY}/{name}") as file:
+            with storage.open_read(f"{DIRECTORY}/{name}") as file:
                 chunks += pq.read_table(file, columns=["place"]).column("place").chunks
     return pa.concat_arrays(chunks)

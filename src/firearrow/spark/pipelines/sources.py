@@ -36,25 +36,25 @@ Json = dict[str, Any]
 CLIENT_OPTIONS: Final = frozenset((
     "nameServer", "accessKey", "secretKey", "credentialsFile", "tls", "brokerAddressMap",
 ))  # fmt: skip
-"""DataSourceOptions that say how to reach a cluster: the same for reading and writing."""
-INCREMENT_BYTES: Final = 2 << 30  # of a store directory
+"""Options for the connection to a cluster, common to reading and writing."""
+INCREMENT_BYTES: Final = 2 << 30  # per increment of a store directory
 _SAMPLED: Final = 4
-_GO_ON: Final = "With --lossy (lossy=True) the job goes on with what is left"
+_LOSSY_HINT: Final = "With --lossy (lossy=True) the job continues with the remaining messages"
 
 
 class Part(Protocol):
-    """What one task reads, in this order. Plain data: it travels to executors."""
+    """Input of one task. Plain data, sent to executors."""
 
     @property
     def size(self) -> int: ...
 
     def read(self, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
-        """Record batches."""
+        """Yield record batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangePart:
-    """Ranges of queues, or of a commit log."""
+    """Ranges of queues or of a commit log."""
 
     ranges: tuple[Range, ...] = ()
     splits: tuple[Split, ...] = ()
@@ -71,92 +71,98 @@ class RangePart:
 
 
 class MessageSource(Protocol):
+    """Source of a job."""
+
     options: DataSourceOptions
 
     def identity(self) -> Json:
-        """What must be the same when the job is run again."""
+        """Return the arguments that must not change between runs of the job."""
 
     def begin(self) -> Json:
-        """The position of a job that has read nothing."""
+        """Return the start position of a new job."""
 
     def end(self) -> Json:
-        """The position behind all there is now."""
+        """Return the position after all messages that exist now."""
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
-        """The next increment, of about `most` messages; its key `end` is the position after it. None: there is nothing."""
+        """Plan an increment of about `most` messages; its key `end` is the position after it. None: no message is left."""
 
     def rows(self, start: Json, end: Json) -> int:
-        """How much lies between two positions: messages, or bytes of a store."""
+        """Return the amount between two positions: messages, or bytes of a store."""
 
     def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
-        """For tasks that need no order: as many as there are to be, if it pays."""
+        """Divide an increment into parts for tasks that need no order, `at_least` this many if it is large enough."""
 
     def ordered_parts(self, plan: Json) -> Sequence[Part]:
-        """For tasks that keep the order: no queue is in two of them."""
+        """Divide an increment into parts for tasks that keep the order: no queue is in two parts."""
 
     def size_bytes(self, start: Json, end: Json) -> int:
-        """About how many bytes."""
+        """Estimate the bytes between two positions."""
 
 
 class TopicSource:
+    """Topics of a cluster."""
+
     def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
         self.options = read_options(given, stream=False)
         self._lossy = lossy
         if lossy:
             self.options.values["failOnDataLoss"] = False
-        self._servers = cluster_client(self.options.client())
+        self._client = cluster_client(self.options.client())
 
     def identity(self) -> Json:
         names = ("subscribe", "subscribePattern", "assign", "subExpression", "expressionType")
         return (
             {"source": "topics"}
-            | {name: _plain(self.options[name]) for name in names if name in self.options.given}
+            | {name: _json_value(self.options[name]) for name in names if name in self.options.given}
             | ({"subscribe": list(self.options["subscribe"])} if self.options["subscribe"] else {})
         )
 
     def begin(self) -> Json:
-        return {"offsets": to_dict(starting_offsets(self._servers, self._queues(), self.options, "earliest"))}
+        return {"offsets": to_dict(starting_offsets(self._client, self._queues(), self.options, "earliest"))}
 
     def end(self) -> Json:
-        return {"offsets": to_dict(ending_offsets(self._servers, self._queues(), self.options))}
+        return {"offsets": to_dict(ending_offsets(self._client, self._queues(), self.options))}
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
         start, stop = _offsets(position), _offsets(end)
-        start |= self._servers.min_offsets([queue for queue in stop if queue not in start])
+        start |= self._client.min_offsets([queue for queue in stop if queue not in start])
         start |= self._after_loss(start, stop)
         stop = {queue: max(offset, start[queue]) for queue, offset in stop.items()}
         if not ranges_between(start, stop):
             return None
         stop = limit_offsets(start, stop, most)
-        gone = {queue: offset for queue, offset in start.items() if queue not in stop}
-        return {"start": {"offsets": to_dict(start)}, "end": {"offsets": to_dict(stop | gone)}}
+        removed = {queue: offset for queue, offset in start.items() if queue not in stop}
+        return {"start": {"offsets": to_dict(start)}, "end": {"offsets": to_dict(stop | removed)}}
 
     def _after_loss(self, start: Offsets, stop: Offsets) -> Offsets:
-        """Where to go on in queues of which something is gone that was not read: an error, or the oldest that is left."""
+        """Return the oldest offset of queues with deleted unread messages. DataLossError unless the job is lossy."""
         known = [queue for queue in stop if queue in start]
-        lows, highs = self._servers.min_offsets(known), self._servers.max_offsets(known)
-        moved = {queue: lows[queue] for queue in known if not lows[queue] <= start[queue] <= highs[queue]}
+        min_offsets, max_offsets = self._client.min_offsets(known), self._client.max_offsets(known)
+        moved = {queue: min_offsets[queue] for queue in known if not min_offsets[queue] <= start[queue] <= max_offsets[queue]}
         if moved and not self._lossy:
             queue, low = min(moved.items())
             what = (
                 f"offsets {start[queue]} to {low - 1} were deleted before they were read"
                 if low > start[queue]
-                else f"it ends at {highs[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
+                else f"it ends at {max_offsets[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
             )
-            raise DataLossError(f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}. {_GO_ON}")
+            raise DataLossError(
+                f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}. {_LOSSY_HINT}"
+            )
         return moved
 
     def rows(self, start: Json, end: Json) -> int:
         return sum(one.size for one in ranges_between(_offsets(start), _offsets(end)))
 
     def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
-        made = plan_tasks(
+        planned = plan_tasks(
             _ranges(plan),
             least=self.options["minRecordsPerPartition"],
             most=self.options["maxRecordsPerPartition"],
             min_tasks=at_least if self.rows(plan["start"], plan["end"]) > self.options["minRecordsPerPartition"] else None,
         )
-        return [RangePart(ranges=tuple(one)) for one in made]
+        return [RangePart(ranges=tuple(one)) for one in planned]
 
     def ordered_parts(self, plan: Json) -> Sequence[Part]:
         return [RangePart(ranges=(one,)) for one in _ranges(plan)]
@@ -165,16 +171,16 @@ class TopicSource:
         wanted = sorted(ranges_between(_offsets(start), _offsets(end)), key=lambda one: -one.size)
         messages = size = 0
         for one in wanted[:_SAMPLED]:
-            found = sample_bytes(self._servers, one.queue, one.first, self.options)
+            found = sample_bytes(self._client, one.queue, one.first, self.options)
             messages, size = messages + found[0], size + found[1]
         return sum(one.size for one in wanted) * size // messages if messages else 0
 
     def _queues(self) -> list[Any]:
-        return resolve_queues(self._servers, self.options)
+        return resolve_queues(self._client, self.options)
 
 
 class StoreSource:
-    """A store directory: the commit log from where the last increment ended to where it is durable now."""
+    """A store directory: the commit log between the end of the last increment and the flushed offset."""
 
     def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
         self.options = read_options(given, stream=False)
@@ -184,7 +190,7 @@ class StoreSource:
 
     def identity(self) -> Json:
         names = ("subscribe", "subscribePattern", "brokerName", "includeSystemTopics", "startingTimestamp", "endingTimestamp")
-        return {"source": "store"} | {name: _plain(self.options[name]) for name in names if name in self.options.given}
+        return {"source": "store"} | {name: _json_value(self.options[name]) for name in names if name in self.options.given}
 
     def begin(self) -> Json:
         splits = plan_splits(self.options)
@@ -198,8 +204,10 @@ class StoreSource:
         first, at = self.begin()["log"], position["log"]
         if not first <= at <= end["log"]:
             if not self._lossy:
-                what = f"bytes {at} to {first - 1} of the log are gone" if at < first else f"the log ends at {end['log']}"
-                raise DataLossError(f"data loss: {at} bytes of the log were read, but {what}: is it the same store? {_GO_ON}")
+                what = f"bytes {at} to {first - 1} of the log were deleted" if at < first else f"the log ends at {end['log']}"
+                raise DataLossError(
+                    f"data loss: {at} bytes of the log were read, but {what}: is it the same store? {_LOSSY_HINT}"
+                )
             at = max(at, first)
         if at >= end["log"]:
             return None
@@ -228,21 +236,21 @@ class StoreSource:
 
 
 def open_source(given: Mapping[str, str], *, lossy: bool = False) -> MessageSource:
-    """By the options of the data source: a store directory with `path`, else topics."""
+    """Create the source for these options of the data source: a store directory with `path`, else topics."""
     if any(name.lower() == "path" for name in given):
         return StoreSource(given, lossy=lossy)
     return TopicSource(given, lossy=lossy)
 
 
 def distribute(parts: Sequence[Part], bins: int) -> list[list[tuple[int, Part]]]:
-    """Parts with their numbers, in so many heaps of about the same size."""
-    heaps: list[list[tuple[int, Part]]] = [[] for _ in range(max(1, min(bins, len(parts))))]
-    sizes = [0] * len(heaps)
+    """Distribute numbered parts over `bins` tasks of about equal size."""
+    groups: list[list[tuple[int, Part]]] = [[] for _ in range(max(1, min(bins, len(parts))))]
+    sizes = [0] * len(groups)
     for number, part in sorted(enumerate(parts), key=lambda one: -one[1].size):
         smallest = sizes.index(min(sizes))
-        heaps[smallest].append((number, part))
+        groups[smallest].append((number, part))
         sizes[smallest] += part.size
-    return [sorted(heap, key=lambda one: one[0]) for heap in heaps if heap]
+    return [sorted(group, key=lambda one: one[0]) for group in groups if group]
 
 
 def _offsets(position: Json) -> Offsets:
@@ -253,5 +261,5 @@ def _ranges(plan: Json) -> list[Range]:
     return ranges_between(_offsets(plan["start"]), _offsets(plan["end"]))
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value

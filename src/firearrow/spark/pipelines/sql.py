@@ -1,5 +1,8 @@
-"""`sql`: an ad-hoc query. Topics are tables by their names, what the cluster knows of itself is `admin_topics`, `admin_queues`,
-`admin_groups`, `admin_lag` and `admin_clients`, and an archive is the table `archive`."""
+"""The job `sql`: an ad-hoc query over topics.
+
+Topics are tables by their names, the state of the cluster is in `admin_topics`, `admin_queues`, `admin_groups`, `admin_lag` and
+`admin_clients`, and an archive is the table `archive`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _ADMIN: Final = "admin_"
 def tables(
     query: str, options: Mapping[str, str], *, archive: str | None = None, topics: Iterable[str] = ()
 ) -> dict[str, dict[str, str]]:
-    """Table -> options of the data source, for every table that a query names. `format` says which source it is."""
+    """Return the options of the data source for every table named in a query, with its `format`."""
     named = [first or second for first, second in _words.findall(query)]
     by_lower = {name.lower(): name for name in named}
     found: dict[str, dict[str, str]] = {}
@@ -38,19 +41,19 @@ def tables(
         return found
     if "nameServer" not in options:
         if not found:
-            raise SparkOptionError("where are the tables? name a name server, a store directory or an archive")
+            raise SparkOptionError("no tables: give a name server, a store directory or an archive")
         return found
-    there = set(cluster_client(read_options({**options, "subscribe": "any"}).client()).topics())
+    existing = set(cluster_client(read_options({**options, "subscribe": "any"}).client()).topics())
     for topic in topics:
-        if topic not in there:
+        if topic not in existing:
             raise SparkOptionError(f"the topic {topic!r} does not exist (name server {options['nameServer']})")
-    for topic in sorted({*topics, *(there & set(named))}):
+    for topic in sorted({*topics, *(existing & set(named))}):
         found[topic] = {"format": "rocketmq", **options, "subscribe": topic}
     return found
 
 
 def query(spark: Any, text: str, options: Mapping[str, str], *, archive: str | None = None, topics: Iterable[str] = ()) -> Any:
-    """The result of a query, as a frame. `options` are those of the data source, for every topic."""
+    """Run a query and return a frame. `options` are those of the data source, for every topic."""
     for name, given in tables(text, options, archive=archive, topics=list(topics)).items():
         rest = {key: value for key, value in given.items() if key != "format"}
         if given["format"] == "archive":

@@ -1,6 +1,6 @@
-"""Directories that jobs write to: local ones, and whatever else pyarrow has a file system for (`s3://`, `gs://`, `hdfs://`).
+"""Directories that jobs write to: local ones, and all that PyArrow has a file system for (`s3://`, `gs://`, `hdfs://`).
 
-What is written to a local one is on the disk before its name is there: small files are written beside, synced and renamed.
+A local file is on disk before its name exists: small files are written under a temporary name, synced and renamed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class StorageLocation:
             else:
                 self._files, self._root = fs.LocalFileSystem(), os.path.abspath(location)
         except (ValueError, OSError) as error:
-            raise SparkOptionError(f"{location!r} is no place to write to: {error}") from None
+            raise SparkOptionError(f"{location!r} is not a usable directory: {error}") from None
         self.is_local = isinstance(self._files, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
         return posixpath.join(self._root, name) if name else str(self._root)
 
     def uri(self, name: str = "") -> str:
-        """As Spark takes it."""
+        """Return the location in the form that Spark accepts."""
         return f"file://{self.path(name)}" if self.is_local else posixpath.join(self.location, name)
 
     def make(self, name: str = "") -> None:
         self._files.create_dir(self.path(name), recursive=True)
 
     def remove(self, name: str) -> None:
-        """A directory and all in it, if it is there."""
+        """Remove a directory with its content, if it exists."""
         if self.exists(name):
             self._files.delete_dir(self.path(name))
 
@@ -56,7 +56,7 @@ class StorageLocation:
         return bool(self._files.get_file_info(self.path(name)).type != fs.FileType.NotFound)
 
     def names(self, name: str = "") -> list[str]:
-        """What lies in a directory, sorted; nothing if there is none."""
+        """List a directory, sorted; empty if it does not exist."""
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
         return sorted(info.base_name for info in self._files.get_file_info(selector))
 
@@ -68,8 +68,8 @@ class StorageLocation:
         self._files.move(self.path(source), self.path(target))
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[Any]:
-        """A file to write to; it is on the disk afterwards."""
+    def open_write(self, name: str) -> Iterator[Any]:
+        """Open a file for writing; it is on disk when the context ends."""
         self.make(posixpath.dirname(name))
         if not self.is_local:
             with self._files.open_output_stream(self.path(name)) as stream:
@@ -80,14 +80,14 @@ class StorageLocation:
             file.flush()
             os.fsync(file.fileno())
 
-    def reading(self, name: str) -> Any:
+    def open_read(self, name: str) -> Any:
         return self._files.open_input_file(self.path(name))
 
     def put_json(self, name: str, value: Any) -> None:
-        """Whole or not at all, also when we are killed meanwhile."""
+        """Write a JSON file atomically."""
         data = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1).encode()
         if not self.is_local:
-            with self.writing(name) as stream:  # an object appears when it is whole
+            with self.open_write(name) as stream:  # an object appears only when complete
                 stream.write(data)
             return
         self.make(posixpath.dirname(name))
@@ -95,17 +95,17 @@ class StorageLocation:
         replace_file(path, data, temporary=path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp"))
 
     def get_json(self, name: str) -> Any:
-        """None if there is none."""
+        """Read a JSON file; None if it does not exist."""
         if not self.exists(name):
             return None
-        with self.reading(name) as stream:
+        with self.open_read(name) as stream:
             data = stream.read()
         try:
             return json.loads(data)
         except ValueError as error:
-            raise SparkOptionError(f"{self.path(name)} is not one of ours, expected JSON: {error}") from None
+            raise SparkOptionError(f"{self.path(name)} is not valid JSON: {error}") from None
 
     def sync(self, name: str) -> None:
-        """The names in a directory are on the disk."""
+        """Sync the entries of a directory."""
         if self.is_local:
             sync_directory(Path(self.path(name)))

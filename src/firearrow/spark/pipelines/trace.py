@@ -1,12 +1,12 @@
-"""`trace`: how long messages took, by what clients told the trace topic.
+"""The job `trace`: message latencies, from the trace topic.
 
-    send       from the call to the broker's answer, as the producer measured it
-    store      from the message's birth to its place in the log (joined from the topics themselves, if they are there)
-    wait       from the answer to the moment when the consumer got it
-    consume    what the listener took
+    send       from the call to the broker's reply, as measured by the producer
+    store      from the creation of the message to its storage (joined from the topics, if available)
+    wait       from the reply to the receipt by the consumer
+    consume    duration of the listener
     end_to_end from the call to the end of the listener
 
-A trace message holds contexts ended by U+0002, each of fields with U+0001 between them (`client/trace_text.py`).
+A trace message contains contexts terminated by U+0002, with fields separated by U+0001 (`client/trace`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass
 class TraceReport:
-    """All that the page shows; plain data."""
+    """Data of the report page."""
 
     first_ms: int = 0
     last_ms: int = 0
@@ -39,16 +39,16 @@ class TraceReport:
     retried: int = 0
     never_consumed: int = 0
     stages: list[dict[str, Any]] = field(default_factory=list)  # by stage, topic and group: count, p50, p95, p99, max
-    timeline: list[dict[str, Any]] = field(default_factory=list)  # by moment and stage: count, p50, p99
+    timeline: list[dict[str, Any]] = field(default_factory=list)  # by time and stage: count, p50, p99
     histogram: list[dict[str, Any]] = field(default_factory=list)  # by stage and power of two in ms: count
     slowest: list[dict[str, Any]] = field(default_factory=list)
-    lost: list[dict[str, Any]] = field(default_factory=list)  # sent and never delivered, where somebody consumes the topic
+    lost: list[dict[str, Any]] = field(default_factory=list)  # sent and never delivered, in topics with consumers
 
 
 def trace(
     spark: Any, options: Mapping[str, str], *, trace_topic: str = TRACE_TOPIC, stored: bool = True, samples: int = 20
 ) -> TraceReport:
-    """`options` are those of the data source (`nameServer`, `startingTimestamp`, ...). `stored`: look for store times, too."""
+    """Build the report. `options` are those of the data source (`nameServer`, ...). `stored`: include store times."""
     given = {name: text for name, text in options.items() if name not in ("subscribe", "columns")}
     body = spark.read.format("rocketmq").options(**given, subscribe=trace_topic).schema("body string").load()
     pub, sub = contexts(body)
@@ -65,7 +65,7 @@ def trace(
 
 
 def contexts(body: Any) -> tuple[Any, Any]:
-    """(sends, consumptions) of trace messages. Older clients tell less: what is not there is null."""
+    """Parse trace messages into sends and consumptions. Fields missing in messages of older clients are null."""
     parts = body.selectExpr("explode(split(body, '\\u0002')) AS context").selectExpr("split(context, '\\u0001') AS f")
     pub = parts.where("f[0] = 'Pub'").selectExpr(
         f"{_number(1)} AS time_ms", "get(f, 3) AS group", "get(f, 4) AS topic", "get(f, 5) AS msg_id", "get(f, 6) AS tags",
@@ -89,7 +89,7 @@ def _number(place: int) -> str:
 
 
 def _events(pub: Any, sub: Any) -> Any:
-    """One row for each stage that a message went through: stage, topic, group, msg_id, time_ms, ms."""
+    """Return one row per message and stage: stage, topic, group, msg_id, time_ms, ms."""
     sends = pub.where("ok").selectExpr("'send' AS stage", "topic", "group", "msg_id", "time_ms", "cost_ms AS ms")
     met = sub.withColumnsRenamed({"group": "consumer", "time_ms": "got_ms", "cost_ms": "took_ms", "ok": "consumed"}).join(
         pub.select("msg_id", "topic", "time_ms", "cost_ms"), "msg_id"
@@ -104,7 +104,7 @@ def _events(pub: Any, sub: Any) -> Any:
 
 
 def _stored(spark: Any, pub: Any, given: Mapping[str, str]) -> Any:
-    """From birth to the log, of the messages that are still in their topics."""
+    """Return the stage `store` of messages that are still in their topics."""
     client = {name: text for name, text in given.items() if name in CLIENT_OPTIONS}
     known = {row.topic for row in pub.select("topic").distinct().collect()}
     there = sorted(known & set(cluster_client(read_options({**client, "subscribe": "any"}).client()).topics()))

@@ -1,7 +1,7 @@
-"""`transfer` and `replay`: from topics, an archive or dead letters to a topic, each message once, order kept.
+"""The jobs `transfer` and `replay`: copy topics, an archive or dead letters to a topic, each message once and in order.
 
-`transfer` relieves a backlog: topic -> topic with more queues. `replay` brings back what was archived, or what a group could not
-consume. Both are increments of copies (`copy_task.py`); the journal is the checkpoint directory.
+`transfer` relieves a backlog by copying to a topic with more queues. `replay` sends archived messages or dead letters again. Both
+run in increments (`job.py`, `copy_task.py`); the journal is the checkpoint directory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from firearrow.spark.pipelines.copy_task import ORDERS, ORIGIN, CopyTask, copy_p
 from firearrow.spark.pipelines.engine import Engine
 from firearrow.spark.pipelines.job import IncrementalJob, RunOptions, Totals
 from firearrow.spark.pipelines.journal import Journal
-from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save
+from firearrow.spark.pipelines.selection import KEEP, PLACE_SQL, Selection, save_selection
 from firearrow.spark.pipelines.sources import CLIENT_OPTIONS, Json, MessageSource, TopicSource, distribute, open_source
 from firearrow.spark.pipelines.storage import StorageLocation
 from firearrow.wire.names import dlq_topic
 
-MOST: Final = 200_000  # messages of an increment: what is sent again, and recognised, after a kill
+MAX_OFFSETS: Final = 200_000  # messages per increment, which are sent again, and recognised, after a kill
 
 
 def transfer(
@@ -38,16 +38,16 @@ def transfer(
     order: str = "key",
     **run_options: Unpack[RunOptions],
 ) -> Totals:
-    """Copies topics to another one. `options` are those of the data source; the target must exist.
+    """Copy topics to another one. `options` are those of the data source; the target must exist.
 
-    Run again with the same checkpoint it goes on where it was.
+    A second run with the same checkpoint resumes where the first stopped.
     """
     source = open_source(options)
-    given = write_given(options, to_name_server)
+    given = target_options(options, to_name_server)
     if isinstance(source, TopicSource) and to_name_server in (None, options.get("nameServer")):
         for topic in source.options["subscribe"] or ():
             if topic == to_topic:
-                raise SparkOptionError(f"{topic!r} would be copied to itself: name another topic to write to")
+                raise SparkOptionError(f"{topic!r} would be copied to itself: name another target")
     return copy(engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, **run_options)
 
 
@@ -64,11 +64,11 @@ def replay(
     order: str = "key",
     **run_options: Unpack[RunOptions],
 ) -> Totals:
-    """Sends an archive, or the dead letters of a group, to `to_topic`; for dead letters `origin` is where each came from."""
+    """Send an archive, or the dead letters of a group, to `to_topic`; `origin` is the original topic of each dead letter."""
     source = replay_source(name_server, archive=archive, dead_letters_of=dead_letters_of, options=options)
     if to_topic == ORIGIN and dead_letters_of is None:
-        raise SparkOptionError("only dead letters say which topic they came from: name the topic to replay to")
-    writing = write_options(write_given(options or {}, name_server))
+        raise SparkOptionError("to_topic origin is for dead letters only: name the topic to replay to")
+    writing = write_options(target_options(options or {}, name_server))
     return copy(
         engine, source, to_topic, checkpoint, job="replay", writing=writing, order=order, selection=selection, **run_options
     )
@@ -81,9 +81,9 @@ def replay_source(
     dead_letters_of: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> MessageSource:
-    """SparkOptionError unless there is exactly one thing to replay."""
+    """Create the source of a replay. SparkOptionError unless exactly one input is given."""
     if (archive is None) == (dead_letters_of is None):
-        raise SparkOptionError("what is to be replayed? give an archive, or the group whose dead letters are meant")
+        raise SparkOptionError("nothing to replay: give either an archive or the group of the dead letters")
     if archive is not None:
         return ArchiveSource(archive, options or {})
     return TopicSource({**_client(options, name_server), **(options or {}), "subscribe": dlq_topic(str(dead_letters_of))})
@@ -98,7 +98,7 @@ def select_where(
     archive: str | None,
     dead_letters_of: str | None,
 ) -> Selection:
-    """What was found is kept, so that a job that goes on means the same messages; another condition is then refused."""
+    """Select the messages that match a condition. The result is stored, so that a resumed job copies the same messages."""
     known = checkpoint.get_json("where.json") if checkpoint.exists() else None
     if known is None:
         if archive is not None:
@@ -108,11 +108,11 @@ def select_where(
             given = {**options, **end, "subscribe": dlq_topic(str(dead_letters_of))}
             frame = spark.read.format("rocketmq").options(**given).load()
         checkpoint.make()
-        save(frame.where(condition).selectExpr(f"{PLACE_SQL} AS place"), checkpoint)
+        save_selection(frame.where(condition).selectExpr(f"{PLACE_SQL} AS storage"), checkpoint)
         checkpoint.put_json("where.json", {"where": condition})
     elif known["where"] != condition:
         raise SparkOptionError(
-            f"{checkpoint.location} belongs to a job where {known['where']!r}, not {condition!r}: take another directory"
+            f"{checkpoint.location} belongs to a job where {known['where']!r}, not {condition!r}: use another directory"
         )
     return Selection(checkpoint.location, KEEP)
 
@@ -125,7 +125,7 @@ def copy(
     *,
     job: str,
     writing: DataSourceOptions,
-    more: Json | None = None,
+    extra_identity: Json | None = None,
     order: str = "key",
     selection: Selection | None = None,
     **run_options: Unpack[RunOptions],
@@ -134,32 +134,32 @@ def copy(
         raise SparkOptionError(f"order is {order!r}, expected one of {', '.join(ORDERS)}")
     rate = run_options.get("rate")
     if rate is not None and rate <= 0:
-        raise SparkOptionError(f"rate is {rate}, expected messages a second, more than 0")
+        raise SparkOptionError(f"rate is {rate}, expected a positive number of messages per second")
     if order == "queue" and target == ORIGIN:
         raise SparkOptionError("order queue needs one topic to send to: use order key, or name the topic")
     if target != ORIGIN:
         cluster_client(writing.client()).write_queues(target)
     with Journal(StorageLocation(checkpoint)) as journal:
         known = journal.begin({
-            "job": job, "to": target, "order": order, **source.identity(), **(more or {}),
+            "job": job, "to": target, "order": order, **source.identity(), **(extra_identity or {}),
             "_writer": f"{job}-{uuid.uuid4().hex}",
         })  # fmt: skip
 
         def work(number: int, plan: Json) -> Json:
-            heaps = distribute(source.ordered_parts(plan), engine.parallelism)
+            groups = distribute(source.ordered_parts(plan), engine.parallelism)
             tasks = [
-                CopyTask(tuple(heap), source.options, writing, target, order, known["_writer"], number, selection)
-                for heap in heaps
+                CopyTask(tuple(group), source.options, writing, target, order, known["_writer"], number, selection)
+                for group in groups
             ]
             results = engine.run(tasks, copy_parts)
             return {name: sum(result[name] for result in results) for name in ("rows", "bytes")}
 
-        paced: RunOptions = {"max_offsets": MOST, **run_options}
-        return IncrementalJob(journal, source, job, work, keep=False, **paced).run()
+        run_options_with_default: RunOptions = {"max_offsets": MAX_OFFSETS, **run_options}
+        return IncrementalJob(journal, source, job, work, keep=False, **run_options_with_default).run()
 
 
-def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
-    """Return the options for writing: the client options of the source, and `name_server` in place of the source's.
+def target_options(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
+    """Return the options for writing: the client options of the source, and `name_server` in storage of the source's.
 
     Jobs do not create topics: a misspelt target must fail.
     """
@@ -167,7 +167,7 @@ def write_given(options: Mapping[str, str], name_server: str | None) -> dict[str
     if name_server is not None:
         given["nameServer"] = name_server
     if "nameServer" not in given:
-        raise SparkOptionError("where to? name the name server of the target")
+        raise SparkOptionError("the name server of the target is missing")
     return given
 
 

@@ -291,7 +291,7 @@ def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int 
 
 
 def _is_blank(data: bytes, at: int, base: int, split: Split) -> bool:
-    """Whether this is the blank record that fills the rest of a segment."""
+    """Return True for the blank record that fills the rest of a segment."""
     length = int.from_bytes(data[at : at + 4], "big")
     return base + at + length == split.base + os.path.getsize(split.path)
 

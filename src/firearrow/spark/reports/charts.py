@@ -1,4 +1,4 @@
-"""Charts as plain SVG and HTML. What a point is, its `title` says when the pointer rests on it."""
+"""Charts as plain SVG and HTML, with tooltips in `title` elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Point = tuple[float, float]
 Series = tuple[str, Sequence[Point]]
 COLOURS = tuple(f"var(--s{number})" for number in range(1, 7))
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 10, 26
-_DOTS = 80  # points that are drawn as dots, too
+_DOTS = 80  # maximum points of a line drawn with dots
 
 
 def lines(
@@ -24,7 +24,7 @@ def lines(
     shown: Callable[[float], str] = count,
     colours: Sequence[str] = COLOURS,
 ) -> str:
-    """Lines over time; x in milliseconds, y from 0."""
+    """Draw lines over time; x in milliseconds, y from 0."""
     points = [point for _, found in series for point in found]
     if not points:
         return '<p class="hint">Nothing to draw.</p>'
@@ -47,7 +47,7 @@ def lines(
                 parts.append(_area(path, x(found[0][0]), x(found[-1][0]), y(0), colour))
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>')
         radius = 2.6 if len(found) <= _DOTS else 5
-        opacity = "1" if len(found) <= _DOTS else "0"  # still there for the pointer
+        opacity = "1" if len(found) <= _DOTS else "0"  # invisible, but with a tooltip
         for at, value in found:
             label = f"{name}: {shown(value)} at {_clock(at, span)}"
             parts.append(
@@ -67,7 +67,7 @@ def columns(
     colour: str = COLOURS[0],
     shown: Callable[[float], str] = count,
 ) -> str:
-    """Upright bars with a label below each."""
+    """Draw vertical bars with labels below."""
     if not values:
         return '<p class="hint">Nothing to draw.</p>'
     top, step = _scale(max(value for _, value in values))
@@ -90,7 +90,7 @@ def columns(
 
 
 def bars(values: Sequence[tuple[str, float, str]]) -> str:
-    """Lying bars: (label, value, what is written behind it) each."""
+    """Draw horizontal bars, each (label, value, text after the bar)."""
     most = max((value for _, value, _ in values), default=0) or 1
     return "".join(
         f'<div class="bar"><span title="{escape(label)}">{escape(label)}</span>'
@@ -141,7 +141,7 @@ def _clock(ms: float, span_ms: float) -> str:
 
 
 def _scale(most: float) -> tuple[float, float]:
-    """(end of the axis, distance of its lines): about four lines at round numbers."""
+    """Return the end of the axis and the distance of its grid lines: about four lines at round numbers."""
     if most <= 0:
         return 1.0, 1.0
     power = 10 ** math.floor(math.log10(most / 4))

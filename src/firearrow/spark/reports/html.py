@@ -1,4 +1,4 @@
-"""A page that opens without network: one file, no script, light or dark as the reader's system is."""
+"""Self-contained HTML pages: one file, no scripts, light or dark by the reader's preference."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def card(*parts: str, title: str = "") -> str:
 
 
 def pair(cards: Iterable[str]) -> str:
-    """Side by side where there is room."""
+    """Arrange parts in columns if the page is wide enough."""
     return f'<div class="pair">{"".join(cards)}</div>'
 
 
@@ -83,7 +83,7 @@ def hint(text: str) -> str:
 
 
 def tiles(values: Iterable[tuple[str, str, str]]) -> str:
-    """(what, value, class) each; the class is good, warn, bad or empty."""
+    """Show tiles, each (label, value, class); the class is good, warn, bad or empty."""
     made = [
         f'<div class="tile"><b class="{kind}">{escape(value)}</b><span>{escape(what)}</span></div>'
         for what, value, kind in values
@@ -92,7 +92,7 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Numbers and times stand on the right. A cell may be (text, class)."""
+    """Format a table with numbers and times right-aligned. A cell may be (text, class)."""
     rows = [list(row) for row in rows]
     right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     head = "".join(
@@ -130,7 +130,7 @@ def rate(value: float | None) -> str:
 
 
 def duration_ms(value: float | None) -> str:
-    """As a person says it: 340 ms, 2.1 s, 5 min, 3 h."""
+    """Format a duration: 340 ms, 2.1 s, 5 min, 3 h."""
     if value is None:
         return "-"
     if value < 1000:

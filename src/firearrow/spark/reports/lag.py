@@ -1,4 +1,4 @@
-"""The page of `firearrow spark lag`."""
+"""Page of `firearrow spark lag`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from firearrow.spark.reports.charts import bars, lines
 from firearrow.spark.reports.html import card, count, duration_ms, hint, moment, page, pair, rate, section, table, tiles
 
 _LINES = 6
-_GROUPS = 12  # that have a part of their own
+_GROUPS = 12  # with a section of their own
 _QUEUES = 32
 
 
 def lag_page(groups: Sequence[GroupLag], cluster: str) -> str:
     times = [at for one in groups for at, _ in one.history]
     if not times:
-        return page("Consumer lag", f"Cluster {cluster}.", [hint("No group has an offset anywhere.")])
+        return page("Consumer lag", f"Cluster {cluster}.", [hint("No group has committed an offset.")])
     first, last = min(times), max(times)
     seen = f"{moment(first)} to {moment(last)} ({duration_ms(last - first)})" if last > first else f"at {moment(last)}"
     parts = [_tiles(groups)]
@@ -25,7 +25,7 @@ def lag_page(groups: Sequence[GroupLag], cluster: str) -> str:
         drawn = [one for one in groups if any(value for _, value in one.history)][:_LINES]
         chart = lines([(f"{one.group} · {one.topic}", one.history) for one in drawn])
         more = hint(f"The {_LINES} largest of {len(groups)}.") if len(groups) > _LINES else ""
-        parts.append(section("Messages not yet consumed", card(chart if drawn else hint("Nobody was behind."), more)))
+        parts.append(section("Messages not yet consumed", card(chart if drawn else hint("No group had a lag."), more)))
     parts.append(section("Groups", card(_groups(groups))))
     behind = [one for one in groups if one.lag][:_GROUPS]
     if behind:
@@ -56,8 +56,8 @@ def _groups(groups: Sequence[GroupLag]) -> str:
         ])  # fmt: skip
     names = ["group", "topic", "lag", "produced", "consumed", "caught up in", "last consumed was stored", "retention"]
     return table(names, rows) + hint(
-        "Caught up in: at the pace of the time that was looked at. Retention: how much of the worst queue is left before "
-        "messages are deleted unread."
+        "Caught up in: at the rate of the period shown. Retention: part of the worst queue left before messages are "
+        "deleted unread."
     )
 
 

@@ -1,4 +1,4 @@
-"""The page of `firearrow spark trace`."""
+"""Page of `firearrow spark trace`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TITLES: Final = {
 
 def trace_page(report: TraceReport, cluster: str) -> str:
     if not report.sent and not report.consumed:
-        return page("Message latency", f"Cluster {cluster}.", [hint("The trace topic says nothing about this time.")])
+        return page("Message latency", f"Cluster {cluster}.", [hint("The trace topic has no data for this time.")])
     about = f"Cluster {cluster}, {moment(report.first_ms)} to {moment(report.last_ms)}, as clients told the trace topic."
     stages = [stage for stage in STAGES if any(one["stage"] == stage for one in report.stages)]
     parts = [
@@ -37,9 +37,7 @@ def trace_page(report: TraceReport, cluster: str) -> str:
         parts.append(section("Slowest end to end", card(table(["message", "topic", "group", "delivered", "took"], rows))))
     if report.lost:
         rows = [[(one["msg_id"], "code"), one["topic"], one["tags"], moment(one["time_ms"])] for one in report.lost]
-        note = hint(
-            "Sent, in topics that somebody consumes, and no consumer told of them: on their way, filtered, or not traced."
-        )
+        note = hint("Sent to topics with consumers, but no consumer reported them: in flight, filtered, or not traced.")
         parts.append(section("Never consumed", card(table(["message", "topic", "tags", "sent"], rows), note)))
     return page("Message latency", about, parts)
 

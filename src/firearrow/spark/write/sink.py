@@ -207,7 +207,7 @@ class Sink:
 
 
 def is_already_stored(code: int, remark: str | None) -> bool:
-    """Whether the broker rejects a number as too old, which implies that it is stored (see the module docstring)."""
+    """Return True if the broker rejects a number as too old, which implies that it is stored (see the module docstring)."""
     return code == ResponseCode.MESSAGE_ILLEGAL and "__PRODUCER_SEQ" in (remark or "") and "is older than" in (remark or "")
 
 
