@@ -242,7 +242,7 @@ class Story:
 
     def kill(self) -> None:
         now_ms = self._down()
-        self.timing.store.forget_pending()
+        self.timing.store.discard_pending()
         self.timing.store.close()
         self.timing = self._started(self.disk, now_ms)
 

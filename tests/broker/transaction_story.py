@@ -181,7 +181,7 @@ class TransactionStory:
         target = root / "store" / "commitlog"
         shutil.copytree(Path(self.parts.store_settings.store_path_root_dir) / "commitlog", target)
         if cut is not None:
-            _cut_log(target, cut)
+            _truncate_log(target, cut)
         saved = self.saved_offsets() if offsets is None else offsets
         return TransactionStory(root, offsets=saved, now_ms=self.kit.now if now_ms is None else now_ms, **self.settings)
 
@@ -213,7 +213,7 @@ class TransactionStory:
         return found
 
 
-def _cut_log(directory: Path, cut: int) -> None:
+def _truncate_log(directory: Path, cut: int) -> None:
     (segment,) = directory.iterdir()
     with segment.open("r+b") as file:
         size = segment.stat().st_size

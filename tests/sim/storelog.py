@@ -35,7 +35,7 @@ class SimulatedStore(StoreLog):
         )
         self.store = MessageStore(settings, disk=disk, store_host=HOST, now_ms=lambda: FIRST_MS + now_ms(), elected=True)
         self.store.open()
-        super().__init__(self.store, self.store.forget_pending)
+        super().__init__(self.store, self.store.discard_pending)
         self._disk = disk
         self._now_ms = now_ms
         self._directory = f"{directory}/commitlog"
@@ -53,16 +53,16 @@ class SimulatedStore(StoreLog):
         """After every event. StoreError: this member cannot go on."""
         if self._serving and (raft.role is not Role.LEADER or raft.term != self._serving):
             self._serving = 0
-            self.store.forget_pending()
+            self.store.discard_pending()
             self._services.follow()
         if raft.role is Role.LEADER and not self._serving and raft.is_ready_to_serve:
-            self.store.look_at_raw()
-            self.store.follow_no_more()
+            self.store.replica.index_new_records()
+            self.store.replica.stop_copying()
             self.store.confirm(raft.commit)
             self._services.lead()
             self._serving = raft.term
         if raft.role is Role.FOLLOWER and raft.commit > self.store.confirm_offset:
-            self.store.look_at_raw()
+            self.store.replica.index_new_records()
         if raft.role is not Role.LEADER or self._serving:
             self.store.confirm(raft.commit)
 

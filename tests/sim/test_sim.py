@@ -59,7 +59,7 @@ def test_a_store_that_shows_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
     def show_everything(self: SimulatedStore, raft: Raft) -> None:
         as_it_should(self, raft)
-        self.store.look_at_raw()
+        self.store.replica.index_new_records()
         self.store.confirm(self.store.max_offset)
 
     as_it_should = SimulatedStore.settle

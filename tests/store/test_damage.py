@@ -171,7 +171,7 @@ def test_the_newest_segments_can_be_gone_and_numbering_goes_on(clean: bool) -> N
     else:  # what was not in the queue files yet is gone with the log
         ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
     assert store.max_offset == len(segments) * SEGMENT
-    assert any("is gone" in problem for problem in history.report.problems)
+    assert any("is missing" in problem for problem in history.report.problems)
     queue = store.queue("Orders", 0)
     kept = [record.decode(data) for data in history.sent["Orders", 0]]
     left = [whole for whole in kept if whole.physical_offset < (len(segments) - 2) * SEGMENT]

@@ -150,7 +150,7 @@ def test_an_ipv6_store_host_and_a_long_topic_make_records_that_can_be_read() -> 
         (2, topic, 0x30, HOST_V6, HOST_V6),
         (2, topic, 0x30, HOST_V6, HOST_V6),
     ]
-    assert store.store_time(queue, 3) == NOW_MS
+    assert store.reader.store_time(queue, 3) == NOW_MS
 
 
 def test_names_that_would_leave_the_directory_are_refused() -> None:
@@ -314,15 +314,15 @@ def test_in_bulk_many_are_given_wherever_they_are_up_to_limits_of_its_own() -> N
 )
 def test_offsets_by_time_to_the_millisecond(ten: MessageStore, at: int, lower: int, upper: int) -> None:
     queue = ten.queue("Orders", 0)
-    assert ten.offset_by_time(queue, NOW_MS + at) == lower
-    assert ten.offset_by_time(queue, NOW_MS + at, upper=True) == upper
+    assert ten.reader.offset_by_time(queue, NOW_MS + at) == lower
+    assert ten.reader.offset_by_time(queue, NOW_MS + at, upper=True) == upper
 
 
 def test_store_times(ten: MessageStore) -> None:
     queue = ten.queue("Orders", 0)
-    assert ten.earliest_store_time(queue) == NOW_MS
-    assert [ten.store_time(queue, offset) for offset in (3, 9, 10, -1)] == [NOW_MS + 30, NOW_MS + 90, None, None]
-    assert ten.earliest_store_time(ten.queue("Nothing", 0)) is None
+    assert ten.reader.earliest_store_time(queue) == NOW_MS
+    assert [ten.reader.store_time(queue, offset) for offset in (3, 9, 10, -1)] == [NOW_MS + 30, NOW_MS + 90, None, None]
+    assert ten.reader.earliest_store_time(ten.queue("Nothing", 0)) is None
 
 
 def test_a_record_is_read_only_where_one_begins(ten: MessageStore) -> None:

@@ -58,7 +58,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         header = SearchOffsetRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
         upper = (header.boundary_type or "").upper() == "UPPER"
-        offset = 0 if queue is None else store.offset_by_time(queue, header.timestamp, upper=upper)
+        offset = 0 if queue is None else store.reader.offset_by_time(queue, header.timestamp, upper=upper)
         return encode_response(request, ResponseCode.SUCCESS, ext={"offset": offset})
 
     def get_max_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -74,7 +74,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def get_earliest_msg_storetime(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = GetEarliestMsgStoretimeRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
-        earliest = None if queue is None else store.earliest_store_time(queue)
+        earliest = None if queue is None else store.reader.earliest_store_time(queue)
         return encode_response(request, ResponseCode.SUCCESS, ext={"timestamp": -1 if earliest is None else earliest})
 
     return {

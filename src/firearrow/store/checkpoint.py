@@ -1,25 +1,25 @@
-"""The `checkpoint` file: up to where the store was known to be durable when it was last written.
+"""The `checkpoint` file, which records how far the store was durable, and the `abort` file.
 
-A page (atomic_file.py), zeros elsewhere:
+`abort` exists while the store is open: the next opening finds it after a crash.
 
-    0    8  physicMsgTimestamp    store time of the last message of the log that is durable
+The checkpoint is a page (atomic_file.py), zeros elsewhere:
+
+    0    8  physicMsgTimestamp    store time of the last durable message of the log
     8    8  logicsMsgTimestamp    the same for consume-queue entries
     16   8  indexMsgTimestamp     end time of the last full index file
     24   8  masterFlushedOffset   0 (set by slaves)
     32   8  confirmPhyOffset      offset of the last valid record, after a recovery
     40   8  logicsPhysicalOffset  offset of the record that logicsMsgTimestamp belongs to
-    256  8  "FIREARRO"            ours from here on
+    256  8  "FIREARRO"            our fields follow
     264  8  flushed offset        the log below was durable
     272  16 boot id               of the machine when the store was last open
     288  4  size of a commit-log file
     292  4  size of a consume-queue file
     296  4  CRC-32 of bytes 256 to 295
 
-Flushed offset and boot id tell damage from a torn tail. After a power cut, that is with another boot id, what a recovery cannot
-read above the flushed offset was perhaps never finished; what it cannot read below had been on the disk. As long as the machine
-runs, every finished write is there. The sizes tell damage from a changed setting.
-
-What a store leaves in its directory about itself: `abort` while it is open, and the checkpoint.
+Flushed offset and boot id distinguish damage from a torn tail. After a power cut, that is with another boot id, unreadable bytes
+above the flushed offset may never have been written completely; those below had been durable and are damaged. Without a power
+cut every completed write is on the disk. The sizes distinguish damage from a changed setting.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ _PAGE = PageFormat(Struct(">qqqqqq"), Struct(">q16sii"), checks_apache=False)
 
 @dataclass(slots=True)
 class Checkpoint:
+    """Values of the checkpoint file. Times are store times."""
+
     physic_msg_ms: int = 0
     logics_msg_ms: int = 0
     index_msg_ms: int = 0
     master_flushed_offset: int = 0
     confirm_phy_offset: int = 0
     logics_physical_offset: int = 0
-    flushed_offset: int = 0  # 0: unknown, an Apache broker wrote this
+    flushed_offset: int = 0  # 0: unknown, written by an Apache broker
     boot_id: bytes = b""
     segment_size: int = 0  # 0: unknown
     queue_file_size: int = 0
 
     @property
     def min_ms(self) -> int:
-        """Everything stored before this is durable, in the log and in the consume queues, with some seconds of doubt."""
+        """Store time up to which log and consume queues are durable, minus a margin of three seconds."""
         return max(0, min(self.physic_msg_ms, self.logics_msg_ms) - 3000)
 
     def encode(self) -> bytes:
@@ -67,7 +69,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
-        """What can be read; a short or foreign file gives zeros, which mean: nothing is known."""
+        """Decode a checkpoint. Fields of a short or foreign file are zero, which means unknown."""
         apache, ours = _PAGE.decode(data)
         checkpoint = cls(*apache)
         if ours is not None:
@@ -85,7 +87,7 @@ def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
 
 
 class AbortFile:
-    """It is there while the store is open, so that the next opening knows a crash from a clean stop."""
+    """Marker that exists while the store is open and distinguishes a crash from a clean stop."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._disk = disk
@@ -106,27 +108,27 @@ class AbortFile:
 
 
 class CheckpointFile:
-    """`now` is what the next one will say."""
+    """The checkpoint on disk. `current` holds the values of the next save."""
 
     def __init__(self, disk: Disk, root: str, housekeeper: Housekeeper) -> None:
-        self.now = Checkpoint()
+        self.current = Checkpoint()
         self._disk = disk
         self._path = os.path.join(root, "checkpoint")
         self._housekeeper = housekeeper
         self._saving = False
 
     def load(self) -> Checkpoint:
-        self.now = load_checkpoint(self._disk, self._path)
-        return self.now
+        self.current = load_checkpoint(self._disk, self._path)
+        return self.current
 
     def save(self) -> None:
-        save_checkpoint(self._disk, self._path, self.now)
+        save_checkpoint(self._disk, self._path, self.current)
 
     def save_later(self, refresh: Callable[[Checkpoint], None], afterwards: Callable[[], None]) -> None:
-        """Lets `refresh` bring it up to date; if that changed anything, the housekeeper writes it."""
-        before = self.now.encode()
-        refresh(self.now)
-        after = self.now.encode()
+        """Update the values with `refresh`. If they changed, let the housekeeper save them and call `afterwards`."""
+        before = self.current.encode()
+        refresh(self.current)
+        after = self.current.encode()
         if after == before or self._saving:
             return
         snapshot = Checkpoint.decode(after)

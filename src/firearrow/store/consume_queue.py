@@ -6,18 +6,20 @@ An entry is 20 bytes, big-endian:
     8   4  size of the record
     12  8  tags code: Java's hash of the TAGS property, sign-extended; the delivery time for delayed messages
 
-Entry number n is at byte n*20 of the queue's files, each `file_size` bytes long and named after the byte it starts with
-(20 digits). A zero size ends the queue. Size 0x7FFFFFFF says "no message here": such units fill a queue's first file up to
-the entry it begins with, and stand for records that were damaged on the disk.
+Entry number n is at byte n*20 of the queue's files. Each file has `file_size` bytes and is named after its first byte (20
+digits). A zero size ends the queue. Size 0x7FFFFFFF marks an absent message: such entries fill the first file of a queue up to
+its first entry, and replace records that were damaged on the disk.
 
-In memory an entry is appended to `tail` the moment its record is, and written to the file some time later, many at once: the
-log can always rebuild what was not. No queue keeps a descriptor; a few recently used ones are kept open for all together.
+In memory an entry is appended to `tail` together with its record, and written to the file later, in batches: the log can rebuild
+what was not written. Queues keep no descriptors; a few recently used ones are shared by all queues.
 
 Invariants of a ConsumeQueue
 
     min_offset <= max_offset <= next_offset
     tail holds exactly the entries [tail_start, next_offset)
     tail_start <= written <= max_offset: entries below `written` are in the files, only visible entries are written there
+
+Only this module changes the fields of a queue, and CommitLog.append, the hottest path, which has `extend` inline.
 """
 
 from __future__ import annotations
@@ -35,25 +37,24 @@ UNIT = 20
 assert ENTRY.size == UNIT
 ABSENT_SIZE = 0x7FFFFFFF
 ABSENT_ENTRY = ENTRY.pack(0, ABSENT_SIZE, 0)
-_WRITE_BEHIND = 32 * 1024  # bytes; less, in thousands of queues, would be written page by page over and over
+_WRITE_BEHIND = 32 * 1024  # bytes; with less, thousands of queues would write the same pages repeatedly
 
-_NOWHERE = 1 << 62  # no entry is affected
-_BLOCK = 4096  # holes of a sparse file begin at such boundaries
-_KEEP_IN_TAIL = 64  # entries kept in memory after they were written: consumers mostly read the newest
+_NO_ENTRY = 1 << 62  # no entry is affected
+_BLOCK = 4096  # alignment of the holes of a sparse file
+_KEEP_IN_TAIL = 64  # entries kept in memory after they are written: consumers mostly read the newest
 _TOPIC_LIMIT_V1 = 127
-# A reader that works through a backlog comes back for the entries behind those it got: 10 KB at a time, for so many queues.
-_AHEAD = 512  # entries
-_AHEAD_WORTH = 8  # a read of fewer entries is a look-up, not a reader
-_AHEAD_QUEUES = 64
-
-
-_NOTHING = (0, b"")
+# Read-ahead for consumers that work through a backlog: 10 KB at a time, for this many queues.
+_READ_AHEAD = 512  # entries
+_READ_AHEAD_MIN = 8  # a read of fewer entries is a lookup, not a consumer
+_READ_AHEAD_QUEUES = 64
+_NO_READ_AHEAD = (0, b"")
 
 
 class ConsumeQueue:
+    """One queue. `plain`: its records have the common layout if they are born on IPv4 (see CommitLog.append)."""
+
     __slots__ = (
         "base_size",
-        "dirty_since_ms",
         "dropped",
         "files",
         "first_file",
@@ -75,28 +76,27 @@ class ConsumeQueue:
         name = topic.encode()
         self.topic = topic
         self.queue_id = queue_id
-        # Topics over 127 characters need a record of version 2, with two bytes for the length.
+        # Topics over 127 bytes need a version 2 record, which has two bytes for the length.
         self.long_topic = len(name) > _TOPIC_LIMIT_V1
-        self.plain = plain and not self.long_topic  # its records are of the common kind, if born on IPv4
+        self.plain = plain and not self.long_topic
         self.topic_piece = len(name).to_bytes(2 if self.long_topic else 1, "big") + name
         self.base_size = 90 + len(self.topic_piece)  # record size without body and properties, hosts of IPv4
-        self.next_offset = 0  # the next message gets this
-        self.max_offset = 0  # below: visible
+        self.next_offset = 0  # queue offset of the next message
+        self.max_offset = 0  # entries below are visible
         self.min_offset = 0
         self.tail = bytearray()
         self.tail_start = 0
         self.written = 0
-        self.first_file = -1  # first entry of the oldest and of the newest file; -1: no file
+        self.first_file = -1  # first entry of the oldest and of the newest file; -1: no files
         self.last_file = -1
-        self.dirty_since_ms = 0  # 0: everything visible is written
-        self.dropped = False
+        self.dropped = False  # its topic was deleted
         self.files = files
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, [{self.min_offset}, {self.max_offset}))"
 
     def entries(self, offset: int, count: int) -> bytes:
-        """The visible entries from `offset` on, at most `count`; fewer at the end of the queue or where a file is missing."""
+        """Return at most `count` visible entries from `offset`: fewer at the end of the queue or where a file is missing."""
         count = min(count, self.max_offset - offset)
         if count <= 0 or offset < 0:
             return b""
@@ -111,18 +111,62 @@ class ConsumeQueue:
         return older + bytes(memoryview(self.tail)[: (start + count) * UNIT])
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) of one visible entry."""
+        """Return (physical offset, size, tags code) of a visible entry."""
         data = self.entries(offset, 1)
         return _unpack(data) if data else None
 
     def reset(self, offset: int) -> None:
-        """Empties the queue; its next message gets `offset`. Files are the caller's business."""
-        self.next_offset = self.max_offset = self.min_offset = self.tail_start = self.written = offset
-        self.tail = bytearray()
+        """Empty the queue. Its next message gets `offset`. The caller deletes the files."""
+        self.restart_at(offset)
+        self.min_offset = offset
         self.first_file = self.last_file = -1
 
+    def restart_at(self, count: int) -> None:
+        """Continue behind the first `count` entries, which are in the files. Nothing is kept in memory."""
+        self.next_offset = self.max_offset = self.written = self.tail_start = count
+        self.tail = bytearray()
+
+    def extend(self, entries: bytes, count: int) -> int:
+        """Add the entries of appended records, not visible yet. Return the new `next_offset`."""
+        self.tail += entries
+        self.next_offset = end = self.next_offset + count
+        return end
+
+    def extend_visible(self, entries: bytes) -> None:
+        """Add entries that are visible at once, during recovery."""
+        self.tail += entries
+        self.next_offset = self.max_offset = self.next_offset + len(entries) // UNIT
+
+    def fill_gap(self, queue_offset: int, physical_offset: int) -> None:
+        """Add absent entries up to `queue_offset`. `physical_offset` is that of the record which follows."""
+        gap = queue_offset - self.next_offset
+        self.extend(ENTRY.pack(physical_offset, ABSENT_SIZE, 0) * gap, gap)
+
+    def publish(self, end: int) -> int:
+        """Make the entries below `end` visible. Return the max_offset before."""
+        start = self.max_offset
+        if end > start:
+            self.max_offset = end
+        return start
+
+    def discard_from(self, offset: int) -> None:
+        """Drop the entries from `offset`, none of which is visible."""
+        assert offset >= self.max_offset
+        del self.tail[(offset - self.tail_start) * UNIT :]
+        self.next_offset = offset
+
+    def truncate(self, count: int) -> None:
+        """Drop the entries from `count`, visible or written. The caller clears the files."""
+        if count >= self.tail_start:
+            del self.tail[(count - self.tail_start) * UNIT :]
+        else:
+            self.tail = bytearray()
+            self.tail_start = count
+        self.next_offset = self.max_offset = count
+        self.written = min(self.written, count)
+
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The first visible entry whose record lies at or after this log offset; max_offset when there is none."""
+        """Return the first visible entry whose record is at or after this log offset, or max_offset."""
         low, high = self.lowest_entry(), self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -134,18 +178,18 @@ class ConsumeQueue:
         return low
 
     def lowest_entry(self) -> int:
-        """The oldest entry that is still kept, valid or not."""
+        """Return the oldest entry that is still stored, valid or not."""
         return min(self.first_file if self.first_file >= 0 else self.tail_start, self.max_offset)
 
     def correct_min(self, log_min: int) -> bool:
-        """Sets min_offset to the first entry whose record still exists; whether that moved it."""
+        """Set min_offset to the first entry whose record still exists. Return whether it moved."""
         before = self.min_offset
         lowest = self.lowest_entry()
         first = self.entry(lowest)
         if first is not None and first[0] >= log_min and first[1] != ABSENT_SIZE:
             self.min_offset = lowest
         else:
-            self.min_offset = self.first_at_or_after(log_min)  # max_offset when all are gone: empty, but it keeps its numbering
+            self.min_offset = self.first_at_or_after(log_min)  # max_offset if none does: empty, numbering continues
         return self.min_offset != before
 
 
@@ -155,7 +199,7 @@ def _unpack(data: bytes) -> tuple[int, int, int]:
 
 
 class QueueWrite:
-    """The visible entries of a queue that are only in memory, as they are now, on their way to the files."""
+    """A snapshot of the visible entries of a queue that are not in its files yet."""
 
     __slots__ = ("directories", "end", "entries", "first_file", "last_file", "paths", "queue", "start")
 
@@ -168,12 +212,12 @@ class QueueWrite:
         )
         self.first_file = queue.first_file
         self.last_file = queue.last_file
-        self.paths: list[str] = []  # written, not synced
-        self.directories: list[str] = []  # with new names, not synced
+        self.paths: list[str] = []  # written and unsynced
+        self.directories: list[str] = []  # with new names, unsynced
 
 
 class QueueFiles:
-    """The files of all consume queues under one directory, and the few descriptors kept open."""
+    """The files of all consume queues under one directory, and a cache of open descriptors."""
 
     def __init__(self, disk: Disk, root: str, file_size: int, open_limit: int = 64) -> None:
         assert file_size % UNIT == 0
@@ -185,13 +229,13 @@ class QueueFiles:
         self.unsynced_dirs: set[str] = set()
         self._open: dict[str, File] = {}  # in order of use
         self._open_limit = open_limit
-        self._ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # first entry and entries read ahead; in order of reading
+        self._read_ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # (first entry, entries), in order of reading
 
     def directory(self, queue: ConsumeQueue) -> str:
         return os.path.join(self.root, queue.topic, str(queue.queue_id))
 
     def stored_queues(self) -> Iterator[tuple[str, int]]:
-        """Topic and queue id of every queue that has a directory."""
+        """Yield topic and queue id of every queue that has a directory."""
         for topic in self.disk.listdir(self.root):
             path = os.path.join(self.root, topic)
             for name in self.disk.listdir(path) if self.disk.is_dir(path) else ():
@@ -199,7 +243,7 @@ class QueueFiles:
                     yield topic, int(name)
 
     def check_size(self, written_size: int) -> None:
-        """Raises StoreError when the files were written with another size: `written_size`, 0 if that is not known."""
+        """Raise StoreError if the files were written with another size. `written_size`: that size, 0 if unknown."""
         other = written_size if written_size not in (0, self.file_size) else 0
         if not written_size:
             seen: set[int] = set()
@@ -213,24 +257,24 @@ class QueueFiles:
         if other:
             raise StoreError(
                 f"mappedFileSizeConsumeQueue={self.file_size} does not fit the files in {self.root}, which were written with "
-                f"{other}; set it to that"
+                f"{other}; set it to that value"
             )
 
     def read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """Entries from the files only; the caller knows that they were written."""
-        if count < _AHEAD_WORTH:
+        """Read entries from the files. The caller knows that they are written."""
+        if count < _READ_AHEAD_MIN:
             return self._read(queue, offset, count)
-        start, ahead = self._ahead.get(queue, _NOTHING)
+        start, ahead = self._read_ahead.get(queue, _NO_READ_AHEAD)
         at = (offset - start) * UNIT
         size = count * UNIT
         if at < 0 or at + size > len(ahead):
-            # Entries in the files do not change; what is cut off or deleted is forgotten here too.
+            # Entries in the files do not change. Truncation and deletion also invalidate this cache.
             start, at = offset, 0
-            ahead = self._read(queue, offset, max(count, min(_AHEAD, queue.written - offset)))
-            self._ahead.pop(queue, None)
-            self._ahead[queue] = (start, ahead)
-            if len(self._ahead) > _AHEAD_QUEUES:
-                del self._ahead[next(iter(self._ahead))]
+            ahead = self._read(queue, offset, max(count, min(_READ_AHEAD, queue.written - offset)))
+            self._read_ahead.pop(queue, None)
+            self._read_ahead[queue] = (start, ahead)
+            if len(self._read_ahead) > _READ_AHEAD_QUEUES:
+                del self._read_ahead[next(iter(self._read_ahead))]
         return ahead[at : at + size]
 
     def _read(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
@@ -252,20 +296,20 @@ class QueueFiles:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def entry(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
-        """One entry from the files, visible or not."""
+        """Return an entry from the files, visible or not."""
         data = self.read(queue, offset, 1)
         return _unpack(data) if len(data) == UNIT else None
 
     def flush(self, queue: ConsumeQueue) -> None:
-        """Writes the visible entries that are only in memory, here and now."""
+        """Write the visible entries that are only in memory, in the caller's thread."""
         write = QueueWrite(queue)
         self.perform(write)
         self.apply(write)
 
     def perform(self, write: QueueWrite) -> None:
-        """The part of a flush that takes time: creates files and writes entries. Any thread, one at a time for a queue.
+        """Create files and write entries: the slow part of a flush. Any thread, but one at a time for a queue.
 
-        When it raises, nothing has changed that another attempt would not write again.
+        After an exception another attempt writes everything again.
         """
         queue, offset = write.queue, write.start
         while offset < write.end:
@@ -296,7 +340,7 @@ class QueueFiles:
             offset = stop
 
     def apply(self, write: QueueWrite) -> None:
-        """The owner's part: the entries are in the files now; all but the newest are forgotten."""
+        """Take note, in the owner's thread, that the entries are in the files. Only the newest stay in memory."""
         queue = write.queue
         if write.start == write.end:
             return
@@ -312,9 +356,9 @@ class QueueFiles:
             queue.tail_start += surplus
 
     def load(self, queue: ConsumeQueue) -> list[tuple[int, str]]:
-        """Finds out which files a queue has: sets first_file and last_file.
+        """Find the files of a queue and set first_file and last_file. Files that are too short are extended.
 
-        Returns what is wrong with them, each with the first entry that is affected. A file that is too short gets its length.
+        Return the problems found, each with the first entry affected.
         """
         directory = self.directory(queue)
         bases: list[int] = []
@@ -324,7 +368,7 @@ class QueueFiles:
             path = os.path.join(directory, name)
             size = self.disk.file_size(path)
             if byte_offset is None or byte_offset % self.file_size or size > self.file_size:
-                wrong.append((_NOWHERE, f"{path}: not a consume-queue file of {self.file_size} bytes, ignored"))
+                wrong.append((_NO_ENTRY, f"{path}: not a consume-queue file of {self.file_size} bytes, ignored"))
                 continue
             base = byte_offset // UNIT
             if size < self.file_size:
@@ -340,32 +384,32 @@ class QueueFiles:
         return wrong
 
     def remove_below(self, queue: ConsumeQueue, offset: int) -> list[str]:
-        """Takes the files that hold only entries below `offset` out of the queue, never the newest; returns their paths."""
+        """Detach the files with entries below `offset` only, except for the newest file. Return their paths."""
         paths = []
-        self._ahead.pop(queue, None)
+        self._read_ahead.pop(queue, None)
         while queue.first_file >= 0 and queue.first_file < queue.last_file and queue.first_file + self.per_file <= offset:
             paths.append(self._path(queue, queue.first_file))
-            self._forget(paths[-1])
+            self._close_file(paths[-1])
             queue.first_file += self.per_file
         return paths
 
     def remove_all(self, queue: ConsumeQueue) -> None:
-        """Deletes every file of a queue."""
-        self._ahead.pop(queue, None)
+        """Delete every file of a queue."""
+        self._read_ahead.pop(queue, None)
         directory = self.directory(queue)
         for name in self.disk.listdir(directory):
             path = os.path.join(directory, name)
-            self._forget(path)
+            self._close_file(path)
             if parse_segment_name(name) is not None:
                 self.disk.unlink(path)
         queue.first_file = queue.last_file = -1
 
     def clear_from(self, queue: ConsumeQueue, offset: int) -> None:
-        """Leaves nothing behind entry `offset` - 1: later files are deleted, the rest of the last one is zeroed."""
-        self._ahead.pop(queue, None)
+        """Erase the entries from `offset`: delete later files and zero the rest of the last one."""
+        self._read_ahead.pop(queue, None)
         while queue.last_file >= 0 and queue.last_file >= offset and queue.last_file > queue.first_file:
             path = self._path(queue, queue.last_file)
-            self._forget(path)
+            self._close_file(path)
             if self.disk.exists(path):
                 self.disk.unlink(path)
             queue.last_file -= self.per_file
@@ -391,13 +435,13 @@ class QueueFiles:
             position = data_at + len(data)
         return True
 
-    def forget(self, topic: str) -> str:
-        """Closes what is open of a topic; returns its directory, for the caller to delete."""
+    def detach(self, topic: str) -> str:
+        """Close the open files of a topic. Return its directory, for the caller to delete."""
         path = os.path.join(self.root, topic)
-        for queue in [queue for queue in self._ahead if queue.topic == topic]:
-            del self._ahead[queue]
+        for queue in [queue for queue in self._read_ahead if queue.topic == topic]:
+            del self._read_ahead[queue]
         for name in [name for name in self._open if name.startswith(path + os.sep)]:
-            self._forget(name)
+            self._close_file(name)
         return path
 
     def close(self) -> None:
@@ -421,8 +465,43 @@ class QueueFiles:
             oldest = next(iter(self._open))
             self._open.pop(oldest).close()
 
-    def _forget(self, path: str) -> None:
+    def _close_file(self, path: str) -> None:
         self.unsynced.discard(path)
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
+
+
+class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
+    """All queues of a store, by topic and queue id."""
+
+    def __init__(self, files: QueueFiles, *, plain: bool) -> None:
+        super().__init__()
+        self.files = files
+        self._plain = plain
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue. ValueError if the topic cannot be a directory name. A queue without messages has no files."""
+        queue = self.get((topic, queue_id))
+        if queue is None:
+            check_directory_name(topic)
+            if queue_id < 0:
+                raise ValueError(f"queue id {queue_id} of topic {topic!r}: expected 0 or more")
+            queue = self[topic, queue_id] = ConsumeQueue(topic, queue_id, self.files, plain=self._plain)
+        return queue
+
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self}
+
+    def drop(self, topic: str) -> str:
+        """Remove the queues of a topic. Return the directory of their files, for the caller to delete."""
+        for key in [key for key in self if key[0] == topic]:
+            self.pop(key).dropped = True
+        return self.files.detach(topic)
+
+
+def check_directory_name(topic: str) -> None:
+    """Raise ValueError for a topic whose directory would be outside the store. The broker has stricter rules."""
+    unfit = not topic or topic in (".", "..") or "/" in topic or os.sep in topic or min(topic) < " "
+    if unfit or len(topic.encode()) > 255:
+        raise ValueError(f"topic {topic!r} cannot be the name of a directory")

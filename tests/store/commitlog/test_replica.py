@@ -48,7 +48,7 @@ def follow(store: MessageStore, data: bytes, offset: int, rng: random.Random, la
     at = 0
     while at < len(data):
         piece = data[at : at + rng.randint(1, largest)]
-        store.append_raw(piece, offset + at)
+        store.replica.append_raw(piece, offset + at)
         store.confirm(store.max_offset)
         at += len(piece)
     store.flush()
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_record_end_it_and_cost_nothing(tmp_path: Path) -> Non
     broken = bytearray(data)
     place = len(data) // 2
     broken[place] ^= 0x40
-    with pytest.raises(FollowError, match="start again"):
+    with pytest.raises(FollowError, match="restart to copy everything again"):
         follow(other, bytes(broken), 0, random.Random(6), largest=500)
     assert 0 < other.confirm_offset <= place
     other.close()
@@ -172,7 +172,7 @@ def test_bytes_of_another_place_are_refused(tmp_path: Path) -> None:
     add(one, "T", 10)
     follow(other, log_of(one), 0, random.Random(9))
     with pytest.raises(FollowError, match="cannot follow a log that ends at"):
-        other.append_raw(b"x" * 100, one.max_offset + 8)
+        other.replica.append_raw(b"x" * 100, one.max_offset + 8)
     for store in (one, other):
         store.close()
 
@@ -189,7 +189,7 @@ def test_keys_that_the_disk_did_not_take_are_added_when_it_does(tmp_path: Path) 
     for _ in range(3):
         disk.fail("pwrite", "/index/")
         for size in (rng.randint(1, 9_000), rng.randint(40_000, 60_000)):
-            other.append_raw(data[at : at + size], at)
+            other.replica.append_raw(data[at : at + size], at)
             at = min(at + size, len(data))
             other.confirm(other.max_offset)
         disk.heal()

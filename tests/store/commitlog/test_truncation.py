@@ -59,7 +59,7 @@ def test_unconfirmed_messages_are_cut_with_their_queue_offsets(tmp_path: Path) -
     store.confirm(add(store, b"a", b"b"))
     kept = add(store, b"c")
     add(store, b"d", b"e")
-    store.cut(kept)
+    store.replica.truncate(kept)
     assert store.max_offset == kept
     assert store.queue("T", 0).next_offset == 3
     store.confirm(add(store, b"D"))
@@ -73,8 +73,8 @@ def test_a_cut_within_a_group_keeps_what_lies_before(tmp_path: Path) -> None:
     start = store.max_offset
     end = add(store, b"a", b"b", b"c")
     one = (end - start) // 3
-    store.cut(start + 2 * one)
-    store.follow_no_more()
+    store.replica.truncate(start + 2 * one)
+    store.replica.stop_copying()
     store.confirm(add(store, b"C"))
     assert bodies(store) == [b"a", b"b", b"C"]
     store.close()
@@ -84,7 +84,7 @@ def test_what_was_pending_is_gone_with_a_cut(tmp_path: Path) -> None:
     store = member(tmp_path)
     end = add(store, b"a")
     store.append(store.queue("T", 0), b"b", b"", 0, flag=0, sys_flag=0, born_ms=NOW, born_host=HOST, store_ms=NOW)
-    store.cut(end)
+    store.replica.truncate(end)
     assert store.appended_offset == end
     assert store.queue("T", 0).next_offset == 1
     store.close()
@@ -96,7 +96,7 @@ def test_a_cut_over_segments_keeps_the_bytes_elsewhere(tmp_path: Path) -> None:
     for number in range(12):
         add(store, b"%d" % number * 1500)
     assert len(list((tmp_path / "commitlog").iterdir())) > 1
-    store.cut(kept)
+    store.replica.truncate(kept)
     assert len(list((tmp_path / "commitlog").iterdir())) == 1
     saved = b"".join(path.read_bytes() for path in (tmp_path / "commitlog_cut").iterdir())
     assert b"7" * 1500 in saved
@@ -111,7 +111,7 @@ def test_nothing_confirmed_is_cut(tmp_path: Path) -> None:
     end = add(store, b"a", b"b")
     store.confirm(end)
     with pytest.raises(StoreError, match="confirmed up to"):
-        store.cut(0)
+        store.replica.truncate(0)
     assert bodies(store) == [b"a", b"b"]
     store.close()
 
@@ -138,8 +138,8 @@ def test_after_a_restart_the_unconfirmed_can_be_cut(tmp_path: Path) -> None:
     add(store, b"b", b"c")
     crash(store)
     again = member(tmp_path)
-    again.cut(confirmed)
-    again.follow_no_more()
+    again.replica.truncate(confirmed)
+    again.replica.stop_copying()
     again.confirm(add(again, b"B"))
     again.close()
     last = member(tmp_path)
@@ -171,7 +171,7 @@ def test_damage_that_is_found_later_is_looked_for_at_the_next_opening(tmp_path: 
     path.write_bytes(path.read_bytes().replace(b"second", b"secXnd", 1))
     store = member(tmp_path)
     assert not store.lost  # a clean stop: nobody looked
-    store.found_damaged()
+    store.replica.mark_damaged()
     store._release()
     again = member(tmp_path)
     assert (again.lost, again.max_offset) == (True, first)
@@ -185,9 +185,9 @@ def test_a_log_that_begins_anew_elsewhere(tmp_path: Path) -> None:
     for number in range(20):
         leader.confirm(add(leader, b"%d" % number * 700))
     data = leader.read_log(SEGMENT, SEGMENT)
-    follower.begin_anew(SEGMENT)
+    follower.replica.reset_to(SEGMENT)
     assert (follower.min_offset, follower.max_offset, follower.confirm_offset) == (SEGMENT, SEGMENT, SEGMENT)
-    follower.append_raw(data, SEGMENT)
+    follower.replica.append_raw(data, SEGMENT)
     follower.confirm(follower.flush())
     queue, twin = follower.queue("T", 0), leader.queue("T", 0)
     entry = queue.entry(queue.max_offset - 1)

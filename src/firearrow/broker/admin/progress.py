@@ -145,7 +145,7 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> Cons
             queue = broker.store.find_queue(topic, queue_id)
             consumed = broker.offsets.query(group, topic, queue_id) or 0
             pulled = broker.offsets.query_pulled(group, topic, queue_id)
-            last = broker.store.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
+            last = broker.store.reader.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
             stats.offset_table[QueueBody(topic, broker.name, queue_id)] = OffsetWrapper(
                 broker_offset=0 if queue is None else queue.max_offset,
                 consumer_offset=consumed,
@@ -162,11 +162,13 @@ def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now
     if queue is None:
         return span
     consumed = broker.offsets.query(group, topic, queue_id) or 0
-    span.min_time_stamp = _or_minus_one(broker.store.earliest_store_time(queue))
-    span.max_time_stamp = _or_minus_one(broker.store.store_time(queue, queue.max_offset - 1))
-    span.consume_time_stamp = _or_minus_one(broker.store.store_time(queue, consumed - 1)) if consumed > 0 else span.min_time_stamp
+    span.min_time_stamp = _or_minus_one(broker.store.reader.earliest_store_time(queue))
+    span.max_time_stamp = _or_minus_one(broker.store.reader.store_time(queue, queue.max_offset - 1))
+    span.consume_time_stamp = (
+        _or_minus_one(broker.store.reader.store_time(queue, consumed - 1)) if consumed > 0 else span.min_time_stamp
+    )
     if consumed < queue.max_offset:
-        next_at = broker.store.store_time(queue, max(consumed, queue.min_offset))
+        next_at = broker.store.reader.store_time(queue, max(consumed, queue.min_offset))
         span.delay_time = max(now_ms - next_at, 0) if next_at is not None else 0
     return span
 

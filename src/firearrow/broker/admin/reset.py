@@ -86,7 +86,7 @@ def _targets(broker: BrokerContext, header: ResetOffsetRequestHeader, config: To
 def _offset_at(broker: BrokerContext, queue: ConsumeQueue | None, timestamp_ms: int) -> int:
     if queue is None:
         return 0
-    return queue.max_offset if timestamp_ms < 0 else broker.store.offset_by_time(queue, timestamp_ms)
+    return queue.max_offset if timestamp_ms < 0 else broker.store.reader.offset_by_time(queue, timestamp_ms)
 
 
 def _tell_consumers(

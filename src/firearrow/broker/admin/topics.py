@@ -96,7 +96,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             queue = broker.store.find_queue(topic, queue_id)
             low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
-            last = broker.store.store_time(queue, high - 1) if queue is not None and high > low else None
+            last = broker.store.reader.store_time(queue, high - 1) if queue is not None and high > low else None
             table[QueueBody(topic, broker.name, queue_id)] = TopicOffset(low, high, last or 0)
         return json_answer(request, TopicStatsTable(table, broker.stats.tps("TOPIC_PUT_NUMS", topic)))
 

@@ -216,10 +216,10 @@ def _first_stored_since(store: MessageStore, since_ms: int) -> int | None:
     """The physical offset of the first message stored then or later; None if there is none."""
     found: int | None = None
     for queue in store.queues():
-        last = store.store_time(queue, queue.max_offset - 1)
+        last = store.reader.store_time(queue, queue.max_offset - 1)
         if last is None or last < since_ms:
             continue
-        entry = queue.entry(store.offset_by_time(queue, since_ms))
+        entry = queue.entry(store.reader.offset_by_time(queue, since_ms))
         if entry is not None and (found is None or entry[0] < found):
             found = entry[0]
     return found

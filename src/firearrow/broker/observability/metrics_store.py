@@ -26,7 +26,7 @@ def waiting(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
         behind = int(figures["timerOffsetBehind"])
         yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
         queue = broker.store.find_queue(TIMER_TOPIC, 0)
-        first_ms = broker.store.store_time(queue, queue.max_offset - behind) if queue is not None and behind else None
+        first_ms = broker.store.reader.store_time(queue, queue.max_offset - behind) if queue is not None and behind else None
         name = "rocketmq_timer_enqueue_latency_milliseconds"
         yield page.one(name, "gauge", "Age of the oldest of these", now_ms - first_ms if first_ms else 0, STORAGE)
         name = "rocketmq_timer_dequeue_lag"
@@ -88,7 +88,7 @@ def storage(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Itera
     yield from page.lines("firearrow_log_offset_bytes", "gauge", "Offsets of the commit log", samples)
     yield page.one("firearrow_store_writable", "gauge", "1: messages are taken, 0: they are refused", int(store.writable))
     yield page.one("firearrow_index_behind_messages", "gauge", "Messages whose keys are not indexed yet", store.index_backlog)
-    flushes = store.flushes
+    flushes = store.flush_stats
     yield page.one("firearrow_flushes_total", "counter", "Flushes of the commit log", flushes.count)
     yield page.one("firearrow_flush_seconds_total", "counter", "Time that flushes took", flushes.total_ns / 1e9)
     yield page.one("firearrow_flush_seconds_max", "gauge", "Time that the longest flush took", flushes.longest_ns / 1e9)

@@ -277,10 +277,10 @@ def _count_queue(broker: BrokerContext, lag: _Lag, group: str, topic: str, queue
     lag.in_flight += given - consumed
     lag.ready += queue.max_offset - given
     if consumed < queue.max_offset:
-        stored_ms = broker.store.store_time(queue, consumed) or 0
+        stored_ms = broker.store.reader.store_time(queue, consumed) or 0
         lag.earliest_ms = min(lag.earliest_ms or stored_ms, stored_ms)
         if given < queue.max_offset:
-            next_ms = stored_ms if given == consumed else broker.store.store_time(queue, given) or 0
+            next_ms = stored_ms if given == consumed else broker.store.reader.store_time(queue, given) or 0
             lag.next_ms = min(lag.next_ms or next_ms, next_ms)
 
 

@@ -199,7 +199,7 @@ class GroupCommit:
 
         Those that are written may survive all the same. The others are dropped.
         """
-        self._store.forget_pending()
+        self._store.discard_pending()
         replies, early = self._replies.take()
         self._held_since_ms = self._flushed_offset = 0
         self._fail_written(reason)

@@ -71,7 +71,7 @@ def stored_topics(store: MessageStore) -> list[StoredTopic]:
     for queue in store.queues():
         if queue.max_offset > queue.min_offset:
             known = found.get(queue.topic) or StoredTopic(queue.topic, 0, 0)
-            last = store.store_time(queue, queue.max_offset - 1) or 0
+            last = store.reader.store_time(queue, queue.max_offset - 1) or 0
             found[queue.topic] = StoredTopic(queue.topic, max(known.queues, queue.queue_id + 1), max(known.last_store_ms, last))
     return list(found.values())
 

@@ -138,11 +138,11 @@ class Recovery:
     def _newest_ops(self) -> int:
         """Log offset of the first of the op messages that were stored within a short time before the newest one."""
         queue = self._op_queue
-        newest_ms = self._store.store_time(queue, queue.max_offset - 1)
+        newest_ms = self._store.reader.store_time(queue, queue.max_offset - 1)
         if newest_ms is None:
             return 0
         at = queue.max_offset - 1
-        while at > queue.min_offset and (self._store.store_time(queue, at - 1) or 0) >= newest_ms - _OVERLAP_MS:
+        while at > queue.min_offset and (self._store.reader.store_time(queue, at - 1) or 0) >= newest_ms - _OVERLAP_MS:
             at -= 1
         entry = queue.entry(at)
         return 0 if entry is None else entry[0]

@@ -300,9 +300,9 @@ class QuorumReplica:
             self._index_timer.cancel()
             self._index_timer = None
         try:
-            self._store.look_at_raw()
+            self._store.replica.index_new_records()
         except StoreError as error:
-            self._store.found_damaged()
+            self._store.replica.mark_damaged()
             self.node.failed(error)
             self._apply_ready()
             return
@@ -314,7 +314,7 @@ class QuorumReplica:
         if self.raft.role is Role.LEADER:
             self._serving = self.raft.term
             self._paused = False
-            self._store.follow_no_more()
+            self._store.replica.stop_copying()
             self._broker.lead(self.raft.term)
             log.warning("%s is the master of %s (term %d)", self.peers.me, self.peers.group, self.raft.term)
 

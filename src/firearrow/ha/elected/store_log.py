@@ -68,20 +68,20 @@ class StoreLog:
         raise self._damaged(offset, stop.value)
 
     def _damaged(self, offset: int, what: str) -> LogDamagedError:
-        self._store.found_damaged()
+        self._store.replica.mark_damaged()
         return LogDamagedError(f"no record at {offset} ({what})")
 
     def append(self, offset: int, data: bytes) -> None:
         self._before_change()
-        self._store.write_raw(data, offset)
+        self._store.replica.write_raw(data, offset)
 
     def truncate(self, offset: int) -> None:
         self._before_change()
-        self._store.cut(offset)
+        self._store.replica.truncate(offset)
 
     def reset(self, offset: int) -> None:
         self._before_change()
-        self._store.begin_anew(offset)
+        self._store.replica.reset_to(offset)
 
     def sync(self) -> int:
         return self._store.flush()

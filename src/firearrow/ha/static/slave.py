@@ -240,7 +240,7 @@ class HaSlave:
                 link.end("unexpected log offset")
                 return
             try:
-                unindexed = store.write_raw(data, offset)
+                unindexed = store.replica.write_raw(data, offset)
                 if not store.settings.sync_flush:
                     self.durable(store.max_offset)
             except (FollowError, StoreError) as error:
@@ -258,7 +258,7 @@ class HaSlave:
             self._index_timer.cancel()
             self._index_timer = None
         try:
-            self._store.look_at_raw()
+            self._store.replica.index_new_records()
         except (FollowError, StoreError) as error:
             self._end_replication(str(error))
             if self._link is not None:

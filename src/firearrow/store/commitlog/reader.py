@@ -149,9 +149,9 @@ class StoreReader:
         if not total <= span <= total + _SLACK:
             return b"", None, last
         if may_be_part and span == total and span >= _PART_WORTH:
-            place = log.place(first, span)
-            if place is not None:
-                return b"", LogPart(*place, span), last
+            position = log.file_position(first, span)
+            if position is not None:
+                return b"", LogPart(*position, span), last
         data = log.read(first, span)
         if len(data) != span:  # over the end of a segment, or gone
             return b"", None, last

@@ -1,12 +1,10 @@
-"""One file of the commit log: `segment_size` bytes at a fixed place of the endless log.
+"""Segments: the files of the commit log, of `segment_size` bytes each, and their preallocation.
 
-The file is named after the log offset of its first byte, 20 decimal digits, and has its full length from the moment it
-exists (a reader refuses any other length). It starts as one hole.
+A file is named after the log offset of its first byte (20 decimal digits) and has its full length from the start (Apache rejects
+any other length). It starts as one hole.
 
-Records are written into the hole. Zeros written ahead of them, so that a sync need not commit the file system's journal, were
-measured side by side with this on ext4: no gain in rate or in latency, at twice the bytes and with a second writer.
-
-The next segment of the log is made before it is needed, by the housekeeper.
+Records are written into the hole. Writing zeros ahead of them, so that a sync need not commit the file system's journal, was
+measured on ext4: no gain in rate or latency, at twice the bytes and with a second writer.
 """
 
 from __future__ import annotations
@@ -28,11 +26,13 @@ def segment_name(base: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """The offset a file name stands for, or None when it is no segment name."""
+    """Return the log offset of a segment file, or None for another name."""
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdecimal() else None
 
 
 class Segment:
+    """One file of the log; `base` is its first log offset. Opened on first use."""
+
     __slots__ = ("_disk", "_file", "base", "path", "size")
 
     def __init__(self, disk: Disk, directory: str, base: int, size: int, file: File | None = None) -> None:
@@ -57,7 +57,7 @@ class Segment:
         return self._file is not None
 
     def write(self, data: Bytes, offset: int) -> None:
-        """Writes at a log offset. The caller has checked that it fits."""
+        """Write at a log offset. The caller has checked that the data fits."""
         (self._file or self.file).pwrite(data, offset - self.base)
 
     def read(self, size: int, offset: int) -> bytes:
@@ -70,36 +70,39 @@ class Segment:
 
 
 def create_segment(disk: Disk, directory: str, base: int, size: int) -> Segment:
-    """Makes the file, at its full length, and makes its name durable."""
+    """Create a file at its full length. Durable on return."""
     file = disk.open(os.path.join(directory, segment_name(base)), create=True, size=size)
     file.fdatasync()
     disk.fsync_dir(directory)
     return Segment(disk, directory, base, size, file)
 
 
-_EVERY_BYTES = 1024 * 1024  # of log between two looks
+_CHECK_INTERVAL = 1024 * 1024  # bytes of log
 
 
 class SegmentPreallocator:
-    """`due`: `look` again when the log is this long."""
+    """Creation of the next segment by the housekeeper, before it is needed.
+
+    Call `check` when the log has reached `next_check_offset`.
+    """
 
     def __init__(self, log: CommitLog, housekeeper: Housekeeper) -> None:
-        self.due = 0
+        self.next_check_offset = 0
         self._log = log
         self._housekeeper = housekeeper
         self._preparing: int | None = None
 
-    def look(self) -> None:
-        """Asks the housekeeper for the next segment in time."""
+    def check(self) -> None:
+        """Let the housekeeper create the next segment if the active one is filling up."""
         log = self._log
-        self.due = log.next_offset + _EVERY_BYTES
-        number = log.wants_next_segment()
+        self.next_check_offset = log.next_offset + _CHECK_INTERVAL
+        number = log.next_segment_to_prepare()
         if number is not None and self._preparing != number:
             self._preparing = number
             self._housekeeper.submit(lambda: self._prepare(number))
 
     def _prepare(self, number: int) -> None:
-        """Housekeeper."""
+        """Create a segment. Housekeeper."""
         try:
             self._log.prepare(number)
         except OSError:
