@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.chaos import catalogue
 from tests.chaos.catalogue import Entry
-from tests.chaos.story import Outcome, rounds_of
+from tests.chaos.scenario import Outcome, rounds_of
 from tests.chaos.workload import Verdict
 
 COLUMNS = ("form", "fault", "rounds", "sent", "acknowledged", "lost", "wrong", "median gap", "worst gap")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos import faults
+from tests.chaos.environment import Clock, Network, network, no_namespaces
 from tests.chaos.faults import Inject, Scene, followers
 from tests.chaos.fleet import Fleet, on_loopback, running
-from tests.chaos.surroundings import Clock, Network, network, no_namespaces
 from tests.support.waiting import until
 
 LOOPBACK, NETWORK, CLOCKS = "loopback", "network", "clocks"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.environment import enlarge, no_small_disk, small_disk
 from tests.chaos.fleet import Fleet, on_loopback, running
-from tests.chaos.surroundings import enlarge, no_small_disk, small_disk
 from tests.chaos.workload import Verdict, Workload, verdict
 from tests.support.waiting import until
 

@@ -9,18 +9,18 @@ from firearrow.net.address import advertised_ip, bind, bind_pair, format_address
     ("text", "parsed"),
     [("127.0.0.1:9876", ("127.0.0.1", 9876)), (" ns.example:1 ", ("ns.example", 1)), ("[::1]:65535", ("::1", 65535))],
 )
-def test_an_address_has_a_host_and_a_port(text: str, parsed: tuple[str, int]) -> None:
+def test_address_is_split_into_host_and_port(text: str, parsed: tuple[str, int]) -> None:
     assert parse_address(text) == parsed
     assert format_address(*parsed) == text.strip()
 
 
 @pytest.mark.parametrize("text", ["", "9876", ":9876", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:٣"])
-def test_what_is_no_address_is_named_in_the_error(text: str) -> None:
+def test_invalid_address_is_named_in_the_error(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_address(text)
 
 
-def test_a_list_of_addresses_keeps_its_order_and_drops_repetitions() -> None:
+def test_address_list_keeps_order_and_drops_duplicates() -> None:
     assert parse_address_list("b:2; a:1;;b:2;") == ["b:2", "a:1"]
 
 
@@ -35,7 +35,7 @@ def test_a_list_of_addresses_keeps_its_order_and_drops_repetitions() -> None:
         ("::ffff:1", "::ffff:1"),
     ],
 )
-def test_ipv4_in_ipv6_is_ipv4(ip: str, plain: str) -> None:
+def test_ipv4_mapped_ipv6_becomes_ipv4(ip: str, plain: str) -> None:
     assert unmapped(ip) == plain
 
 
@@ -45,7 +45,7 @@ def test_port_0_finds_a_pair_two_apart() -> None:
         assert main.getsockname()[1] - fast.getsockname()[1] == 2
 
 
-def test_a_taken_port_is_named_in_the_error() -> None:
+def test_port_in_use_is_named_in_the_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -56,12 +56,12 @@ def test_a_taken_port_is_named_in_the_error() -> None:
             bind_pair("127.0.0.1", port + 2)
 
 
-def test_a_port_without_room_for_the_fast_port_is_refused() -> None:
+def test_port_without_space_for_the_fast_port_is_rejected() -> None:
     with pytest.raises(OSError, match="no room for the fast port"):
         bind_pair("127.0.0.1", 2)
 
 
-def test_a_wildcard_is_never_advertised() -> None:
+def test_wildcard_is_never_advertised() -> None:
     assert advertised_ip("127.0.0.1") == "127.0.0.1"
     assert advertised_ip("broker.example") == "broker.example"
     for wildcard in ("0.0.0.0", "::", ""):

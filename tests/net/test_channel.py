@@ -13,7 +13,7 @@ from tests.net.peer import Echo
 from tests.support.waiting import run
 
 
-def test_calls_get_their_own_answers_in_any_order() -> None:
+def test_calls_receive_their_own_responses_in_any_order() -> None:
     class Backwards(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             self.waiting = [*getattr(self, "waiting", []), *commands]
@@ -32,7 +32,7 @@ def test_calls_get_their_own_answers_in_any_order() -> None:
     run(story())
 
 
-def test_one_way_is_sent_and_not_waited_for() -> None:
+def test_oneway_request_awaits_no_response() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -46,7 +46,7 @@ def test_one_way_is_sent_and_not_waited_for() -> None:
     run(story())
 
 
-def test_what_the_server_asks_goes_to_the_callback() -> None:
+def test_server_requests_go_to_the_callback() -> None:
     def on_request(channel: Channel, request: Command) -> None:
         channel.answer(encode_response(request, 0, body=b"at your service"))
 
@@ -65,7 +65,7 @@ def test_what_the_server_asks_goes_to_the_callback() -> None:
     run(story())
 
 
-def test_an_answer_that_does_not_come_is_a_timeout_and_the_channel_lives() -> None:
+def test_missing_response_times_out_and_keeps_the_channel_open() -> None:
     class Mute(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             super().received(conn, [c for c in commands if c.code == 34])
@@ -82,7 +82,7 @@ def test_an_answer_that_does_not_come_is_a_timeout_and_the_channel_lives() -> No
     run(story())
 
 
-def test_a_closed_channel_fails_every_waiting_call_and_says_so() -> None:
+def test_closed_channel_fails_every_pending_call() -> None:
     class Mute(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             conn.close("enough")
@@ -106,7 +106,7 @@ def test_a_closed_channel_fails_every_waiting_call_and_says_so() -> None:
     run(story())
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_refused_connection_names_the_server() -> None:
     async def story() -> None:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
@@ -119,7 +119,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
     run(story())
 
 
-def test_a_server_that_does_not_accept_in_time_is_named() -> None:
+def test_connect_timeout_names_the_server() -> None:
     async def story() -> None:
         with socket.socket() as full:
             full.bind(("127.0.0.1", 0))
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_accept_in_time_is_named() -> None:
     run(story())
 
 
-def test_requests_with_different_deadlines_time_out_each_at_its_own() -> None:
+def test_each_request_times_out_at_its_own_deadline() -> None:
     class Mute(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             pass
@@ -166,7 +166,7 @@ def test_requests_with_different_deadlines_time_out_each_at_its_own() -> None:
     run(story())
 
 
-def test_a_silent_server_is_cut_off_if_wanted() -> None:
+def test_cut_when_silent_closes_the_channel_to_a_silent_server() -> None:
     class Mute(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             super().received(conn, [c for c in commands if c.code == 34])
@@ -189,7 +189,7 @@ def test_a_silent_server_is_cut_off_if_wanted() -> None:
     run(story())
 
 
-def test_frames_of_one_turn_are_written_together_and_before_the_close() -> None:
+def test_frames_of_one_iteration_are_written_together_before_the_close() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -205,7 +205,7 @@ def test_frames_of_one_turn_are_written_together_and_before_the_close() -> None:
     run(story())
 
 
-def test_bytes_that_are_no_frame_end_the_channel() -> None:
+def test_invalid_frame_closes_the_channel() -> None:
     class Babble(Echo):
         def received(self, conn: Connection, commands: list[Command]) -> None:
             conn.write(encode_response(commands[0], 0) + b"\xff" * 16)

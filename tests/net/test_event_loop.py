@@ -14,10 +14,10 @@ async def kind_of_loop() -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed")
-def test_the_fast_loop_is_used_where_there_is_one() -> None:
+def test_uvloop_is_used_if_installed() -> None:
     assert event_loop.run(kind_of_loop()) == "uvloop"
 
 
-def test_without_it_the_ordinary_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asyncio_loop_is_used_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert event_loop.run(kind_of_loop()) == "asyncio"

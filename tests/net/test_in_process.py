@@ -68,7 +68,7 @@ def serve(service: Echo) -> MemoryListener:
     return in_process.listen(service, f"{in_process.free_host()}:9876")
 
 
-def test_requests_are_answered_in_order_and_the_ends_know_each_other() -> None:
+def test_requests_are_answered_in_order_and_peers_know_their_addresses() -> None:
     async def story() -> None:
         echo = Echo()
         listener = serve(echo)
@@ -84,7 +84,7 @@ def test_requests_are_answered_in_order_and_the_ends_know_each_other() -> None:
     run(story())
 
 
-def test_close_hands_over_what_was_written_and_ends_both() -> None:
+def test_close_delivers_written_bytes_and_ends_both_sides() -> None:
     async def story() -> None:
         echo = Echo()
         listener = serve(echo)
@@ -102,7 +102,7 @@ def test_close_hands_over_what_was_written_and_ends_both() -> None:
     run(story())
 
 
-def test_where_nobody_listens_any_more_connections_are_refused() -> None:
+def test_connection_to_a_closed_listener_is_refused() -> None:
     async def story() -> None:
         listener = serve(Echo())
         asker = await dial(listener.address)
@@ -115,7 +115,7 @@ def test_where_nobody_listens_any_more_connections_are_refused() -> None:
     assert in_process.listener("127.0.0.1:9876") is None  # may be a real server
 
 
-def test_an_address_has_one_listener() -> None:
+def test_address_has_one_listener() -> None:
     async def story() -> None:
         listener = serve(Echo())
         with pytest.raises(OSError, match="in use"):
@@ -127,7 +127,7 @@ def test_an_address_has_one_listener() -> None:
     run(story())
 
 
-def test_a_cut_fails_what_waits_and_leaves_the_listener() -> None:
+def test_cut_fails_pending_requests_and_keeps_the_listener() -> None:
     async def story() -> None:
         class Silent(Echo):
             def received(self, conn: Connection, commands: list[Command]) -> None:
@@ -151,7 +151,7 @@ def test_a_cut_fails_what_waits_and_leaves_the_listener() -> None:
     run(story())
 
 
-def test_a_peer_that_does_not_read_stops_the_writer() -> None:
+def test_peer_that_does_not_read_pauses_the_writer() -> None:
     """The same limits as over sockets: reading is paused at WRITE_HIGH and goes on when the peer has caught up."""
 
     async def story() -> None:
@@ -177,7 +177,7 @@ def test_a_peer_that_does_not_read_stops_the_writer() -> None:
     run(story())
 
 
-def test_what_is_delayed_comes_later_and_in_order() -> None:
+def test_delayed_bytes_arrive_later_and_in_order() -> None:
     async def story() -> None:
         echo = Echo()
         listener = serve(echo)
@@ -198,7 +198,7 @@ def test_what_is_delayed_comes_later_and_in_order() -> None:
     run(story())
 
 
-def test_a_tap_sees_both_ways_and_decides() -> None:
+def test_tap_sees_both_directions_and_decides() -> None:
     async def story() -> None:
         def tap(transport: MemoryTransport, data: bytes) -> None:
             seen.append(transport.to_server)
@@ -222,7 +222,7 @@ def test_a_tap_sees_both_ways_and_decides() -> None:
     run(story())
 
 
-def test_the_ends_may_live_in_two_threads() -> None:
+def test_peers_may_live_in_two_threads() -> None:
     ready, done = threading.Event(), threading.Event()
     where: list[MemoryListener] = []
     echo = Echo()
@@ -259,7 +259,7 @@ def test_the_ends_may_live_in_two_threads() -> None:
     assert len(echo.requests) == 500
 
 
-def test_hosts_are_not_given_twice_while_in_use() -> None:
+def test_hosts_in_use_are_not_returned_again() -> None:
     async def story() -> None:
         listeners = [serve(Echo()) for _ in range(300)]
         assert len({listener.host for listener in listeners}) == 300

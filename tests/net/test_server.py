@@ -22,7 +22,7 @@ def request(code: int, body: bytes = b"", *, opaque: int = 1, binary: bool = Fal
     return encode_request(code, {"k": "v"}, body, opaque=opaque, binary=binary, oneway=oneway)
 
 
-def test_all_frames_of_a_read_are_handed_over_at_once_and_in_order() -> None:
+def test_all_frames_of_a_read_reach_the_service_together_in_order() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -35,7 +35,7 @@ def test_all_frames_of_a_read_are_handed_over_at_once_and_in_order() -> None:
     run(story())
 
 
-def test_a_frame_in_many_pieces_is_one_request() -> None:
+def test_frame_in_many_pieces_is_one_request() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -51,7 +51,7 @@ def test_a_frame_in_many_pieces_is_one_request() -> None:
     run(story())
 
 
-def test_the_peer_is_known_by_its_address_and_its_eight_bytes() -> None:
+def test_connection_knows_the_peer_address_and_its_binary_form() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -66,7 +66,7 @@ def test_the_peer_is_known_by_its_address_and_its_eight_bytes() -> None:
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_an_ipv4_peer_of_a_dual_stack_listener_is_an_ipv4_peer() -> None:
+def test_ipv4_peer_of_a_dual_stack_listener_is_an_ipv4_peer() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service, "::")
@@ -80,7 +80,7 @@ def test_an_ipv4_peer_of_a_dual_stack_listener_is_an_ipv4_peer() -> None:
     run(story())
 
 
-def test_small_answers_are_not_held_back() -> None:
+def test_small_responses_are_sent_at_once() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -99,7 +99,7 @@ def test_small_answers_are_not_held_back() -> None:
 # Asking the peer.
 
 
-def test_our_request_gets_its_answer_and_the_service_does_not_see_it() -> None:
+def test_response_to_our_request_does_not_reach_the_service() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -118,7 +118,7 @@ def test_our_request_gets_its_answer_and_the_service_does_not_see_it() -> None:
     run(story())
 
 
-def test_responses_nobody_asked_for_are_dropped() -> None:
+def test_unsolicited_responses_are_dropped() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -132,7 +132,7 @@ def test_responses_nobody_asked_for_are_dropped() -> None:
     run(story())
 
 
-def test_a_request_that_is_not_answered_times_out() -> None:
+def test_unanswered_request_times_out() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -149,7 +149,7 @@ def test_a_request_that_is_not_answered_times_out() -> None:
     run(story())
 
 
-def test_a_lost_connection_fails_the_requests_on_it() -> None:
+def test_lost_connection_fails_its_requests() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -172,7 +172,7 @@ def test_a_lost_connection_fails_the_requests_on_it() -> None:
     run(story())
 
 
-def test_what_we_send_first_has_the_header_type_the_peer_used_last() -> None:
+def test_our_requests_use_the_header_type_of_the_peer() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -209,7 +209,7 @@ GOOD = request(34, b"good")
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-def test_bytes_that_are_no_frame_close_this_connection_only(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_frame_closes_its_connection_only(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -226,7 +226,7 @@ def test_bytes_that_are_no_frame_close_this_connection_only(garbage: bytes, capl
     run(story())
 
 
-def test_random_bytes_never_disturb_the_neighbours() -> None:
+def test_random_bytes_do_not_affect_other_connections() -> None:
     async def story() -> None:
         rng = random.Random(20261115)
         service = Echo()
@@ -249,7 +249,7 @@ def test_random_bytes_never_disturb_the_neighbours() -> None:
     run(story())
 
 
-def test_a_frame_cut_short_by_the_peer_is_forgotten_with_it() -> None:
+def test_incomplete_frame_is_discarded_with_its_connection() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -268,7 +268,7 @@ class Faulty(Echo):
         raise ZeroDivisionError("a fault of ours")
 
 
-def test_a_fault_of_the_service_is_logged_with_the_request_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_service_exception_is_logged_with_the_request_and_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         listener = await serve(Faulty())
         peer = await Peer.dial(listener)
@@ -293,7 +293,7 @@ class Flood(Echo):
             conn.write(encode_response(command, 0, body=bytes(1 << 20)))
 
 
-def test_a_peer_that_does_not_read_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_from_a_peer_that_does_not_read_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "WRITE_HIGH", 256 * 1024)
     monkeypatch.setattr(connection, "WRITE_LOW", 64 * 1024)
 
@@ -321,7 +321,9 @@ def test_a_peer_that_does_not_read_is_not_read_from(monkeypatch: pytest.MonkeyPa
     run(story())
 
 
-def test_a_peer_that_lets_too_much_pile_up_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_peer_with_too_many_unread_bytes_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(connection, "WRITE_HIGH", 64 * 1024)
     monkeypatch.setattr(connection, "WRITE_LOW", 16 * 1024)
     monkeypatch.setattr(connection, "WRITE_LIMIT", 8 << 20)
@@ -346,7 +348,7 @@ def test_a_peer_that_lets_too_much_pile_up_is_cut_off(monkeypatch: pytest.Monkey
     assert "more than 8388608 bytes wait" in caplog.text
 
 
-def test_a_silent_connection_is_closed_and_a_talking_one_is_not() -> None:
+def test_idle_connection_is_closed_and_an_active_one_is_not() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service, idle_timeout_ms=300)
@@ -365,7 +367,7 @@ def test_a_silent_connection_is_closed_and_a_talking_one_is_not() -> None:
     run(story())
 
 
-def test_stopping_sends_what_was_written_and_tells_the_service() -> None:
+def test_close_sends_written_bytes_and_notifies_the_service() -> None:
     async def story() -> None:
         service = Echo()
         listener = await serve(service)
@@ -384,7 +386,7 @@ def test_stopping_sends_what_was_written_and_tells_the_service() -> None:
     run(story())
 
 
-def test_stopping_does_not_wait_for_a_peer_that_never_reads() -> None:
+def test_close_does_not_wait_for_a_peer_that_never_reads() -> None:
     async def story() -> None:
         service = Flood()
         listener = await serve(service)

@@ -33,7 +33,7 @@ async def encrypted(directory: Path) -> AsyncIterator[int]:
             conn.abort()
 
 
-def test_true_encrypts_and_believes_any_certificate(tmp_path: Path) -> None:
+def test_true_encrypts_without_verification(tmp_path: Path) -> None:
     async def story() -> None:
         async with encrypted(tmp_path) as port:
             channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(True))
@@ -44,7 +44,7 @@ def test_true_encrypts_and_believes_any_certificate(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_context_checks_what_it_is_told_to(tmp_path: Path) -> None:
+def test_context_verifies_the_server(tmp_path: Path) -> None:
     async def story() -> None:
         async with encrypted(tmp_path) as port:
             believing = ssl.create_default_context(cadata=CERTIFICATE)
@@ -57,7 +57,7 @@ def test_a_context_checks_what_it_is_told_to(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_plain_server_is_told_from_an_encrypted_one() -> None:
+def test_plain_server_is_distinguished_from_an_encrypted_one() -> None:
     async def story() -> None:
         from firearrow.net.server import serve
 

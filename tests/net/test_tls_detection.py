@@ -45,7 +45,7 @@ async def echo(listener: Listener, body: bytes, tls: ssl.SSLContext | None = Non
         await channel.close()
 
 
-def test_one_port_takes_plain_and_encrypted_connections(tmp_path: Path) -> None:
+def test_port_accepts_plain_and_encrypted_connections(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path)) as listener:
             body = bytes(range(256)) * 4000
@@ -55,7 +55,7 @@ def test_one_port_takes_plain_and_encrypted_connections(tmp_path: Path) -> None:
     run(story())
 
 
-def test_enforcing_takes_only_encrypted_ones(tmp_path: Path) -> None:
+def test_enforcing_accepts_only_encrypted_connections(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path, tls_server_mode="enforcing")) as listener:
             assert await echo(listener, b"x", client_context(True)) == b"x"
@@ -65,7 +65,7 @@ def test_enforcing_takes_only_encrypted_ones(tmp_path: Path) -> None:
     run(story())
 
 
-def test_disabled_takes_only_plain_ones(tmp_path: Path) -> None:
+def test_disabled_accepts_only_plain_connections(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path, tls_server_mode="disabled")) as listener:
             assert await echo(listener, b"x") == b"x"
@@ -75,7 +75,7 @@ def test_disabled_takes_only_plain_ones(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_client_without_the_wanted_certificate_is_sent_away(tmp_path: Path) -> None:
+def test_client_without_the_required_certificate_is_rejected(tmp_path: Path) -> None:
     async def story() -> None:
         settings = certified(tmp_path, tls_server_need_client_auth="require")
         settings.tls_server_trust_cert_path = settings.tls_server_cert_path
@@ -90,7 +90,7 @@ def test_a_client_without_the_wanted_certificate_is_sent_away(tmp_path: Path) ->
     run(story())
 
 
-def test_a_peer_that_says_nothing_is_closed_after_the_idle_time(tmp_path: Path) -> None:
+def test_silent_peer_is_disconnected_after_the_idle_timeout(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path), idle_timeout_ms=100) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -103,7 +103,7 @@ def test_a_peer_that_says_nothing_is_closed_after_the_idle_time(tmp_path: Path) 
     run(story())
 
 
-def test_garbage_instead_of_a_handshake_ends_that_connection_only(tmp_path: Path) -> None:
+def test_invalid_handshake_ends_its_connection_only(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path)) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -116,7 +116,7 @@ def test_garbage_instead_of_a_handshake_ends_that_connection_only(tmp_path: Path
     run(story())
 
 
-def test_closing_ends_who_has_not_said_anything_yet(tmp_path: Path) -> None:
+def test_close_disconnects_silent_peers(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path)) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -128,7 +128,7 @@ def test_closing_ends_who_has_not_said_anything_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a second certificate with openssl")
-def test_a_replaced_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
+def test_replaced_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
     async def story() -> None:
         async with listening(certified(tmp_path)) as listener:
             believing = ssl.create_default_context(cadata=CERTIFICATE)
@@ -155,7 +155,7 @@ def _new_certificate(directory: Path) -> None:
     )  # fmt: skip
 
 
-def test_without_a_certificate_a_port_is_plain() -> None:
+def test_port_without_certificate_is_plain() -> None:
     assert server_tls(TlsSettings()) is None
     assert server_tls(TlsSettings(tls_server_mode="disabled")) is None
 
@@ -170,7 +170,7 @@ def test_without_a_certificate_a_port_is_plain() -> None:
         ({"tls_server_need_client_auth": "require"}, "tls.server.trustCertPath"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+def test_unusable_file_is_named_in_the_error(tmp_path: Path, change: dict[str, Any], key: str) -> None:
     settings = certified(tmp_path)
     for name, value in change.items():
         setattr(settings, name, value)

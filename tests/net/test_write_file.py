@@ -54,7 +54,7 @@ class Files(Echo):
                 conn.write(encode_response(command, 0, ext={}, body=command.body))
 
 
-def test_parts_of_a_file_and_other_answers_come_whole_and_in_order_to_whoever_reads_late(file: int) -> None:
+def test_file_parts_and_other_responses_reach_a_slow_reader_in_order(file: int) -> None:
     async def story() -> None:
         listener = await serve(Files(file))
         peer = await Peer.dial(listener)
@@ -73,7 +73,7 @@ def test_parts_of_a_file_and_other_answers_come_whole_and_in_order_to_whoever_re
     run(story())
 
 
-def test_whoever_is_promised_more_than_the_file_has_is_cut(file: int) -> None:
+def test_response_longer_than_the_file_closes_the_connection(file: int) -> None:
     async def story() -> None:
         service = Files(file)
         listener = await serve(service)
@@ -86,7 +86,7 @@ def test_whoever_is_promised_more_than_the_file_has_is_cut(file: int) -> None:
     run(story())
 
 
-def test_a_peer_that_left_costs_only_its_connection(file: int) -> None:
+def test_disconnected_peer_ends_only_its_connection(file: int) -> None:
     async def story() -> None:
         service = Files(file)
         listener = await serve(service)
@@ -103,7 +103,7 @@ def test_a_peer_that_left_costs_only_its_connection(file: int) -> None:
     run(story())
 
 
-def test_encrypted_connections_take_no_files(tmp_path: Path) -> None:
+def test_encrypted_connections_do_not_send_files(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text(CERTIFICATE)
     (tmp_path / "key.pem").write_text(KEY)
     settings = TlsSettings(tls_server_cert_path=str(tmp_path / "cert.pem"), tls_server_key_path=str(tmp_path / "key.pem"))

@@ -1,9 +1,9 @@
-"""Runs simulated groups: `python -m tests.sim [--seeds N] [--from SEED] [--jobs N]`, or `--seed SEED` to see one in full.
+"""Runner for simulated groups: `python -m tests.sim [--seeds N] [--from SEED] [--jobs N]`, or `--seed SEED` to trace one run.
 
-Each seed is run twice: over a small log that only keeps the promises of RaftLog, and over the broker's own store (`--log`).
+Each seed is run twice: over the model log and over the broker's store (`--log`).
 
-Every run is a function of its seed and of this source tree. A seed that fails is printed with what was broken; it belongs into
-failed_seeds.txt, which the ordinary tests run for ever after.
+A run is a function of its seed and of the source tree. A failing seed is printed with the violated invariant. Add it to
+failed_seeds.txt, whose seeds are part of the ordinary tests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOGS = ("model", "store")
 
 
 def outcome(run: tuple[int, str]) -> tuple[int, str, str, int, int, int]:
-    """Seed, log, what was broken ("" when nothing), acknowledged messages, terms, events."""
+    """Return seed, log, violated invariant ("" if none), acknowledged messages, terms, events."""
     seed, log = run
     world = World(seed, real=log == "store")
     try:
@@ -29,7 +29,7 @@ def outcome(run: tuple[int, str]) -> tuple[int, str, str, int, int, int]:
         broken = ""
     except Exception as error:
         broken = f"{type(error).__name__}: {error}"
-    return seed, log, broken, world.acknowledged, len(world.judge.leaders), world.events
+    return seed, log, broken, world.acknowledged, len(world.invariants.leaders), world.events
 
 
 def show(seed: int, log: str) -> int:
@@ -43,12 +43,12 @@ def show(seed: int, log: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Simulates elected groups under misfortune.")
-    parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
-    parser.add_argument("--from", dest="first", type=int, help="the first seed (a new one each time)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
-    parser.add_argument("--seed", type=int, help="run this one and print everything that happens")
-    parser.add_argument("--log", choices=LOGS, help="over this log only (both; with --seed: model)")
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description="Simulate elected groups with faults.")
+    parser.add_argument("--seeds", type=int, default=100, help="number of seeds (100)")
+    parser.add_argument("--from", dest="first", type=int, help="first seed (random)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (1)")
+    parser.add_argument("--seed", type=int, help="run one seed and print its trace")
+    parser.add_argument("--log", choices=LOGS, help="use only this log (both; with --seed: model)")
     options = parser.parse_args()
     logging.getLogger("firearrow.broker").setLevel(logging.ERROR)
     if options.seed is not None:
@@ -70,7 +70,7 @@ def main() -> int:
     )
     if failed:
         seed, log = failed[0]
-        print(f"see one with: scripts/sim --seed {seed} --log {log}; add it to tests/sim/failed_seeds.txt")
+        print(f"trace one with: scripts/sim --seed {seed} --log {log}; add it to tests/sim/failed_seeds.txt")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""What brokers under a virtual clock have to say fills the screen and tells nothing: only errors are logged."""
+"""Logging of simulated brokers, limited to errors: under a virtual clock the rest is noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One member's machine: a disk that outlives its processes, a clock of its own, and perhaps a process."""
+"""The machine of one member: a disk that outlives its processes, a clock of its own, and possibly a process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from firearrow.ha.raft.hard_state import COPY, DamagedFileError, HardState
 from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
-from tests.sim.modellog import ModelLog
-from tests.sim.storelog import SimulatedStore
+from tests.sim.model_log import ModelLog
+from tests.sim.simulated_store import SimulatedStore
 from tests.store.simdisk import SimulatedDisk
 
 DIRECTORY = "/store"
 
 
 class PowerCut(BaseException):
-    """In the middle of something; not an error that code could handle."""
+    """A power cut during an operation. It is not an error that code could handle."""
 
 
 class Machine:
-    """`real`: with the broker's store, not with a small log that only keeps the same promises."""
+    """One machine. `real`: with the broker's store instead of the model log."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class Machine:
         self.disk = SimulatedDisk()
         self.lives = 0
         self.paused_until = 0
-        self.sync_planned = self.pump_planned = False
-        self.harmed = False  # bytes that were durable were changed or taken away, and not all of it is repaired
+        self.sync_planned = self.backlog_planned = False
+        self.harmed = False  # durable bytes were damaged and are not completely repaired
         self.damaged_for_good = ""
         self._rng = rng
         self._now = now_ms
@@ -65,7 +65,7 @@ class Machine:
     # Processes
 
     def start(self) -> str:
-        """Opens the files. What goes wrong is said, and the machine stays without a process."""
+        """Open the files. Return what happened; after a failure the machine has no process."""
         assert self.node is None
         self.lives += 1
         try:
@@ -94,20 +94,20 @@ class Machine:
 
     def stop(self, *, power_cut: bool) -> None:
         self.node = self.log = None
-        self.sync_planned = self.pump_planned = False
+        self.sync_planned = self.backlog_planned = False
         self.paused_until = 0
         self._operations_left = None
         self._use(self.disk.power_cut(self._rng) if power_cut else self.disk.copy())
 
     def wipe(self) -> None:
         self.node = self.log = None
-        self.sync_planned = self.pump_planned = False
+        self.sync_planned = self.backlog_planned = False
         self.paused_until = 0
         self._operations_left = None
         self.damaged_for_good = ""
         self._use(SimulatedDisk())
 
-    # Disks that fail
+    # Disk faults
 
     def fill(self) -> None:
         self.disk.fail("pwrite", "", errno.ENOSPC)
@@ -122,7 +122,7 @@ class Machine:
         self._operations_left = operations
 
     def flip_a_bit(self) -> str:
-        """In one file of the log, or in one of the two copies of a small file."""
+        """Flip a bit in a log file or in one of the two copies of a small file."""
         files = [
             path
             for path in self.disk.files(DIRECTORY)
@@ -139,22 +139,22 @@ class Machine:
         unnoticed = "log" in path and self._kind.good_bytes(self.disk, DIRECTORY) == before
         if unnoticed or (self.log is not None and not self.log.may_flip(path, at)):
             inode.data[at] ^= bit
-            return "a bit that no checksum covers, or that is in memory, stays as it is"
+            return "no checksum covers this bit, or it is in memory; unchanged"
         if at < len(inode.durable):
             inode.durable[at] ^= bit
         self.harmed = True
         return f"bit flipped at {at} of {path}"
 
-    def weak(self) -> bool:
-        """It may lack what it once confirmed, or cannot vouch for it: a second like it is more than a group of three survives."""
+    def is_weak(self) -> bool:
+        """Return whether this member may lack what it acknowledged. A group of three does not tolerate two of these."""
         if self.harmed or not self.disk.exists(f"{DIRECTORY}/currterm"):
             return True
         if self.node is not None:
             return self.node.raft.quarantined or self.node.raft.epochs.last == 0
         return HardState.decode(self.disk.read_bytes(f"{DIRECTORY}/currterm")).quarantined
 
-    def whole_again(self) -> bool:
-        """Nothing of the harm is left: the log reads well and both copies of the small files do."""
+    def is_repaired(self) -> bool:
+        """Return whether all damage is repaired: the log and both copies of the small files are valid."""
         if self.node is None or self.log is None or self.node.raft.role is Role.HALTED or self.node.raft.quarantined:
             return False
         if not self.log.is_sound():
@@ -179,4 +179,4 @@ class Machine:
                     raise PowerCut
             check(operation, path)
 
-        disk.check = counted  # type: ignore[method-assign]  # the disk's own seam for faults, once more
+        disk.check = counted  # type: ignore[method-assign]  # the fault hook of the disk

@@ -1,4 +1,4 @@
-"""A network that loses, delays, doubles, reorders and damages what it carries, and falls apart in every way a network does."""
+"""A simulated network that loses, delays, duplicates, reorders and damages messages, and partitions in various ways."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Sequence
 
 
 class Network:
+    """The network between the members of a group."""
+
     def __init__(self, rng: random.Random, members: Sequence[str]) -> None:
         self._rng = rng
         self._members = list(members)
         self.blocked: set[tuple[str, str]] = set()
-        self.calm()
+        self.reset()
 
-    def calm(self) -> None:
+    def reset(self) -> None:
         self.drop = self.double = self.damage = self.slow = 0.0
         self.delay_ms = 3
 
-    def new_weather(self) -> str:
+    def randomize(self) -> str:
         rng = self._rng
         self.drop = rng.choice((0.0, 0.0, 0.02, 0.1, 0.3))
         self.double = rng.choice((0.0, 0.05, 0.3))
@@ -27,7 +29,7 @@ class Network:
         return f"drop {self.drop} double {self.double} damage {self.damage} slow {self.slow} delay {self.delay_ms} ms"
 
     def carry(self, sender: str, receiver: str, data: bytes) -> list[tuple[int, bytes]]:
-        """(delay, bytes) of everything that will arrive."""
+        """Return (delay, bytes) of everything that will arrive."""
         rng = self._rng
         if (sender, receiver) in self.blocked or (self.drop and rng.random() < self.drop):
             return []
@@ -42,7 +44,7 @@ class Network:
             arrivals.append((delay, data))
         return arrivals
 
-    # Ways to fall apart
+    # Partitions
 
     def heal(self) -> str:
         self.blocked.clear()
@@ -63,7 +65,7 @@ class Network:
         return f"{member} {'does not hear' if deaf else 'is not heard by'} {sorted(others)}"
 
     def bridge(self) -> str:
-        """Two halves that both hear one member."""
+        """Split the group into two halves that both hear one member."""
         order = self._rng.sample(self._members, len(self._members))
         middle, rest = order[0], order[1:]
         left = set(rest[: len(rest) // 2])
@@ -71,7 +73,7 @@ class Network:
         return f"only {middle} hears both {sorted(left)} and the rest"
 
     def ring(self) -> str:
-        """Everyone hears a majority, no two the same one."""
+        """Let every member hear a majority, each a different one."""
         order = self._rng.sample(self._members, len(self._members))
         near = len(order) // 4 or 1
         self.blocked = set()

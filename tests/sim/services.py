@@ -1,6 +1,4 @@
-"""The broker's own services over a simulated store: sends, delay levels, timers and transactions, put together, taken up and laid
-down as `broker/roles.py` does it.
-"""
+"""The broker services (sends, delay levels, timers, transactions) over a simulated store, activated and deactivated by role."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, FrameDecoder
 from tests.broker.fake_peer import FakeConnection
-from tests.sim.book import LEVELS, Kind, Message
+from tests.sim.ledger import LEVELS, Kind, Message
 
 TOPIC, QUEUE = "T", 0
 GROUP = "P"
@@ -128,10 +126,10 @@ class Services:
         self._delay.revert_to_confirmed()
         self._replies.take()
 
-    # What clients ask for
+    # Clients
 
     def send(self, message: Message) -> bool:
-        """Appends it; of a half, notes what its producer will be told. False: it is refused."""
+        """Append a message and record the position of a half. Return False if it is rejected."""
         names = {"UNIQ_KEY": f"U{message.number}"}
         if message.kind is Kind.HALF:
             names |= {"TRAN_MSG": "true", "PGROUP": GROUP}
@@ -159,7 +157,7 @@ class Services:
         return True
 
     def decide(self, message: Message) -> bool:
-        """Carries out what a producer wants. False: it is refused, and may be tried again."""
+        """Apply a producer's decision. Return False if it is rejected and may be retried."""
         assert message.place is not None
         ext = {
             "producerGroup": GROUP, "tranStateTableOffset": str(message.place[0]), "commitLogOffset": str(message.place[1]),
@@ -176,7 +174,7 @@ class Services:
     # Time
 
     def work(self) -> None:
-        """Of the leader: what is due is appended."""
+        """Append what is due. Leader only."""
         now = self._now_ms()
         while self._delay.tick(now) | self._timers.tick(now):
             pass
@@ -187,7 +185,7 @@ class Services:
             self._delay_note = (self._store.appended_offset, text, offsets)
 
     def save(self) -> None:
-        """Of everybody: tables go to the disk, those of deliveries when it is sure that these stay."""
+        """Save the tables; those of deliveries only once the deliveries are committed."""
         now = self._now_ms()
         if self._delay_note is not None and self._store.flushed_offset >= self._delay_note[0]:
             (_, text, offsets), self._delay_note = self._delay_note, None
@@ -199,7 +197,7 @@ class Services:
             whole = fastjson.dumps_pretty(self._parts.offsets.to_json())
             self._store.submit(lambda: self._config.save_text("consumerOffset.json", whole))
 
-    # What followers copy
+    # Tables for followers
 
     def tables(self) -> dict[str, Any]:
         return {

@@ -1,6 +1,6 @@
-"""Simulated groups in the ordinary test run: the same seeds each time, some new ones, and all that ever failed.
+"""Simulated groups: fixed seeds, new seeds, and all seeds that ever failed.
 
-`make sim SEEDS=1000` runs as many as one likes.
+`make sim SEEDS=1000` runs more.
 """
 
 from __future__ import annotations
@@ -15,47 +15,50 @@ import pytest
 from firearrow.broker.deferred.delay_levels import DelayService
 from firearrow.broker.transaction.service import Transactions
 from firearrow.ha.raft.raft import Raft
-from tests.sim.book import BrokenPromiseError, Kind
-from tests.sim.modelbroker import ModelBroker
-from tests.sim.modellog import ModelLog, records
+from tests.sim.ledger import InvariantViolationError, Kind
+from tests.sim.model_broker import ModelBroker
+from tests.sim.model_log import ModelLog, records
 from tests.sim.network import Network
-from tests.sim.storelog import SimulatedStore
+from tests.sim.simulated_store import SimulatedStore
 from tests.sim.world import World
 from tests.store.simdisk import SimulatedDisk
 
-ALWAYS = range(20)
-STORE_ALWAYS = range(8)
+FIXED = range(20)
+STORE_QUICK = range(3)
+STORE_SLOW = range(3, 8)
 NEW = [secrets.randbelow(10**9) for _ in range(6)]
 
 
 def failed(log: str) -> list[int]:
-    """Seeds that once broke a promise over this log."""
+    """Return the seeds that once violated an invariant over this log."""
     lines = Path(__file__).with_name("failed_seeds.txt").read_text().splitlines()
     words = [line.split() for line in lines if line[:1].isdigit()]
     return [int(seed) for seed, *only in words if log in (only or [log])]
 
 
-@pytest.mark.parametrize("seed", [*ALWAYS, *failed("model")])
-def test_a_group_keeps_its_promises(seed: int) -> None:
+@pytest.mark.parametrize("seed", [*FIXED, *failed("model")])
+def test_invariants_hold_over_the_model_log(seed: int) -> None:
     World(seed).run()
 
 
-@pytest.mark.parametrize("seed", [*STORE_ALWAYS, *failed("store")])
-def test_a_group_over_the_brokers_store_keeps_them_too(seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*STORE_QUICK, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (*STORE_SLOW, *failed("store")))]
+)
+def test_invariants_hold_over_the_broker_store(seed: int) -> None:
     World(seed, real=True).run()
 
 
-def test_so_do_groups_nobody_has_seen_before() -> None:
+def test_invariants_hold_for_new_seeds() -> None:
     for seed in NEW:
-        print(f"seed {seed}")  # shown when it fails; scripts/sim --seed replays it
+        print(f"seed {seed}")  # shown on failure; `scripts/sim --seed` reproduces it
         World(seed).run()
     for seed in NEW[:2]:
         print(f"seed {seed} --log store")
         World(seed, real=True).run()
 
 
-def test_a_store_that_shows_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member whose consumers read what its own disk has, whatever the group says."""
+def test_uncommitted_visible_messages_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotaged member shows what its own disk has, committed or not."""
 
     def show_everything(self: SimulatedStore, raft: Raft) -> None:
         as_it_should(self, raft)
@@ -64,29 +67,29 @@ def test_a_store_that_shows_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
     as_it_should = SimulatedStore.settle
     monkeypatch.setattr(SimulatedStore, "settle", show_everything)
-    with pytest.raises(BrokenPromiseError, match="shows what is not confirmed"):
+    with pytest.raises(InvariantViolationError, match="shows uncommitted messages"):
         World(1, real=True).run()
 
 
-def test_a_half_that_is_seen_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that stores halves where their messages belong."""
+def test_visible_half_message_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotaged broker stores half messages in their target topic."""
     monkeypatch.setattr(Transactions, "defer", lambda *_: False)
-    with pytest.raises(BrokenPromiseError, match="half of a transaction that nobody has decided about"):
+    with pytest.raises(InvariantViolationError, match="half of a transaction that is undecided"):
         World(1, real=True).run()
 
 
-def test_what_comes_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker whose clock for delays is a second ahead."""
+def test_early_delivery_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotaged broker's delay clock is a second ahead."""
     on_time = DelayService.tick
     monkeypatch.setattr(DelayService, "tick", lambda self, now_ms: on_time(self, now_ms + 1000))
-    with pytest.raises(BrokenPromiseError, match="it is due at"):
+    with pytest.raises(InvariantViolationError, match="it is due at"):
         World(1, real=True).run()
 
 
-def test_what_is_not_delivered_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that takes over and knows nothing of what its predecessor had waiting."""
+def test_missing_delivery_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sabotaged leader does not deliver its predecessor's pending messages."""
     monkeypatch.setattr(DelayService, "tick", lambda self, now_ms: False)
-    with pytest.raises(BrokenPromiseError, match="acknowledged, due and not delivered"):
+    with pytest.raises(InvariantViolationError, match="acknowledged, due and not delivered"):
         World(1, real=True).run()
 
 
@@ -97,36 +100,35 @@ def test_what_is_not_delivered_is_missed(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"due": lambda self, now_ms: ModelBroker.due_ever(self, now_ms + 1000)}, "it is due at"),
     ],
 )
-def test_the_model_is_held_to_it_too(
+def test_violations_of_the_model_broker_are_detected(
     sabotaged: dict[str, Callable[..., object]], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ModelBroker, "due_ever", ModelBroker.due, raising=False)
     for name, replacement in sabotaged.items():
         monkeypatch.setattr(ModelBroker, name, replacement)
-    with pytest.raises(BrokenPromiseError, match=complaint):
+    with pytest.raises(InvariantViolationError, match=complaint):
         World(1).run()
 
 
-def test_a_seed_replays() -> None:
+def test_seed_reproduces_the_run() -> None:
     first, second = World(7, trace=True), World(7, trace=True)
     first.run()
     second.run()
     assert first.lines == second.lines
     assert first.events == second.events
-    assert first.judge.history == second.judge.history
-    assert len(first.judge.history) > 1000
+    assert first.invariants.history == second.invariants.history
+    assert len(first.invariants.history) > 1000
 
 
-def test_the_runs_are_not_idle() -> None:
-    """What must hold is only worth something where something happens."""
+def test_runs_exercise_faults_and_message_kinds() -> None:
     worlds = [World(seed, trace=True) for seed in range(100, 110)]
     for world in worlds:
         world.run()
     lines = "\n".join(line for world in worlds for line in world.lines or [])
     assert sum(world.acknowledged for world in worlds) > 300
-    seen = [world.book.messages[number] for world in worlds for number in world.book.delivered]
+    seen = [world.ledger.messages[number] for world in worlds for number in world.ledger.delivered]
     assert all(sum(message.kind is kind for message in seen) > 30 for kind in Kind)
-    assert sum(len(world.judge.leaders) for world in worlds) > 20
+    assert sum(len(world.invariants.leaders) for world in worlds) > 20
     for word in (
         "power cut",
         "truncates its log",
@@ -141,7 +143,7 @@ def test_the_runs_are_not_idle() -> None:
 
 
 class Forgetful(World):
-    """A group whose first machine loses what it had confirmed, and nobody notices."""
+    """A group whose machines lose committed bytes unnoticed."""
 
     def _client(self) -> None:
         super()._client()
@@ -151,12 +153,12 @@ class Forgetful(World):
                 machine.node.raft.end = machine.node.raft.durable = machine.node.raft.commit = 0
 
 
-def test_a_broken_promise_is_seen() -> None:
-    with pytest.raises((BrokenPromiseError, AssertionError)):
+def test_lost_committed_bytes_are_detected() -> None:
+    with pytest.raises((InvariantViolationError, AssertionError)):
         Forgetful(1).run()
 
 
-def test_every_kind_of_partition_leaves_what_its_name_says() -> None:
+def test_partitions_block_the_expected_links() -> None:
     members = ["n0", "n1", "n2", "n3", "n4"]
     network = Network(random.Random(1), members)
     network.ring()
@@ -171,7 +173,7 @@ def test_every_kind_of_partition_leaves_what_its_name_says() -> None:
     assert network.blocked == set()
 
 
-def test_the_model_log_tells_a_torn_tail_from_a_loss() -> None:
+def test_model_log_distinguishes_torn_tail_from_loss() -> None:
     disk = SimulatedDisk()
     log = ModelLog(disk, "/store")
     log.append(0, records(0, [b"a" * 600, b"b" * 600]))

@@ -1,18 +1,18 @@
-"""A whole elected group under a virtual clock, driven by one seed: machines, network, clients and misfortune.
+"""Simulation of an elected group under a virtual clock, driven by one seed: machines, network, clients and faults.
 
-After every event these hold, or the run ends with BrokenPromiseError and the seed:
+After every event these invariants hold, or the run ends with InvariantViolationError and the seed:
 
-- One leader a term.
-- Logs agree up to the commit: what any member ever calls confirmed is a piece of one history, which only grows.
-- An acknowledged message is in that history at the offset it was acknowledged with, and whoever leads has the whole history.
-- Nobody goes out because it was asked to cut off what is confirmed.
-- Half a transaction is never seen, nothing is seen before its time (book.py): in the log where consumers look, and, over the
-  broker's store, by whoever reads at any member.
-- Over the broker's store (`real`): nobody shows a consumer what the group has not confirmed, and at the end every member shows
-  every confirmed message, in the order of the log.
+- One leader per term.
+- Logs agree up to the committed offset: what any member ever considers committed is part of one history, which only grows.
+- An acknowledged message is in that history at its acknowledged offset, and every leader has the whole history.
+- No member halts because it was asked to truncate committed bytes.
+- No half of a transaction is ever visible, and nothing is visible before its time (ledger.py), neither in the log nor, over the
+  broker's store, to a reader at any member.
+- Over the broker's store (`real`): no member shows a consumer uncommitted messages, and at the end every member shows every
+  committed message in log order.
 
-When the misfortune (misfortune.py) is over the group must recover: one leader, everyone with the same log, new messages
-acknowledged; over the broker's store, whatever was acknowledged and is due is delivered, too.
+When the faults (fault_schedule.py) end, the group must recover: one leader, the same log everywhere, new messages acknowledged.
+Over the broker's store, acknowledged messages that are due are delivered, too.
 """
 
 from __future__ import annotations
@@ -26,31 +26,35 @@ from typing import Any
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
-from tests.sim.book import BrokenPromiseError, ExpectationLedger, Kind, Message
-from tests.sim.judge import Judge
+from tests.sim.fault_schedule import FaultSchedule
+from tests.sim.invariants import InvariantChecker
+from tests.sim.ledger import ExpectationLedger, InvariantViolationError, Kind, Message
 from tests.sim.machine import Machine, PowerCut
-from tests.sim.misfortune import FaultSchedule
-from tests.sim.modellog import ModelLog
+from tests.sim.model_log import ModelLog
 from tests.sim.network import Network
-from tests.sim.storelog import SimulatedStore
+from tests.sim.simulated_store import SimulatedStore
 
-TROUBLE_MS = 12_000
-RECOVERY_MS = 90_000  # with the smallest windows and slow disks a lost log takes a while
+FAULTS_MS = 12_000
+RECOVERY_MS = 90_000  # copying a lost log takes a while with small windows and slow disks
 DELIVERY_MS = 15_000
-TIMED_SHARE = 0.3  # of the runs over the broker's store: the file of a timer wheel is large
+TIMED_SHARE = 0.3  # of the runs over the broker's store, because the file of a timer wheel is large
 
 
 @dataclass
 class Pending:
+    """Written bytes that wait to be committed."""
+
     machine: Machine
     life: int
     term: int
     start: int
     data: bytes
-    messages: list[Message]  # that are acknowledged with it, or whose decision is
+    messages: list[Message]  # acknowledged with it, or whose decision is
 
 
 class World:
+    """One simulated group."""
+
     def __init__(self, seed: int, *, trace: bool = False, real: bool = False) -> None:
         self.seed = seed
         self.real = real
@@ -71,36 +75,36 @@ class World:
         )
         self.network = Network(self.rng, members)
         self.machines = {name: Machine(name, members, options, self.rng, lambda: self.now, real=real) for name in members}
-        self.few = (len(members) - 1) // 2  # that many may lose what was durable
+        self.few = (len(members) - 1) // 2  # so many may lose durable bytes
         self.pending: list[Pending] = []
         self.acknowledged = 0
         kinds = [Kind.PLAIN, Kind.PLAIN, Kind.DELAYED, Kind.HALF, Kind.HALF]
         if not real or self.rng.random() < TIMED_SHARE:
             kinds.append(Kind.TIMED)
-        self.book = ExpectationLedger(self.rng, kinds, lambda: self.now)
-        self.misfortune = FaultSchedule(self)
-        self.judge = Judge(self.book)
-        self.trouble = True
-        self._acknowledged_in_trouble = 0
+        self.ledger = ExpectationLedger(self.rng, kinds, lambda: self.now)
+        self.faults = FaultSchedule(self)
+        self.invariants = InvariantChecker(self.ledger)
+        self.faulty = True
+        self._acknowledged_before_recovery = 0
 
     def run(self) -> None:
         for machine in self.machines.values():
             self._start(machine)
             self._tick_later(machine)
             self.after(self.rng.randint(500, 1500), lambda machine=machine: self._copy_tables(machine))
-        self.after(self.rng.randint(500, 2500), self.misfortune.strike)
+        self.after(self.rng.randint(500, 2500), self.faults.strike)
         self.after(100, self._client)
-        self._run_until(TROUBLE_MS)
-        self.trouble = False
-        self._end_of_trouble()
-        self._run_until(TROUBLE_MS + RECOVERY_MS, self._recovered)
+        self._run_until(FAULTS_MS)
+        self.faulty = False
+        self._end_faults()
+        self._run_until(FAULTS_MS + RECOVERY_MS, self._recovered)
         if not self._recovered():
-            raise BrokenPromiseError(f"no recovery: {self.describe()}")
-        self.judge.compare(self.machines.values())
+            raise InvariantViolationError(f"no recovery: {self.describe()}")
+        self.invariants.compare(self.machines.values())
         if self.real:
-            self._run_until(self.now + DELIVERY_MS, lambda: not self.book.waiting())
-            if self.book.missing():
-                raise BrokenPromiseError(f"acknowledged, due and not delivered: {self.book.missing()}; {self.describe()}")
+            self._run_until(self.now + DELIVERY_MS, lambda: not self.ledger.waiting())
+            if self.ledger.missing():
+                raise InvariantViolationError(f"acknowledged, due and not delivered: {self.ledger.missing()}; {self.describe()}")
 
     def _run_until(self, end: int, done: Callable[[], bool] = lambda: False) -> None:
         while self._queue and self._queue[0][0] <= end and not done():
@@ -128,7 +132,7 @@ class World:
                     f"{machine.name} {raft.role.value} term {raft.term} end {raft.end} durable {raft.durable} "
                     f"commit {raft.commit} epochs {raft.epochs} quarantined {raft.quarantined} {raft.halt_reason}"
                 )
-        return "; ".join(states) + f"; history {len(self.judge.history)}"
+        return "; ".join(states) + f"; history {len(self.invariants.history)}"
 
     # Machines
 
@@ -152,7 +156,7 @@ class World:
                 self._store(machine, _work)
 
     def on(self, machine: Machine, action: Callable[[], object]) -> None:
-        """Something happens on a machine: now, or when it is no longer paused."""
+        """Run an action on a machine, after its pause if it is paused."""
         if machine.paused_until > self.now:
             self.after(machine.paused_until - self.now, lambda: self.on(machine, action))
             return
@@ -160,14 +164,14 @@ class World:
             return
         try:
             action()
-            self._look(machine)
+            self._apply_to_broker(machine)
         except PowerCut:
             self.stop(machine, power_cut=True, why="power cut in the middle of a write")
             return
         self._settle(machine)
 
-    def _look(self, machine: Machine) -> None:
-        """The broker of a machine deals with what its member of the group came to."""
+    def _apply_to_broker(self, machine: Machine) -> None:
+        """Let the broker of a machine react to the state of its Raft member."""
         node, log = machine.node, machine.log
         if node is None or log is None or node.raft.role is Role.HALTED:
             return
@@ -178,12 +182,12 @@ class World:
             node.failed(error)
 
     def _settle(self, machine: Machine) -> None:
-        """Sends what is to be sent, plans what was asked for, and looks whether everything still holds."""
+        """Send messages, schedule requested work and check the invariants."""
         node = machine.node
         if node is None:
             return
-        for note in node.log_lines:
-            self.trace(note)
+        for line in node.log_lines:
+            self.trace(line)
         node.log_lines.clear()
         for receiver, data in node.outbox:
             for delay, arrived in self.network.carry(machine.name, receiver, data):
@@ -194,10 +198,10 @@ class World:
             life = machine.lives
             slow = self.rng.random() < 0.1
             self.after(self.rng.randint(100, 1500) if slow else self.rng.randint(1, 15), lambda: self._sync(machine, life))
-        if node.raft.has_backlog and not machine.pump_planned:
-            machine.pump_planned = True
-            self.after(1, lambda life=machine.lives: self._pump(machine, life))
-        if self.judge.check(machine):
+        if node.raft.has_backlog and not machine.backlog_planned:
+            machine.backlog_planned = True
+            self.after(1, lambda life=machine.lives: self._send_backlog(machine, life))
+        if self.invariants.check(machine):
             self._acknowledge(machine)
         elif node.raft.role is Role.HALTED:
             self._restart_later(machine)
@@ -210,13 +214,13 @@ class World:
 
         self.on(machine, sync)
 
-    def _pump(self, machine: Machine, life: int) -> None:
-        def pump() -> None:
+    def _send_backlog(self, machine: Machine, life: int) -> None:
+        def send() -> None:
             if machine.lives == life and machine.node is not None:
-                machine.pump_planned = False
+                machine.backlog_planned = False
                 machine.node.send_backlog(machine.clock())
 
-        self.on(machine, pump)
+        self.on(machine, send)
 
     def _deliver(self, machine: Machine, data: bytes) -> None:
         def receive() -> None:
@@ -224,27 +228,27 @@ class World:
             try:
                 machine.node.received(data, machine.clock())
             except ProtocolError as error:
-                self.trace(f"{machine.name} refuses a message: {error}")
+                self.trace(f"{machine.name} rejects a message: {error}")
 
         self.on(machine, receive)
 
     def stop(self, machine: Machine, *, power_cut: bool, why: str) -> None:
         self.trace(f"{machine.name} stops: {why}")
         machine.stop(power_cut=power_cut)
-        self.after(self.rng.choice((50, 300, 1500, 4000)), lambda: self.come_back(machine))
+        self.after(self.rng.choice((50, 300, 1500, 4000)), lambda: self.restart(machine))
 
-    def come_back(self, machine: Machine) -> None:
+    def restart(self, machine: Machine) -> None:
         if machine.node is None:
             self._start(machine)
-            if machine.damaged_for_good and not self.trouble:  # as its last words say: with an empty directory
+            if machine.damaged_for_good and not self.faulty:  # as its error message demands: with an empty directory
                 machine.wipe()
             if machine.node is None and not machine.damaged_for_good:
-                self.after(1000, lambda: self.come_back(machine))
+                self.after(1000, lambda: self.restart(machine))
 
     # Clients
 
     def _client(self) -> None:
-        if self._served_after_trouble():
+        if self._served_after_recovery():
             return
         leaders = [machine for machine in self.machines.values() if machine.leads and machine.paused_until <= self.now]
         if leaders:
@@ -253,7 +257,7 @@ class World:
         self.after(self.rng.randint(10, 120), self._client)
 
     def send_to(self, machine: Machine) -> None:
-        messages = [self.book.new() for _ in range(self.rng.randint(1, 4))]
+        messages = [self.ledger.new() for _ in range(self.rng.randint(1, 4))]
 
         def send(log: ModelLog | SimulatedStore) -> list[Message]:
             return [message for message in messages if log.send(message)]
@@ -261,15 +265,17 @@ class World:
         self._store(machine, send)
 
     def _store(self, machine: Machine, work: Callable[[ModelLog | SimulatedStore], list[Message]]) -> bool:
-        """A leader's broker has something to store; False: not this one, or not now. What `work` returns is acknowledged when it
-        is confirmed."""
+        """Let a leader's broker store something. Return False if it cannot.
+
+        The messages that `work` returns are acknowledged when they are committed.
+        """
         node, log = machine.node, machine.log
         if node is None or log is None or not node.raft.accepts_appends or not log.serving:
             return False
         term = node.raft.term
 
         def note(offset: int, record: bytes) -> None:
-            self.judge.sent[term, offset] = record
+            self.invariants.sent[term, offset] = record
 
         try:
             messages = work(log)
@@ -283,7 +289,7 @@ class World:
         return True
 
     def _decide_later(self, message: Message) -> None:
-        """A producer knows that its half is stored, and does its work; some never say what became of it."""
+        """Schedule the producer's decision on a stored half message; some producers never decide."""
         fate = self.rng.choice((True, True, True, False, None))
         if fate is not None:
             self.after(self.rng.randint(20, 3000), lambda: self._decide(message, fate, tries=8))
@@ -305,7 +311,7 @@ class World:
             self.after(self.rng.randint(100, 1000), lambda: self._decide(message, fate, tries - 1))
 
     def _copy_tables(self, machine: Machine) -> None:
-        """A follower asks its leader for what is not in the log: one question at a time."""
+        """Copy the tables that are not in the log from the leader."""
         self.after(self.rng.randint(800, 1200), lambda: self._copy_tables(machine))
         leader = self.machines.get(machine.node.raft.leader or "") if machine.node is not None else None
         there = self.network.carry(machine.name, leader.name, b"?") if leader is not None and leader is not machine else []
@@ -334,8 +340,10 @@ class World:
             mine = pending.machine is machine and pending.life == machine.lives and pending.term == raft.term
             end = pending.start + len(pending.data)
             if mine and end <= raft.commit:
-                if self.judge.history[pending.start : end] != pending.data and not machine.harmed:
-                    raise BrokenPromiseError(f"acknowledged at {pending.start}, not there: {pending.data[:40]!r}")
+                if self.invariants.history[pending.start : end] != pending.data and not machine.harmed:
+                    raise InvariantViolationError(
+                        f"acknowledged at {pending.start}, but not in the history: {pending.data[:40]!r}"
+                    )
                 self.acknowledged += 1
                 self._acknowledge_messages(pending.messages)
             else:
@@ -344,46 +352,46 @@ class World:
 
     def _acknowledge_messages(self, messages: list[Message]) -> None:
         for message in messages:
-            if message.number in self.book.acknowledged:
+            if message.number in self.ledger.acknowledged:
                 message.decided = True
             else:
-                self.book.acknowledged.add(message.number)
+                self.ledger.acknowledged.add(message.number)
                 if message.kind is Kind.HALF:
                     self._decide_later(message)
 
     def _restart_later(self, machine: Machine) -> None:
-        """Somebody starts a member again that went out. What its disk had not confirmed may be gone."""
+        """Restart a halted member. Unsynced bytes may be lost."""
         life = machine.lives
         if machine.paused_until == -life:
             return
         machine.paused_until = -life
 
-        def restart() -> None:
+        def restart_now() -> None:
             if machine.lives == life and machine.node is not None:
-                self.stop(machine, power_cut=self.rng.random() < 0.5, why="it is out: " + machine.node.raft.halt_reason)
+                self.stop(machine, power_cut=self.rng.random() < 0.5, why="halted: " + machine.node.raft.halt_reason)
 
-        self.after(self.rng.randint(100, 2000), restart)
+        self.after(self.rng.randint(100, 2000), restart_now)
 
     def _recovered(self) -> bool:
         rafts = [machine.node.raft for machine in self.machines.values() if machine.node is not None]
         leaders = [raft for raft in rafts if raft.role is Role.LEADER]
         return (
-            self._served_after_trouble()
+            self._served_after_recovery()
             and len(rafts) == len(self.machines)
             and len(leaders) == 1
             and leaders[0].is_ready_to_serve
             and all(raft.commit == leaders[0].commit == raft.end and not raft.quarantined for raft in rafts)
         )
 
-    def _served_after_trouble(self) -> bool:
-        return not self.trouble and self.now > TROUBLE_MS + 2000 and self.acknowledged > self._acknowledged_in_trouble
+    def _served_after_recovery(self) -> bool:
+        return not self.faulty and self.now > FAULTS_MS + 2000 and self.acknowledged > self._acknowledged_before_recovery
 
-    def _end_of_trouble(self) -> None:
-        self.trace("-- the trouble is over")
+    def _end_faults(self) -> None:
+        self.trace("-- the faults end")
         self.network.heal()
-        self.network.calm()
-        self._acknowledged_in_trouble = self.acknowledged
-        self.misfortune.forget_harm()
+        self.network.reset()
+        self._acknowledged_before_recovery = self.acknowledged
+        self.faults.clear_repaired()
         for machine in self.machines.values():
             machine.heal_disk()
             machine.cut_power_after(10**9)
@@ -391,7 +399,7 @@ class World:
                 machine.paused_until = self.now
             if machine.damaged_for_good:
                 machine.wipe()
-            self.after(self.rng.randint(0, 3000), lambda machine=machine: self.come_back(machine))
+            self.after(self.rng.randint(0, 3000), lambda machine=machine: self.restart(machine))
 
 
 def _work(log: ModelLog | SimulatedStore) -> list[Message]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from firearrow.ha.raft.messages import Codec, RequestVote
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
-from tests.ha.groups import Group, Producer, check, group
-from tests.ha.test_killed import QUEUES
+from tests.ha.elected.groups import Group, Producer, check, group
+from tests.ha.processes import QUEUES
 from tests.support.waiting import run
 
 KILLS = int(os.environ.get("FIREARROW_RAFT_KILLS", "3"))
@@ -27,7 +27,7 @@ async def producing(members: Group) -> list[Producer]:
     return producers
 
 
-def test_leaders_are_killed_under_load(tmp_path: Path) -> None:
+def test_killed_leaders_lose_no_acknowledged_message(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path) as members:
             producers = await producing(members)
@@ -46,7 +46,7 @@ def test_leaders_are_killed_under_load(tmp_path: Path) -> None:
     run(story(), 30 + 10 * KILLS)
 
 
-def test_what_waits_is_delivered_by_the_next_leader(tmp_path: Path) -> None:
+def test_next_leader_delivers_deferred_messages_once(tmp_path: Path) -> None:
     """A delayed message, a timer message and half a transaction outlive their leader; none of them comes twice."""
 
     async def story() -> None:
@@ -77,7 +77,7 @@ def test_what_waits_is_delivered_by_the_next_leader(tmp_path: Path) -> None:
     run(story())
 
 
-def test_what_an_operator_was_told_outlives_the_leader(tmp_path: Path) -> None:
+def test_acknowledged_admin_changes_survive_the_leader(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path) as members:
             leader = await members.leader()
@@ -94,7 +94,7 @@ def test_what_an_operator_was_told_outlives_the_leader(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_leader_of_five_that_is_stopped_hands_over(tmp_path: Path) -> None:
+def test_stopped_leader_of_five_transfers_leadership(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path, 5) as members:
             producers = await producing(members)
@@ -109,7 +109,7 @@ def test_a_leader_of_five_that_is_stopped_hands_over(tmp_path: Path) -> None:
     run(story(), 90)
 
 
-def test_followers_come_back_with_their_files_or_without(tmp_path: Path) -> None:
+def test_followers_return_with_or_without_their_files(tmp_path: Path) -> None:
     """One is killed and comes back, one comes back with an empty directory: both catch up, under load, over several segments."""
 
     async def story() -> None:
@@ -133,7 +133,7 @@ def test_followers_come_back_with_their_files_or_without(tmp_path: Path) -> None
     run(story(), 90)
 
 
-def test_a_damaged_log_is_repaired_from_the_others(tmp_path: Path) -> None:
+def test_damaged_log_is_repaired_from_other_members(tmp_path: Path) -> None:
     """Bytes of a follower's log change while it is down. It does not stand for election with what is left; nothing is deleted."""
 
     async def story() -> None:
@@ -157,7 +157,7 @@ def test_a_damaged_log_is_repaired_from_the_others(tmp_path: Path) -> None:
     run(story())
 
 
-def test_strangers_are_refused_and_the_group_goes_on(tmp_path: Path) -> None:
+def test_foreign_connections_are_rejected_without_effect_on_the_group(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path) as members:
             producers = await producing(members)
@@ -184,7 +184,7 @@ def test_strangers_are_refused_and_the_group_goes_on(tmp_path: Path) -> None:
     run(story())
 
 
-def test_the_preferred_leader_takes_over(tmp_path: Path) -> None:
+def test_preferred_leader_takes_over(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path, preferredLeaderId="n2") as members:
             for _ in range(600):
@@ -196,7 +196,7 @@ def test_the_preferred_leader_takes_over(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_message_that_is_sent_again_after_its_leader_died_is_stored_once(tmp_path: Path) -> None:
+def test_message_resent_after_a_leader_failure_is_stored_once(tmp_path: Path) -> None:
     """As clients do that had no answer: the same unique key, perhaps to another queue. In a quiet term it is stored again."""
 
     async def story() -> None:

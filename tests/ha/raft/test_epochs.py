@@ -27,11 +27,11 @@ def table(*entries: tuple[int, int]) -> EpochTable:
         (table((1, 0)), 50, table((1, 10), (2, 20)), None),  # not the same epoch: not the same start
     ],
 )
-def test_where_two_logs_part(mine: EpochTable, end: int, leader: EpochTable, point: int | None) -> None:
+def test_shared_prefix_of_two_logs(mine: EpochTable, end: int, leader: EpochTable, point: int | None) -> None:
     assert mine.shared_prefix(leader, end) == point
 
 
-def test_a_new_epoch_drops_what_is_empty_or_expired() -> None:
+def test_new_epoch_drops_empty_and_expired_epochs() -> None:
     assert table((1, 0), (2, 50)).with_epoch(4, 50, 0) == table((1, 0), (4, 50))
     assert table((1, 0), (2, 50), (3, 80)).with_epoch(4, 90, 60) == table((2, 50), (3, 80), (4, 90))
     full = table(*((i + 1, i) for i in range(MAX_ENTRIES)))
@@ -39,12 +39,12 @@ def test_a_new_epoch_drops_what_is_empty_or_expired() -> None:
 
 
 @pytest.mark.parametrize("entries", [((2, 0), (1, 5)), ((1, 5), (2, 5)), ((1, 5), (2, 4)), ((0, 0),), ((2**31, 0),), ((1, -1),)])
-def test_what_cannot_be_a_table(entries: tuple[tuple[int, int], ...]) -> None:
+def test_invalid_tables_are_rejected(entries: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ValueError, match="must increase"):
         table(*entries)
 
 
-def test_the_file_is_apaches() -> None:
+def test_file_format_is_apaches() -> None:
     text = table((1, 0), (4, 1_073_741_824)).encode()
     assert text == b"2\n1373951441\n1-0\n4-1073741824\n"
     assert EpochTable.decode(text) == table((1, 0), (4, 1_073_741_824))
@@ -55,12 +55,12 @@ def test_the_file_is_apaches() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"1\n", b"1\n0\n", b"1\n0\n7-x\n", b"1\n0\n7\n", b"1\n5\n7-100\n", b"2\n0\n7-100\n", b"-1\n0\n"]
 )
-def test_a_damaged_text_is_refused(text: bytes) -> None:
+def test_damaged_file_is_rejected(text: bytes) -> None:
     with pytest.raises(ValueError, match="epoch table"):
         EpochTable.decode(text)
 
 
-def test_either_copy_will_do_and_neither_is_an_error() -> None:
+def test_either_copy_suffices_and_two_damaged_copies_are_an_error() -> None:
     disk = SimulatedDisk()
     assert load_epochs(disk, "/store/table") is None
     save_epochs(disk, "/store/table", table((1, 0)))

@@ -10,16 +10,16 @@ from firearrow.ha.raft.hard_state import HardState, load_hard_state, save_hard_s
 from tests.store.simdisk import SimulatedDisk
 
 
-def test_to_the_byte() -> None:
+def test_encoding_is_exact() -> None:
     assert HardState(7, "n0", True).encode() == b"currTerm=7\nvoteLeader=n0\ndoubtful=true\ncrc=2059424857\n"
 
 
 @pytest.mark.parametrize("state", [HardState(), HardState(3), HardState(2**31 - 1, "n12"), HardState(4, None, True)])
-def test_there_and_back(state: HardState) -> None:
+def test_round_trip(state: HardState) -> None:
     assert HardState.decode(state.encode()) == state
 
 
-def test_every_flipped_bit_is_seen() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     text = HardState(7, "n0").encode()
     for at in range(len(text) - 1):  # the last newline says nothing
         for bit in range(8):
@@ -28,13 +28,13 @@ def test_every_flipped_bit_is_seen() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"currTerm=1\n", HardState(3).encode()[:-4], b"crc=0\n"])
-def test_half_a_file_is_seen(text: bytes) -> None:
+def test_truncated_file_is_detected(text: bytes) -> None:
     with pytest.raises(ValueError, match="vote file"):
         HardState.decode(text)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_while_saving_leaves_the_old_or_the_new(seed: int) -> None:
+def test_power_cut_during_save_leaves_the_old_or_the_new_state(seed: int) -> None:
     class Dark(BaseException):
         pass
 

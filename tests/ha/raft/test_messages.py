@@ -40,18 +40,18 @@ MESSAGES: list[Message] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_there_and_back(message: Message) -> None:
+def test_round_trip(message: Message) -> None:
     assert OTHER.decode(ONE.encode("n1", message)) == ("n0", message)
 
 
-def test_to_the_byte() -> None:
+def test_encoding_is_exact() -> None:
     head = bytes.fromhex("fa520101") + zlib.crc32(b"g\nn0\nn1\nn2").to_bytes(4, "big") + bytes.fromhex("0001000100000007")
     fields = bytes.fromhex("00000006 0000000000000064")
     assert ONE.encode("n1", RequestVote(7, 6, 100, pre=True)) == head + fields + zlib.crc32(head + fields).to_bytes(4, "big")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_flipped_bit_or_a_missing_end_is_refused(message: Message) -> None:
+def test_flipped_bit_or_missing_end_is_rejected(message: Message) -> None:
     data = ONE.encode("n1", message)
     for at in range(len(data)):
         with pytest.raises(ProtocolError):
@@ -60,7 +60,7 @@ def test_a_flipped_bit_or_a_missing_end_is_refused(message: Message) -> None:
             OTHER.decode(data[:at])
 
 
-def test_who_does_not_belong_is_told_apart() -> None:
+def test_rejected_messages_name_the_reason() -> None:
     data = ONE.encode("n1", TimeoutNow(1))
     with pytest.raises(ProtocolError, match="compare dLegerGroup and dLegerPeers"):
         Codec("other", MEMBERS, "n1").decode(data)
@@ -101,12 +101,12 @@ def sealed(kind: int, fields: bytes, term: int = 7) -> bytes:
         (5, bytes(28) + b"\x09"),
     ],
 )
-def test_fields_that_break_a_rule_are_refused(kind: int, fields: bytes) -> None:
+def test_invalid_fields_are_rejected(kind: int, fields: bytes) -> None:
     with pytest.raises(ProtocolError):
         OTHER.decode(sealed(kind, fields))
 
 
-def test_noise_is_refused() -> None:
+def test_random_bytes_are_rejected() -> None:
     rng = random.Random(5)
     for _ in range(2000):
         with pytest.raises(ProtocolError):
@@ -114,6 +114,6 @@ def test_noise_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("members", "me"), [(["n0", "n1"], "n2"), (["n0", "n0", "n1"], "n0")])
-def test_a_group_that_cannot_be(members: list[str], me: str) -> None:
+def test_invalid_groups_are_rejected(members: list[str], me: str) -> None:
     with pytest.raises(ValueError, match="group g"):
         Codec("g", members, me)

@@ -15,7 +15,7 @@ from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.store.errors import StoreError
 from firearrow.wire.errors import ProtocolError
-from tests.sim.modellog import ModelLog, records
+from tests.sim.model_log import ModelLog, records
 from tests.store.simdisk import SimulatedDisk
 
 MEMBERS = ["n0", "n1", "n2"]
@@ -60,7 +60,7 @@ def filled(payloads: int = 3) -> tuple[SimulatedDisk, int]:
     return disk, len(data)
 
 
-def test_a_vote_is_durable_in_both_copies_before_the_answer_exists() -> None:
+def test_vote_is_durable_in_both_copies_before_the_response_is_sent() -> None:
     disk = SimulatedDisk()
     node = start(disk)
     node.received(from_n1(RequestVote(3, 0, 0)), 10)
@@ -70,7 +70,7 @@ def test_a_vote_is_durable_in_both_copies_before_the_answer_exists() -> None:
     assert cut.read_bytes(VOTE) == cut.read_bytes(VOTE + ".bak")
 
 
-def test_no_answer_leaves_when_the_vote_cannot_be_kept() -> None:
+def test_no_response_is_sent_when_the_vote_cannot_be_saved() -> None:
     disk = SimulatedDisk()
     node = start(disk)
     disk.fail("fdatasync", "currterm", errno.EIO)
@@ -81,7 +81,7 @@ def test_no_answer_leaves_when_the_vote_cannot_be_kept() -> None:
     assert "Restart this member when its disk is repaired" in node.log_lines[-1]
 
 
-def test_the_log_is_cut_before_the_table_and_the_table_written_before_bytes() -> None:
+def test_log_is_truncated_before_the_table_and_the_table_saved_before_bytes() -> None:
     filled_disk, end = filled()
     disk = WatchedDisk()
     disk.directories = filled_disk.directories
@@ -105,14 +105,14 @@ def test_the_log_is_cut_before_the_table_and_the_table_written_before_bytes() ->
     assert end > 300
 
 
-def test_marks_behind_the_end_of_the_log_are_dropped_for_good() -> None:
+def test_epochs_behind_the_end_of_the_log_are_dropped() -> None:
     disk, end = filled()
     save_epochs(disk, TABLE, table((1, 0), (2, end), (3, end + 100)))
     assert start(disk).raft.epochs == table((1, 0), (2, end))
     assert disk.read_bytes(TABLE) == table((1, 0), (2, end)).encode()
 
 
-def test_a_damaged_log_puts_its_member_in_doubt_until_it_is_repaired() -> None:
+def test_damaged_log_quarantines_the_member_until_it_is_repaired() -> None:
     disk, _ = filled()
     disk._inode("/store/log/00000000000000000000").data[150] ^= 1
     node = start(disk)
@@ -122,7 +122,7 @@ def test_a_damaged_log_puts_its_member_in_doubt_until_it_is_repaired() -> None:
     assert start(disk).raft.quarantined  # not forgotten by another start
 
 
-def test_a_log_without_a_vote_is_in_doubt_and_one_without_a_table_does_not_start() -> None:
+def test_log_without_vote_is_quarantined_and_without_table_does_not_start() -> None:
     disk, _ = filled()
     disk.unlink(VOTE)
     disk.unlink(VOTE + ".bak")
@@ -135,7 +135,7 @@ def test_a_log_without_a_vote_is_in_doubt_and_one_without_a_table_does_not_start
 
 
 @pytest.mark.parametrize("path", [VOTE, TABLE])
-def test_with_one_copy_damaged_it_starts_with_both_it_stays_out(path: str) -> None:
+def test_member_starts_with_one_damaged_copy_but_not_with_two(path: str) -> None:
     disk, _ = filled()
     save_hard_state(disk, VOTE, HardState(5, "n2"))
     disk._inode(path).data[3] ^= 4
@@ -145,7 +145,7 @@ def test_with_one_copy_damaged_it_starts_with_both_it_stays_out(path: str) -> No
         start(disk)
 
 
-def test_a_log_that_begins_anew_is_in_doubt_only_while_it_lasts() -> None:
+def test_log_reset_quarantines_the_member_only_while_it_lasts() -> None:
     disk, _ = filled()
     node = start(disk)
     node.received(from_n1(Probe(4, 5000, 9000, 8000, table((3, 4000), (4, 9000)))), 10)
@@ -155,7 +155,7 @@ def test_a_log_that_begins_anew_is_in_doubt_only_while_it_lasts() -> None:
 
 
 @pytest.mark.parametrize("operations", range(0, 60))
-def test_a_beginning_anew_that_is_cut_short_at_any_step_leaves_no_table_for_the_wrong_log(operations: int) -> None:
+def test_log_reset_interrupted_at_any_step_leaves_no_table_for_the_wrong_log(operations: int) -> None:
     class Dark(BaseException):
         pass
 
@@ -181,7 +181,7 @@ def test_a_beginning_anew_that_is_cut_short_at_any_step_leaves_no_table_for_the_
     assert not again.epochs.entries or old or new
 
 
-def test_strangers_are_refused_and_change_nothing() -> None:
+def test_messages_of_other_groups_are_rejected_without_effect() -> None:
     node = start(SimulatedDisk())
     with pytest.raises(ProtocolError, match="compare dLegerGroup"):
         node.received(Codec("other", MEMBERS, "n1").encode("n0", RequestVote(9, 9, 9)), 10)

@@ -105,7 +105,7 @@ def elected(end: int = 0, epochs: EpochTable | None = None, state: HardState | N
 # Elections
 
 
-def test_an_election_from_silence_to_the_first_confirmed_record() -> None:
+def test_election_from_silence_to_the_first_committed_record() -> None:
     raft, log = member()
     assert transcript(raft.tick(900)) == []
     assert transcript(raft.tick(2000)) == ["n1 <- pre-vote term 1 log 0:0", "n2 <- pre-vote term 1 log 0:0"]
@@ -133,7 +133,7 @@ def test_an_election_from_silence_to_the_first_confirmed_record() -> None:
     assert raft.commit == 30
 
 
-def test_a_vote_is_saved_before_it_is_given_and_given_once_a_term() -> None:
+def test_vote_is_saved_before_it_is_sent_and_given_once_per_term() -> None:
     raft, _ = member()
     assert transcript(raft.step("n1", RequestVote(4, 0, 0), 100)) == ["save term 4 vote n1", "n1 <- yes term 4"]
     assert transcript(raft.step("n1", RequestVote(4, 0, 0), 110)) == ["n1 <- yes term 4"]
@@ -142,12 +142,12 @@ def test_a_vote_is_saved_before_it_is_given_and_given_once_a_term() -> None:
 
 
 @pytest.mark.parametrize(("last_epoch", "end", "answer"), [(3, 50, "yes"), (3, 49, "no"), (2, 900, "no"), (4, 0, "yes")])
-def test_a_vote_goes_to_a_log_that_is_no_older(last_epoch: int, end: int, answer: str) -> None:
+def test_vote_is_granted_only_to_a_log_at_least_as_current(last_epoch: int, end: int, answer: str) -> None:
     raft, _ = member(50, table((1, 0), (3, 20)), HardState(3))
     assert transcript(raft.step("n1", RequestVote(5, last_epoch, end), 100))[-1] == f"n1 <- {answer} term 5"
 
 
-def test_a_pre_vote_changes_nothing_and_is_refused_while_a_leader_is_heard() -> None:
+def test_pre_vote_changes_nothing_and_is_ignored_while_a_leader_is_heard() -> None:
     raft, _ = member()
     assert transcript(raft.step("n1", RequestVote(1, 0, 0, pre=True), 10)) == ["n1 <- yes term 1 (pre)"]
     assert (raft.term, raft.voted_for) == (0, None)
@@ -172,7 +172,7 @@ def test_votes_for_another_term_or_from_the_same_member_do_not_count() -> None:
     assert raft.role is Role.CANDIDATE
 
 
-def test_a_group_of_one_leads_itself() -> None:
+def test_single_member_elects_itself() -> None:
     raft, _ = member(members=1)
     assert transcript(raft.tick(2000)) == ["save term 1 vote n0", "table 1@0", "sync"]
     assert raft.is_ready_to_serve
@@ -181,7 +181,7 @@ def test_a_group_of_one_leads_itself() -> None:
 # The commit
 
 
-def test_bytes_of_an_earlier_term_are_confirmed_only_with_the_mark_of_this_one() -> None:
+def test_bytes_of_an_earlier_term_are_committed_only_with_the_current_epoch() -> None:
     """A majority holds them, but a member with a later epoch could still be elected and replace them."""
     raft, _ = elected(50, table((1, 0), (2, 20)), HardState(3))
     raft.synced(50, 0, 2000)
@@ -192,12 +192,12 @@ def test_bytes_of_an_earlier_term_are_confirmed_only_with_the_mark_of_this_one()
     assert raft.commit == 50
 
 
-def test_an_epoch_that_wrote_nothing_leaves_nothing_behind() -> None:
+def test_empty_epoch_is_replaced() -> None:
     raft, _ = elected(50, table((1, 0), (2, 50)), HardState(2))
     assert raft.epochs == table((1, 0), (3, 50))
 
 
-def test_a_sync_that_began_before_a_cut_says_nothing() -> None:
+def test_sync_that_began_before_a_truncation_is_ignored() -> None:
     raft, _ = member(50, table((1, 0), (2, 20)), HardState(2))
     raft.step("n1", Probe(3, 0, 30, 0, table((1, 0), (3, 20))), 10)
     raft.step("n1", AppendEntries(3, 20, 30, 0, data=bytes(10)), 20)
@@ -208,7 +208,7 @@ def test_a_sync_that_began_before_a_cut_says_nothing() -> None:
 # Following
 
 
-def test_a_follower_cuts_where_the_logs_part_and_acknowledges_when_it_is_durable() -> None:
+def test_follower_truncates_where_the_logs_diverge_and_acknowledges_durable_bytes() -> None:
     raft, _ = member(50, table((1, 0), (2, 20)), HardState(2))
     probe = Probe(3, 0, 40, 0, table((1, 0), (3, 20)))
     assert transcript(raft.step("n1", probe, 10)) == [
@@ -223,7 +223,7 @@ def test_a_follower_cuts_where_the_logs_part_and_acknowledges_when_it_is_durable
     assert transcript(raft.step("n1", probe, 40)) == ["n1 <- ack term 3 3:40 end 40 OK"]  # late, and without harm
 
 
-def test_a_follower_that_forgot_the_table_asks_for_it_and_keeps_what_it_has() -> None:
+def test_follower_without_the_leaders_table_requests_a_probe_and_keeps_its_log() -> None:
     raft, _ = member(40, table((1, 0), (3, 20)), HardState(3))
     assert transcript(raft.step("n1", AppendEntries(3, 40, 60, 0, data=bytes(20)), 10)) == [
         "n1 <- ack term 3 3:40 end 40 NEEDS_PROBE"
@@ -231,7 +231,7 @@ def test_a_follower_that_forgot_the_table_asks_for_it_and_keeps_what_it_has() ->
     assert transcript(raft.step("n1", Probe(3, 0, 20, 0, table((1, 0), (3, 20))), 20)) == ["n1 <- ack term 3 3:40 end 40 OK"]
 
 
-def test_gaps_and_repetitions() -> None:
+def test_gaps_are_reported_and_repetitions_skipped() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
     assert transcript(raft.step("n1", AppendEntries(1, 10, 30, 0, data=bytes(20)), 20)) == ["n1 <- ack term 1 1:0 end 0 GAP"]
@@ -240,7 +240,7 @@ def test_gaps_and_repetitions() -> None:
     assert transcript(raft.step("n1", AppendEntries(1, 0, 30, 0, data=bytes(20)), 50)) == ["n1 <- ack term 1 1:0 end 30 OK"]
 
 
-def test_the_mark_of_an_epoch_is_on_the_disk_before_its_bytes() -> None:
+def test_epoch_is_saved_before_its_bytes() -> None:
     raft, _ = member()
     raft.step("n1", Probe(3, 0, 40, 0, table((1, 0), (3, 20))), 10)
     assert transcript(raft.step("n1", AppendEntries(3, 0, 40, 0, data=bytes(30)), 20)) == [
@@ -250,13 +250,13 @@ def test_the_mark_of_an_epoch_is_on_the_disk_before_its_bytes() -> None:
     ]
 
 
-def test_a_follower_of_whose_log_nothing_is_left_elsewhere_begins_anew() -> None:
+def test_follower_whose_log_is_deleted_elsewhere_restarts_its_log() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1))
     ready = raft.step("n1", Probe(4, 300, 900, 800, table((3, 280), (4, 600))), 10)
     assert transcript(ready) == ["save term 4 vote None", "reset to 300", "table 3@280", "n1 <- ack term 4 3:300 end 300 OK"]
 
 
-def test_nothing_confirmed_is_cut_off() -> None:
+def test_committed_bytes_are_never_truncated() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1))
     raft.step("n1", Probe(1, 0, 50, 50, table((1, 0))), 10)
     assert raft.commit == 50
@@ -267,7 +267,7 @@ def test_nothing_confirmed_is_cut_off() -> None:
     assert ready.log_lines == [f"n0 has left its group: {raft.halt_reason}"]
 
 
-def test_a_second_leader_of_a_term_is_a_reason_to_go_out() -> None:
+def test_second_leader_of_a_term_halts_the_member() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
     raft.step("n2", Probe(1, 0, 0, 0, table((1, 0))), 20)
@@ -278,7 +278,7 @@ def test_a_second_leader_of_a_term_is_a_reason_to_go_out() -> None:
 # Leading
 
 
-def test_a_leader_that_hears_no_majority_steps_down() -> None:
+def test_leader_without_majority_steps_down() -> None:
     raft, _ = elected()
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2500)
     assert raft.tick(3400).log_lines == []
@@ -287,18 +287,18 @@ def test_a_leader_that_hears_no_majority_steps_down() -> None:
         raft.appended(10, 3500)
 
 
-def test_a_leader_gives_way_to_a_later_term() -> None:
+def test_leader_follows_a_later_term() -> None:
     raft, _ = elected()
     assert transcript(raft.step("n1", AppendResponse(7, 0, 0, 0, AppendStatus.STALE_TERM), 2100)) == ["save term 7 vote None"]
     assert raft.role is Role.FOLLOWER
 
 
-def test_a_former_leader_hears_that_its_term_is_over() -> None:
+def test_former_leader_is_told_of_the_newer_term() -> None:
     raft, _ = member(0, None, HardState(5))
     assert transcript(raft.step("n1", AppendEntries(3, 0, 0, 0), 10)) == ["n1 <- ack term 5 0:0 end 0 STALE_TERM"]
 
 
-def test_what_is_on_its_way_is_bounded_and_sent_again_when_it_does_not_arrive() -> None:
+def test_bytes_in_flight_are_bounded_and_resent() -> None:
     raft, log = elected()
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.end_offset = 1000
@@ -309,7 +309,7 @@ def test_what_is_on_its_way_is_bounded_and_sent_again_when_it_does_not_arrive() 
     assert "n1 <- append term 1 100+100 of 1000 commit 0" in transcript(raft.tick(3019)) + transcript(raft.tick(3020))
 
 
-def test_a_leader_that_cannot_read_its_log_goes_out() -> None:
+def test_leader_that_cannot_read_its_log_halts() -> None:
     raft, log = elected()
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.damaged = True
@@ -319,7 +319,7 @@ def test_a_leader_that_cannot_read_its_log_goes_out() -> None:
     assert transcript(raft.tick(9000)) == []
 
 
-def test_leadership_is_handed_over_when_the_other_has_everything() -> None:
+def test_leadership_is_transferred_when_the_follower_is_complete() -> None:
     raft, log = elected()
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2000)
     log.end_offset = 50
@@ -332,7 +332,7 @@ def test_leadership_is_handed_over_when_the_other_has_everything() -> None:
         raft.transfer_leadership("n1", 2050)
 
 
-def test_a_hand_over_that_takes_too_long_is_given_up() -> None:
+def test_leadership_transfer_times_out() -> None:
     raft, _ = elected()
     raft.transfer_leadership("n1", 2100)
     raft.step("n2", AppendResponse(1, 0, 0, 1), 3000)
@@ -342,7 +342,7 @@ def test_a_hand_over_that_takes_too_long_is_given_up() -> None:
         raft.transfer_leadership("n9", 3200)
 
 
-def test_who_is_asked_to_take_over_stands_at_once() -> None:
+def test_timeout_now_starts_an_election() -> None:
     raft, _ = member()
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
     assert transcript(raft.step("n1", TimeoutNow(1), 20)) == [
@@ -352,7 +352,7 @@ def test_who_is_asked_to_take_over_stands_at_once() -> None:
     ]
 
 
-def test_the_preferred_leader_is_asked_when_it_has_caught_up() -> None:
+def test_leadership_goes_to_the_preferred_leader_when_it_has_caught_up() -> None:
     raft, _ = elected(options=Options(preferred_leader="n2", preferred_check_ms=500))
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2400)
     raft.step("n2", AppendResponse(1, 0, 0, 1, quarantine_token=5), 2400)
@@ -364,7 +364,7 @@ def test_the_preferred_leader_is_asked_when_it_has_caught_up() -> None:
 # Doubt
 
 
-def test_a_member_in_doubt_neither_votes_nor_stands() -> None:
+def test_quarantined_member_neither_votes_nor_campaigns() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1, None, True))
     assert transcript(raft.tick(5000)) == []
     assert transcript(raft.step("n1", RequestVote(2, 1, 90, pre=True), 5000)) == ["n1 <- no term 1 (pre)"]
@@ -373,7 +373,7 @@ def test_a_member_in_doubt_neither_votes_nor_stands() -> None:
     assert transcript(raft.step("n1", TimeoutNow(2), 5020)) == []
 
 
-def test_doubt_ends_with_what_the_leader_had_after_it_was_told() -> None:
+def test_quarantine_ends_with_the_log_that_the_leader_had_after_it_began() -> None:
     raft, _ = member(50, table((1, 0)), HardState(1, None, True))
     ready = raft.step("n1", Probe(2, 0, 90, 0, table((1, 0), (2, 60))), 10)
     (_, ack) = ready.messages[0]
@@ -390,14 +390,14 @@ def test_doubt_ends_with_what_the_leader_had_after_it_was_told() -> None:
     assert not raft.quarantined
 
 
-def test_a_member_without_files_does_not_vote_in_a_group_with_a_history() -> None:
+def test_member_without_files_does_not_vote_in_a_group_with_a_history() -> None:
     raft, _ = member(uninitialised=True)
     assert transcript(raft.step("n1", RequestVote(5, 4, 100), 10)) == ["save term 5 vote None quarantined", "n1 <- no term 5"]
     raft, _ = member(uninitialised=True)
     assert transcript(raft.step("n1", RequestVote(1, 0, 0), 10)) == ["save term 1 vote n1", "n1 <- yes term 1"]
 
 
-def test_one_that_is_far_behind_gets_a_slice_at_a_time() -> None:
+def test_lagging_follower_receives_one_slice_at_a_time() -> None:
     options = Options(batch_bytes=100, window_bytes=1000, slice_bytes=200)
     raft, _ = elected(5000, table((1, 0)), HardState(1), options=options)
     assert transcript(raft.step("n1", AppendResponse(2, 0, 0, 1, AppendStatus.OK), 2010)) == [

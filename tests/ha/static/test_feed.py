@@ -34,14 +34,14 @@ def taken(frames: list[bytes]) -> list[tuple[int, bytes]]:
     return [frame for data in frames for frame in ReplicationFrameDecoder().feed(data)]
 
 
-def test_nothing_is_sent_before_the_slave_has_said_where_it_is() -> None:
+def test_nothing_is_sent_before_the_first_report() -> None:
     feed = feed_of(Log(0, 500))
     assert feed.next_frames(10_000, 0) == []
     assert feed.received(struct.pack(">i", 0), 1) is False  # half of it
     assert feed.next_frames(10_000, 1) == []
 
 
-def test_the_log_comes_in_frames_of_the_batch_size_that_stay_in_their_segment() -> None:
+def test_frames_have_the_batch_size_and_stay_within_a_segment() -> None:
     feed = feed_of(Log(0, 1200))
     assert feed.received(encode_report(100), 0)
     frames = taken(feed.next_frames(10_000, 0))
@@ -50,20 +50,20 @@ def test_the_log_comes_in_frames_of_the_batch_size_that_stay_in_their_segment() 
     assert feed.next_frames(10_000, 0) == []
 
 
-def test_portions_are_kept_small() -> None:
+def test_portions_are_bounded() -> None:
     feed = feed_of(Log(0, 5000))
     feed.received(encode_report(100), 0)
     assert sum(len(data) for _, data in taken(feed.next_frames(700, 0))) == 700
     assert feed.sent == 800
 
 
-def test_an_empty_slave_gets_everything_that_is_kept() -> None:
+def test_empty_slave_receives_the_whole_log() -> None:
     feed = feed_of(Log(3000, 5000))
     feed.received(encode_report(0), 0)
     assert taken(feed.next_frames(10, 0))[0][0] == 3000
 
 
-def test_a_sign_of_life_after_silence() -> None:
+def test_heartbeat_is_sent_after_silence() -> None:
     log = Log(0, 50)
     feed = feed_of(log)
     feed.received(encode_report(50), 0)
@@ -75,7 +75,7 @@ def test_a_sign_of_life_after_silence() -> None:
     assert feed.next_frames(100, 14_998) == []
 
 
-def test_confirmations_only_grow() -> None:
+def test_acknowledged_offset_never_decreases() -> None:
     feed = feed_of(Log(0, 500))
     assert feed.received(encode_report(0), 0)
     feed.next_frames(10_000, 0)
@@ -85,7 +85,7 @@ def test_confirmations_only_grow() -> None:
     assert feed.behind == 100
 
 
-def test_a_busy_slave_gets_the_next_piece_when_it_has_confirmed_the_last() -> None:
+def test_busy_slave_receives_the_next_piece_after_its_acknowledgement() -> None:
     log = Log(0, 400)
     feed = feed_of(log)
     feed.received(encode_report(100), 0)
@@ -98,7 +98,7 @@ def test_a_busy_slave_gets_the_next_piece_when_it_has_confirmed_the_last() -> No
     assert taken(feed.next_frames(10_000, 3))[0][0] == 400
 
 
-def test_a_busy_slave_is_not_waited_for_when_there_is_much_to_send_or_it_takes_its_time() -> None:
+def test_busy_slave_receives_more_when_much_is_pending_or_after_a_while() -> None:
     log = Log(0, 400)
     feed = feed_of(log)
     feed.received(encode_report(100), 0)
@@ -109,7 +109,7 @@ def test_a_busy_slave_is_not_waited_for_when_there_is_much_to_send_or_it_takes_i
     assert taken(feed.next_frames(10_000, GATHER_MS))[0][0] == 410
 
 
-def test_a_slave_that_says_nothing() -> None:
+def test_silent_slave_is_detected() -> None:
     feed = feed_of(Log(0, 500))
     feed.received(encode_report(0), 1_000)
     assert not feed.is_silent(21_000)
@@ -130,14 +130,14 @@ def test_start_position_outside_the_log_is_rejected(asked: int, words: str) -> N
         feed_of(Log(100, 500)).received(encode_report(asked), 0)
 
 
-def test_more_than_was_sent_cannot_be_confirmed() -> None:
+def test_report_beyond_the_sent_offset_is_rejected() -> None:
     feed = feed_of(Log(0, 500))
     feed.received(encode_report(100), 0)
     with pytest.raises(HaError, match="not a slave of this"):
         feed.received(encode_report(101), 1)
 
 
-def test_what_was_deleted_under_a_slow_slave() -> None:
+def test_slave_whose_position_was_deleted_is_rejected() -> None:
     log = Log(0, 5000)
     feed = feed_of(log)
     feed.received(encode_report(100), 0)

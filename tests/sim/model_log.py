@@ -1,8 +1,8 @@
-"""A small commit log on a simulated disk, for groups that are simulated: the promises of RaftLog, and little of a broker.
+"""A small commit log on a simulated disk that implements RaftLog for simulated groups.
 
-Files are named by the offset of their first byte. A record is uint32 size, uint32 CRC-32, uint64 offset, payload; it lies in one
-file. The file `mark` says up to where the log was durable: two sectors, written in turns, (uint64 number, uint64 offset, CRC-32).
-With it an opening tells a tail that was never finished from bytes that were lost; the latter are kept in `aside`.
+Files are named by the offset of their first byte. A record is uint32 size, uint32 CRC-32, uint64 offset, payload, within one
+file. The file `mark` records the durable end of the log: two sectors, written alternately, (uint64 number, uint64 offset,
+CRC-32). With it, opening distinguishes an unfinished tail from lost bytes; the latter are kept in `aside`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from firearrow.ha.raft.interfaces import LogDamagedError
 from firearrow.ha.raft.raft import Raft, Role
-from tests.sim.book import Message
-from tests.sim.modelbroker import ModelBroker, visible_body
+from tests.sim.ledger import Message
+from tests.sim.model_broker import ModelBroker, visible_body
 from tests.store.simdisk import SECTOR, SimulatedDisk
 
 HEAD = struct.Struct(">IIQ")
@@ -34,7 +34,7 @@ def records(offset: int, payloads: list[bytes]) -> bytes:
 
 
 def sound(data: bytes, offset: int, limit: int | None = None) -> int:
-    """How many bytes of whole, good records `data` begins with: up to `limit`, at least one record."""
+    """Return the length of the valid records at the start of `data`: up to `limit`, at least one record."""
     at = 0
     while at + HEAD.size <= len(data):
         size, crc, place = HEAD.unpack_from(data, at)
@@ -49,11 +49,13 @@ def sound(data: bytes, offset: int, limit: int | None = None) -> int:
 
 
 class ModelLog:
+    """The model log of one member, with its model broker."""
+
     def __init__(self, disk: SimulatedDisk, directory: str, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._disk = disk
         self._now_ms = now_ms
         self._broker = ModelBroker()
-        self._learned = 0  # the term for which it is known what waits
+        self._learned = 0  # the term for which pending messages are known
         self._pending: list[bytes] = []
         self._directory = os.path.join(directory, "log")
         self._mark_path = os.path.join(directory, "mark")
@@ -83,7 +85,7 @@ class ModelLog:
         return data[:good]
 
     def raw_range(self, start: int, end: int) -> bytes:
-        """For those who watch from outside: whatever is there, past the faults of the disk."""
+        """Return the stored bytes for checks, ignoring disk faults."""
         pieces = []
         for base in self._bases:
             if base < end:
@@ -137,7 +139,7 @@ class ModelLog:
         self._write_mark(self._end)
         return self._end
 
-    # What a broker does with its log
+    # Broker
 
     serving = True
 
@@ -145,7 +147,7 @@ class ModelLog:
         pass
 
     def settle(self, raft: Raft) -> None:
-        """What waits is known again when a term has begun well."""
+        """Read the pending messages when a term has started."""
         if raft.role is not Role.LEADER or not raft.is_ready_to_serve:
             self._learned = 0
         elif self._learned != raft.term:
@@ -180,8 +182,10 @@ class ModelLog:
             self._pending += self._broker.due(self._now_ms())
 
     def write(self, note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
-        """Stores what is to be stored; where that begins, and the bytes. `note` hears of every record first: a failed write may
-        be there."""
+        """Write the pending payloads. Return their start and bytes.
+
+        `note` is called for every record first, because a failed write may have been stored.
+        """
         start = self._end
         data = b""
         pending, self._pending = self._pending, []
@@ -196,7 +200,7 @@ class ModelLog:
         return None
 
     def shown(self, record: bytes) -> tuple[bytes, int] | None:
-        """What a consumer sees of a record, and when it was stored as far as it says so."""
+        """Return the body that a consumer sees and its storage time, None if the record is invisible."""
         body = visible_body(record[HEAD.size :])
         return None if body is None else (body, self._now_ms())
 
@@ -206,7 +210,7 @@ class ModelLog:
 
     @staticmethod
     def good_bytes(disk: SimulatedDisk, directory: str) -> list[int]:
-        """Of each file, how far it reads well."""
+        """Return the valid length of each file."""
         return [sound(disk.read_bytes(path), int(os.path.basename(path))) for path in sorted(disk.files(f"{directory}/log/"))]
 
     @staticmethod
@@ -214,7 +218,7 @@ class ModelLog:
         return not path.endswith("mark")
 
     def expire(self, below: int) -> None:
-        """Retention: deletes files that end below, never the last."""
+        """Delete files that end below `offset`, except the last."""
         while len(self._bases) > 1 and self._bases[1] <= below:
             self._unlink(self._bases[0])
         self._disk.fsync_dir(self._directory)

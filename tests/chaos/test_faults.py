@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos import catalogue
 from tests.chaos.catalogue import ENTRIES
-from tests.chaos.story import ROUNDS, rounds_of
+from tests.chaos.scenario import ROUNDS, rounds_of
 from tests.chaos.workload import Verdict
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import servers
-from tests.crash import sent_back, transactions, waiting
+from tests.crash import deferred_messages, sent_back, transactions
+from tests.crash.deferred_messages import Waiting
 from tests.crash.sent_back import SentBack
-from tests.crash.waiting import Waiting
 from tests.support.raw_client import Link, make_topic, pull_all
 
 SECONDS = float(os.environ.get("FIREARROW_CRASH_SECONDS", "25"))
@@ -57,7 +57,7 @@ class Books:
         self.transactions = transactions.ExpectationLedger(self.rng, delayed_share=0.2, pause_s=PAUSE_S)
         self.waiting = Waiting(self.rng, PAUSE_S)
         self.back = SentBack(self.rng, BACK_TOPIC, levels=(1, 2, 3, -1), pause_s=PAUSE_S, in_flight=4)
-        queues = [(transactions.TOPIC, transactions.QUEUES), (waiting.TOPIC, waiting.QUEUES)]
+        queues = [(transactions.TOPIC, transactions.QUEUES), (deferred_messages.TOPIC, deferred_messages.QUEUES)]
         self.seen = {(topic, number): [] for topic, count in queues for number in range(count)}
 
 
@@ -101,7 +101,7 @@ async def _run(directory: Path, settings: dict[str, str]) -> None:
 
 async def _make_topics(address: str) -> None:
     link = await Link.connect(address)
-    for topic in (transactions.TOPIC, waiting.TOPIC, BACK_TOPIC):
+    for topic in (transactions.TOPIC, deferred_messages.TOPIC, BACK_TOPIC):
         await make_topic(link, topic, 2)
     link.close()
 
@@ -122,7 +122,7 @@ async def _verify(address: str, books: Books) -> None:
     last = transactions.Producer(books.transactions, 1.0)
     await last.connect(address)
     link = await Link.connect(address)
-    came, deliveries = await waiting.until_all_came(link, books.waiting)
+    came, deliveries = await deferred_messages.until_all_came(link, books.waiting)
     returned = await sent_back.until_everything_came(link, books.back)
     await transactions.until_nothing_is_open(last.channel)
     await asyncio.sleep(2)  # the last ones may have been committed a moment ago, to be delivered in a second

@@ -1,7 +1,7 @@
-"""Misfortune for simulated groups: what goes wrong, and when.
+"""Faults of simulated groups, chosen at random.
 
-It keeps to what a group promises to survive: bytes that were durable are taken from fewer than half of the members at a time.
-Power cuts, stops, pauses, partitions and full or failing disks may hit everyone at once.
+They stay within what a group tolerates: durable bytes are damaged on fewer than half of the members at a time. Power cuts, stops,
+pauses, partitions and full or failing disks may affect all members at once.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 _OFTEN = ("partition", "flip", "blackout", "leader_cut_off", "power_cut_soon", "heal")
 _SELDOM = ("kill", "power_cut", "leader_killed", "pause", "full", "disk_error", "lost_disk", "weather", "transfer", "expire")
-_MISFORTUNES = (*_OFTEN, *_OFTEN, *_SELDOM)
+_FAULTS = (*_OFTEN, *_OFTEN, *_SELDOM)
 
 
 class FaultSchedule:
+    """Injects a random fault at random intervals. Each public method is a fault."""
+
     def __init__(self, world: World) -> None:
         self._world = world
 
     def strike(self) -> None:
-        if not self._world.trouble:
+        if not self._world.faulty:
             return
-        self.forget_harm()
+        self.clear_repaired()
         machine = self._world.rng.choice(list(self._world.machines.values()))
-        kind = self._world.rng.choice(_MISFORTUNES)
+        kind = self._world.rng.choice(_FAULTS)
         text = getattr(self, kind)(machine)
         self._world.trace(f"-- {kind}: {text}")
         self._world.after(self._world.rng.choice((10, 100, 300, 1200)), self.strike)
 
-    def forget_harm(self) -> None:
+    def clear_repaired(self) -> None:
         for machine in self._world.machines.values():
-            if machine.harmed and machine.whole_again():
+            if machine.harmed and machine.is_repaired():
                 machine.harmed = False
 
     def kill(self, machine: Machine) -> str:
@@ -60,7 +62,7 @@ class FaultSchedule:
 
     def leader_killed(self, machine: Machine) -> str:
         leaders = [other for other in self._world.machines.values() if other.leads]
-        return self.power_cut(self._world.rng.choice(leaders)) if leaders else "nobody leads"
+        return self.power_cut(self._world.rng.choice(leaders)) if leaders else "no leader"
 
     def pause(self, machine: Machine) -> str:
         if machine.node is not None and machine.paused_until >= 0:
@@ -78,25 +80,25 @@ class FaultSchedule:
         return machine.name
 
     def flip(self, machine: Machine) -> str:
-        if self._too_much(machine):
+        if self._exceeds_tolerance(machine):
             return "not now"
         return f"{machine.name} {machine.flip_a_bit()}"
 
-    def _too_much(self, machine: Machine) -> bool:
-        """What was durable is in doubt at as many members as a group survives, or at this one."""
-        weak = sum(other.weak() for other in self._world.machines.values() if other is not machine)
+    def _exceeds_tolerance(self, machine: Machine) -> bool:
+        """Return whether the group could not tolerate damage to this member."""
+        weak = sum(other.is_weak() for other in self._world.machines.values() if other is not machine)
         return weak >= self._world.few or machine.harmed
 
     def lost_disk(self, machine: Machine) -> str:
-        """A new disk for a member, put in while the others are well."""
-        if self._too_much(machine):
+        """Replace a member's disk with an empty one while the others are healthy."""
+        if self._exceeds_tolerance(machine):
             return "not now"
         others = [other.node.raft for other in self._world.machines.values() if other is not machine and other.node is not None]
         if sum(raft.epochs.last > 0 and raft.role is not Role.HALTED for raft in others) <= len(self._world.machines) // 2:
             return "too few others"
         machine.wipe()
         machine.harmed = True
-        self._world.after(5000, lambda: self._world.come_back(machine))
+        self._world.after(5000, lambda: self._world.restart(machine))
         return machine.name
 
     def partition(self, _: Machine) -> str:
@@ -104,10 +106,10 @@ class FaultSchedule:
         return self._world.rng.choice((network.split, network.split, network.one_way, network.bridge, network.ring))()
 
     def leader_cut_off(self, machine: Machine) -> str:
-        """A leader goes on taking messages that nobody else gets; soon afterwards its successor may be gone too."""
+        """Isolate a leader, which continues to accept messages; its successor may fail soon afterwards."""
         leaders = [other for other in self._world.machines.values() if other.leads and other.paused_until <= self._world.now]
         if not leaders:
-            return "nobody leads"
+            return "no leader"
         leader = self._world.rng.choice(leaders)
         others = [name for name in self._world.machines if name != leader.name]
         self._world.network.blocked |= {pair for name in others for pair in ((name, leader.name), (leader.name, name))}
@@ -117,7 +119,7 @@ class FaultSchedule:
         self._world.after(back, self._world.network.heal)
         if self._world.rng.random() < 0.5:
             self._world.after(
-                self._world.rng.randint(1000, back + 1500), lambda: self._world.trouble and self.leader_killed(machine)
+                self._world.rng.randint(1000, back + 1500), lambda: self._world.faulty and self.leader_killed(machine)
             )
         return f"{leader.name} for {back} ms"
 
@@ -125,7 +127,7 @@ class FaultSchedule:
         return self._world.network.heal()
 
     def weather(self, _: Machine) -> str:
-        return self._world.network.new_weather()
+        return self._world.network.randomize()
 
     def transfer(self, machine: Machine) -> str:
         leaders = [other for other in self._world.machines.values() if other.leads and other is not machine]

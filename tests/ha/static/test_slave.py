@@ -19,7 +19,7 @@ from tests.support.waiting import run, until
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_slave_has_the_bytes_of_its_master_and_serves_its_messages(tmp_path: Path, flush: str) -> None:
+def test_slave_copies_the_log_and_serves_its_messages(tmp_path: Path, flush: str) -> None:
     store = {"flush_disk_type": flush}
 
     async def story() -> None:
@@ -50,7 +50,7 @@ def test_a_slave_has_the_bytes_of_its_master_and_serves_its_messages(tmp_path: P
     run(story())
 
 
-def test_a_slave_that_was_away_goes_on_where_its_log_ends(tmp_path: Path) -> None:
+def test_restarted_slave_continues_at_the_end_of_its_log(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
             await sender.send("T", b"first")
@@ -68,7 +68,7 @@ def test_a_slave_that_was_away_goes_on_where_its_log_ends(tmp_path: Path) -> Non
     run(story())
 
 
-def test_a_master_that_was_away_is_followed_again(tmp_path: Path) -> None:
+def test_restarted_master_is_followed_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
@@ -115,7 +115,7 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_new_topic_is_known_as_soon_as_its_messages_are(tmp_path: Path) -> None:
+def test_new_topic_is_known_as_soon_as_its_messages_arrive(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             name_server() as names,
@@ -131,9 +131,7 @@ def test_a_new_topic_is_known_as_soon_as_its_messages_are(tmp_path: Path) -> Non
     run(story())
 
 
-def test_a_topic_that_its_dead_master_could_not_tell_of_is_found_in_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: MetadataCopy, channel: Channel) -> None:
         raise OSError("the master is too busy to be asked")
 
@@ -165,7 +163,7 @@ def test_a_topic_that_its_dead_master_could_not_tell_of_is_found_in_the_log(
     run(story())
 
 
-def test_a_broker_that_has_become_a_master_copies_no_more(tmp_path: Path) -> None:
+def test_broker_that_became_master_stops_copying_metadata(tmp_path: Path) -> None:
     """A member of an elected group may be elected while it waits for an answer of its old leader."""
 
     async def story() -> None:
@@ -187,7 +185,7 @@ def test_a_broker_that_has_become_a_master_copies_no_more(tmp_path: Path) -> Non
     run(story())
 
 
-def test_what_a_slave_refuses(tmp_path: Path) -> None:
+def test_slave_rejects_writes(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
             async with client(one) as sender:
@@ -208,7 +206,7 @@ def test_what_a_slave_refuses(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_name_server_has_the_slave_under_its_id_and_keeps_it_when_the_master_goes(tmp_path: Path) -> None:
+def test_name_server_keeps_the_slave_when_the_master_stops(tmp_path: Path) -> None:
     async def route(address: str) -> dict[str, str]:
         channel = await Channel.connect(address)
         answer = await channel.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, b"", timeout_ms=3000)
@@ -236,7 +234,7 @@ def test_a_name_server_has_the_slave_under_its_id_and_keeps_it_when_the_master_g
     run(story())
 
 
-def test_status(tmp_path: Path) -> None:
+def test_ha_status_of_master_and_slave(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             name_server() as names,
@@ -265,7 +263,7 @@ def test_status(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_foreign_log_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_another_master_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The slave was another master's, and by chance its log ends where a record of ours begins."""
 
     async def story() -> None:
@@ -288,7 +286,7 @@ def test_a_foreign_log_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptur
     assert "move" in line
 
 
-def test_segments_of_another_size_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_segment_size_ends_the_replication(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
             for number in range(60):
@@ -300,7 +298,9 @@ def test_segments_of_another_size_are_refused(tmp_path: Path, caplog: pytest.Log
     assert any("mappedFileSizeCommitLog" in record.getMessage() for record in caplog.records)
 
 
-def test_garbage_on_the_replication_port_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_bytes_on_the_replication_port_end_only_their_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
             await until(lambda: ha_of_slave(other).master_alive)
@@ -317,7 +317,7 @@ def test_garbage_on_the_replication_port_disturbs_nobody(tmp_path: Path, caplog:
     assert sum("rejected the slave" in record.getMessage() for record in caplog.records) == 3
 
 
-def test_a_slave_that_dials_something_else_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_slave_that_dials_another_server_logs_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
@@ -334,7 +334,7 @@ def test_a_slave_that_dials_something_else_says_so(tmp_path: Path, caplog: pytes
     assert any("haMasterAddress" in record.getMessage() for record in caplog.records)
 
 
-def test_a_slave_that_was_there_first_hears_soon_of_its_master(tmp_path: Path) -> None:
+def test_slave_started_first_finds_its_master(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, slave(tmp_path / "s", names) as other, master(tmp_path / "m", names):
             await until(lambda: ha_of_slave(other).master_alive, timeout_s=5)

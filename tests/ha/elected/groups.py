@@ -15,7 +15,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.broker.running import send_header
 from tests.ha.pairs import name_server
-from tests.ha.test_killed import QUEUES, Node
+from tests.ha.processes import QUEUES, Node
 
 NAME = "broker-a"
 

@@ -13,7 +13,7 @@ from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, make, master, nam
 from tests.support.waiting import run, until
 
 
-def test_who_reads_far_behind_is_sent_to_the_slave_and_back(tmp_path: Path) -> None:
+def test_consumer_far_behind_is_redirected_to_the_slave_and_back(tmp_path: Path) -> None:
     async def story() -> None:
         settings = {"slave_read_enable": True, "store": {"access_message_in_memory_max_ratio": 0}}
         async with (
@@ -40,7 +40,7 @@ def test_who_reads_far_behind_is_sent_to_the_slave_and_back(tmp_path: Path) -> N
     run(story())
 
 
-def test_a_slave_moves_nobody_who_is_ahead_of_it(tmp_path: Path) -> None:
+def test_slave_does_not_reset_a_consumer_that_is_ahead_of_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
@@ -67,7 +67,7 @@ def test_a_slave_moves_nobody_who_is_ahead_of_it(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_held_pull_at_a_slave_is_answered_when_the_master_is_back_and_sends(tmp_path: Path) -> None:
+def test_parked_pull_at_a_slave_is_answered_when_the_master_sends_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
@@ -93,7 +93,7 @@ def test_a_held_pull_at_a_slave_is_answered_when_the_master_is_back_and_sends(tm
     run(story())
 
 
-def test_a_consumer_goes_on_at_the_slave_and_back_at_the_master(tmp_path: Path) -> None:
+def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) -> None:
     """All messages arrive, whichever broker is there."""
 
     async def story() -> None:

@@ -1,10 +1,10 @@
-"""What clients sent in a simulated group, and what may be seen of it.
+"""Messages that clients sent to a simulated group, and the rules for their visibility.
 
-Every message has a number, which its body begins with. Some are to be delivered at once, some later (delay levels, timers), some
-are halves of transactions, which their producers commit, roll back or forget.
+The body of every message begins with its number. Some messages are delivered at once, some later (delay levels, timers), some are
+halves of transactions, which their producers commit, roll back or forget.
 
-- Half a transaction is never seen; its message is, after its producer has asked to commit it, and not if it asked to roll back.
-- Nothing is seen, and nothing is stored where consumers look, before its time.
+- A half message is never visible. Its message is visible after a commit and never after a rollback.
+- Nothing is visible, or stored where consumers read, before its time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class BrokenPromiseError(AssertionError):
-    """A promise was broken."""
+class InvariantViolationError(AssertionError):
+    """An invariant of the group does not hold."""
 
 
 class Kind(Enum):
     PLAIN = "plain"
-    DELAYED = "delayed"  # by a level
+    DELAYED = "delayed"  # by a delay level
     TIMED = "timed"
     HALF = "half"
 
@@ -32,14 +32,16 @@ LEVELS = "1s 2s 4s"
 
 @dataclass
 class Message:
+    """A message that a client sent."""
+
     number: int
     kind: Kind
     body: bytes
     sent_ms: int
     delay_ms: int = 0
     level: int = 0
-    decision: bool | None = None  # what its producer asked for: True to commit
-    place: tuple[int, int] | None = None  # of a half: queue offset and log offset that its producer was told
+    decision: bool | None = None  # True: commit, False: roll back
+    place: tuple[int, int] | None = None  # of a half: queue offset and log offset in the send result
     decided: bool = False  # the decision was acknowledged
 
     @property
@@ -48,7 +50,7 @@ class Message:
 
 
 class ExpectationLedger:
-    """`kinds`: what this run sends."""
+    """The messages of one run. `kinds` are the kinds that it sends."""
 
     def __init__(self, rng: random.Random, kinds: list[Kind], now: Callable[[], int]) -> None:
         self.messages: dict[int, Message] = {}
@@ -68,21 +70,21 @@ class ExpectationLedger:
         return message
 
     def seen(self, body: bytes, stored_ms: int, where: str) -> None:
-        """A consumer could read this now; it was stored at that time, where consumers look."""
+        """Check a message that a consumer can read now and that was stored at `stored_ms`."""
         message = self.messages[number_of(body)]
         if message.body != body:
-            raise BrokenPromiseError(f"{where}: message {message.number} is not what was sent: {body[:40]!r}")
+            raise InvariantViolationError(f"{where}: message {message.number} differs from what was sent: {body[:40]!r}")
         if message.kind is Kind.HALF and not message.decision:
-            said = "nobody has decided about" if message.decision is None else "was rolled back"
-            raise BrokenPromiseError(f"{where} shows message {message.number}, half of a transaction that {said}")
+            state = "is undecided" if message.decision is None else "was rolled back"
+            raise InvariantViolationError(f"{where} shows message {message.number}, half of a transaction that {state}")
         if min(stored_ms, self._now()) < message.due_ms:
-            raise BrokenPromiseError(
+            raise InvariantViolationError(
                 f"{where} shows message {message.number} at {self._now()}, stored at {stored_ms}: it is due at {message.due_ms}"
             )
         self.delivered.add(message.number)
 
     def waiting(self) -> list[int]:
-        """Acknowledged, and, if it is half of a transaction, committed; not delivered."""
+        """Return the acknowledged (and, for halves, committed) messages that are not delivered."""
         return [
             number
             for number in sorted(self.acknowledged - self.delivered)
@@ -90,7 +92,7 @@ class ExpectationLedger:
         ]
 
     def missing(self) -> list[int]:
-        """Of these, what is due."""
+        """Return the waiting messages that are due."""
         return [number for number in self.waiting() if self.messages[number].due_ms <= self._now()]
 
 

@@ -1,7 +1,6 @@
-"""The broker's own store on a simulated disk, driven as ha/elected.py drives it: followers look at records when the group has
-confirmed some, a leader's records are its own from the moment it may serve, and only what is confirmed becomes visible.
+"""The broker's store on a simulated disk, driven like ha/elected/member.py drives it.
 
-One thing is easier than in life: bits flip in what a process found at its start only; what it wrote itself it has in memory.
+Followers index records when the group has committed them, and a leader's messages become readable when they are committed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from firearrow.store.commitlog.scan import scan
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.record import MAGIC_V1, MAGIC_V2, Record, decode_all
-from tests.sim.book import LEVELS, Message
+from tests.sim.ledger import LEVELS, Message
 from tests.sim.services import QUEUE, TOPIC, Services
 from tests.store.history import HOST, small_settings
 from tests.store.simdisk import SimulatedDisk
@@ -25,7 +24,7 @@ from tests.store.simdisk import SimulatedDisk
 SEGMENT = 8192
 FIRST_MS = 1_700_000_000_000
 _SIZE = Struct(">i")
-_HARMED = ("/commitlog/", "currterm", "epochFileCheckpoint")  # what the group promises to survive damage of
+_HARMED = ("/commitlog/", "currterm", "epochFileCheckpoint")  # files whose damage the group tolerates
 
 
 class SimulatedStore(StoreLog):
@@ -39,18 +38,18 @@ class SimulatedStore(StoreLog):
         self._disk = disk
         self._now_ms = now_ms
         self._directory = f"{directory}/commitlog"
-        self._serving = 0  # the term
+        self._serving = 0  # the term in which it serves
         self._found = self.store.max_offset
         self._services = Services(self.store, directory, lambda: FIRST_MS + now_ms())
-        self._seen: tuple[ConsumeQueue | None, int] = (None, 0)  # of what consumers can read, looked at so far
+        self._seen: tuple[ConsumeQueue | None, int] = (None, 0)  # messages checked so far
 
-    # What a broker does
+    # Broker
 
     def began(self, raft: Raft) -> None:
         raft.commit = max(raft.commit, self.store.confirm_offset)
 
     def settle(self, raft: Raft) -> None:
-        """After every event. StoreError: this member cannot go on."""
+        """React to an event. A StoreError halts the member."""
         if self._serving and (raft.role is not Role.LEADER or raft.term != self._serving):
             self._serving = 0
             self.store.discard_pending()
@@ -88,8 +87,10 @@ class SimulatedStore(StoreLog):
         self._services.work()
 
     def write(self, note: Callable[[int, bytes], None]) -> tuple[int, bytes]:
-        """Writes what was appended; where that begins, and the bytes. `note` hears of every record that is there, even if it
-        fails."""
+        """Write the appended records. Return their start and bytes.
+
+        `note` is called for every stored record, even if the write fails.
+        """
         start, end = self.store.max_offset, self.store.appended_offset
         try:
             self.store.write_out()
@@ -102,17 +103,17 @@ class SimulatedStore(StoreLog):
         return start, data[: self.store.max_offset - start]
 
     def tables(self) -> dict[str, Any] | None:
-        """What followers copy; None: it does not lead."""
+        """Return the tables for followers, None if this member does not lead."""
         return self._services.tables() if self._serving else None
 
     def take_over(self, tables: dict[str, Any]) -> None:
         if not self._serving:
             self._services.take_over(tables)
 
-    # For those who watch from outside
+    # Checks
 
     def raw_range(self, start: int, end: int) -> bytes:
-        """Whatever is there, past the faults of the disk."""
+        """Return the stored bytes, ignoring disk faults."""
         bases = sorted(int(name) for name in self._disk.listdir(self._directory))
         pieces = [
             self._disk.read_bytes(f"{self._directory}/{base:020d}")[max(0, start - base) : max(0, end - base)] for base in bases
@@ -125,7 +126,7 @@ class SimulatedStore(StoreLog):
 
     @staticmethod
     def good_bytes(disk: SimulatedDisk, directory: str) -> list[int]:
-        """Of each file, how far it reads well: bodies have checksums, sizes and places must fit, the rest could be anything."""
+        """Return the valid length of each file, as far as body checksums, sizes and offsets tell."""
         files = sorted(disk.files(f"{directory}/commitlog/"))
         return [_good(disk.read_bytes(path), int(path.rpartition("/")[2])) for path in files]
 
@@ -134,14 +135,14 @@ class SimulatedStore(StoreLog):
         return any(part in path for part in _HARMED)
 
     def expire(self, below: int) -> None:
-        """Retention goes by the age of files: nothing here gets that old."""
+        """Do nothing: retention depends on the age of files, and none gets old here."""
 
     def shown(self, record: bytes) -> tuple[bytes, int] | None:
-        """What a consumer sees of a record, and when it was stored; None: nothing."""
+        """Return the body that a consumer sees and its storage time, None if the record is invisible."""
         return next(iter(_shown(decode_all(record))), None) if _is_record(record) else None
 
     def newly_visible(self) -> list[tuple[bytes, int]]:
-        """What consumers can read here and could not when this was asked before."""
+        """Return the messages that became readable since the last call."""
         queue = self.store.find_queue(TOPIC, QUEUE)
         if queue is None:
             return []
@@ -158,7 +159,7 @@ class SimulatedStore(StoreLog):
         return found
 
     def visible(self) -> list[bytes]:
-        """What a consumer reads, from the first message to the last."""
+        """Return the messages that a consumer reads, in order."""
         self._seen = (None, 0)
         return [body for body, _ in self.newly_visible()]
 
@@ -172,7 +173,7 @@ def _shown(records: Iterable[Record]) -> list[tuple[bytes, int]]:
 
 
 def _good(data: bytes, offset: int) -> int:
-    """How many bytes of whole, good records `data` begins with."""
+    """Return the length of the valid records at the start of `data`."""
     at = 0
     while at < len(data):
         result = scan(data[at:], offset + at, check_crc=True)
@@ -186,7 +187,7 @@ def _good(data: bytes, offset: int) -> int:
 
 
 def bodies(history: bytes) -> list[bytes]:
-    """The messages in a piece of a log that consumers see."""
+    """Return the visible messages in a range of the log."""
     found = []
     at = 0
     while at < len(history):

@@ -46,7 +46,7 @@ class SilentSlave:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_what_is_acknowledged_is_at_the_slave(tmp_path: Path, flush: str) -> None:
+def test_acknowledged_message_is_on_the_slave(tmp_path: Path, flush: str) -> None:
     async def story() -> None:
         store = {"flush_disk_type": flush}
         async with (
@@ -69,7 +69,7 @@ def test_what_is_acknowledged_is_at_the_slave(tmp_path: Path, flush: str) -> Non
     run(story())
 
 
-def test_without_a_slave_messages_are_kept_and_the_producer_hears_it(tmp_path: Path) -> None:
+def test_without_slaves_messages_are_stored_with_slave_not_available(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names, **SYNC) as one, client(one) as sender:
             answer = await sender.send("T", b"alone")
@@ -80,7 +80,7 @@ def test_without_a_slave_messages_are_kept_and_the_producer_hears_it(tmp_path: P
     run(story())
 
 
-def test_one_copy_is_enough_if_the_settings_say_so(tmp_path: Path) -> None:
+def test_one_replica_suffices_if_configured(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             name_server() as names,
@@ -92,7 +92,7 @@ def test_one_copy_is_enough_if_the_settings_say_so(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_slave_that_does_not_confirm_costs_slave_timeout_and_a_code(tmp_path: Path) -> None:
+def test_slave_that_does_not_acknowledge_leads_to_flush_slave_timeout(tmp_path: Path) -> None:
     async def story() -> None:
         settings: dict[str, Any] = {"slave_timeout": 300, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
@@ -111,7 +111,7 @@ def test_a_slave_that_does_not_confirm_costs_slave_timeout_and_a_code(tmp_path: 
     run(story())
 
 
-def test_groups_leave_as_they_are_confirmed_and_when_the_last_slave_goes(tmp_path: Path) -> None:
+def test_messages_are_released_by_acknowledgements_and_by_the_loss_of_the_last_slave(tmp_path: Path) -> None:
     async def story() -> None:
         settings: dict[str, Any] = {"slave_timeout": 20_000, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
@@ -131,7 +131,7 @@ def test_groups_leave_as_they_are_confirmed_and_when_the_last_slave_goes(tmp_pat
     run(story())
 
 
-def test_two_slaves_have_to_confirm_when_three_copies_are_wanted(tmp_path: Path) -> None:
+def test_three_replicas_require_two_slaves(tmp_path: Path) -> None:
     async def story() -> None:
         settings: dict[str, Any] = {"in_sync_replicas": 3, "slave_timeout": 20_000, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
@@ -153,7 +153,7 @@ def test_two_slaves_have_to_confirm_when_three_copies_are_wanted(tmp_path: Path)
     run(story())
 
 
-def test_a_slave_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+def test_silent_slave_is_disconnected(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names, master(tmp_path / "m", names, ha_housekeeping_interval=100) as one:
             mute = await SilentSlave.of(one, 0)

@@ -19,7 +19,7 @@ from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client
-from tests.ha.groups import free_addresses
+from tests.ha.elected.groups import free_addresses
 from tests.ha.pairs import make, name_server
 from tests.support.waiting import run, until
 
@@ -62,7 +62,7 @@ async def group(directory: Path, flush: str = "SYNC_FLUSH", **settings: Any) -> 
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_leader_whose_disk_fails_goes_out_and_another_leads(tmp_path: Path, flush: str) -> None:
+def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, flush: str) -> None:
     async def story() -> None:
         async with group(tmp_path, flush) as brokers:
             first = leader_of(brokers)
@@ -86,7 +86,7 @@ def test_a_leader_whose_disk_fails_goes_out_and_another_leads(tmp_path: Path, fl
     run(story())
 
 
-def test_a_follower_serves_what_its_leader_has_and_passes_the_rest_on(tmp_path: Path) -> None:
+def test_follower_serves_reads_and_forwards_writes(tmp_path: Path) -> None:
     async def story() -> None:
         async with group(tmp_path) as brokers:
             leader = leader_of(brokers)
@@ -102,7 +102,7 @@ def test_a_follower_serves_what_its_leader_has_and_passes_the_rest_on(tmp_path: 
     run(story())
 
 
-def test_leader_with_slow_followers_says_that_it_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_with_slow_followers_reports_that_it_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         async with group(tmp_path, os_page_cache_busy_time_out_mills=20) as brokers:
             leader = leader_of(brokers)
@@ -141,13 +141,13 @@ def test_leader_with_slow_followers_says_that_it_waits_for_them(tmp_path: Path, 
         (PEERS, "n0", "n7", "preferredLeaderId", "n0, n1, n2"),
     ],
 )
-def test_peers_that_do_not_fit_are_refused(peers: str, me: str | None, preferred: str | None, key: str, text: str) -> None:
+def test_inconsistent_peer_settings_are_rejected(peers: str, me: str | None, preferred: str | None, key: str, text: str) -> None:
     with pytest.raises(SettingError, match=key) as refused:
         parse_peers("G", peers, me, preferred)
     assert text in str(refused.value)
 
 
-def test_roles_are_the_group_s_business() -> None:
+def test_broker_role_cannot_be_set_in_an_elected_group() -> None:
     settings = BrokerSettings(enable_d_leger_commit_log=True, d_leger_peers=PEERS, d_leger_self_id="n1")
     settings.check()
     assert settings.peers().own_broker_id == 2

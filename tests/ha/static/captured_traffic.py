@@ -6,7 +6,7 @@ import base64
 import json
 from pathlib import Path
 
-_FILE = Path(__file__).parent.parent / "fixtures" / "wire" / "ha-5.5.0-master-slave-raw.jsonl"
+_FILE = Path(__file__).parent.parent.parent / "fixtures" / "wire" / "ha-5.5.0-master-slave-raw.jsonl"
 
 
 def said(direction: str) -> list[tuple[int, bytes]]:

@@ -52,20 +52,20 @@ def sent(messages: list[tuple[str, Message]]) -> list[tuple[str, Message]]:
 PRE_VOTES = [("n0", RequestVote(2, 1, 0, pre=True)), ("n2", RequestVote(2, 1, 0, pre=True))]
 
 
-def test_a_leader_whose_connection_ended_is_not_waited_for() -> None:
+def test_lost_connection_to_the_leader_shortens_the_election_timeout() -> None:
     raft = follower_of_n0(1000)
     raft.disconnected("n0", 1100)
     assert sent(raft.tick(1700).messages) == PRE_VOTES
 
 
-def test_the_connections_of_others_change_nothing() -> None:
+def test_lost_connection_to_another_follower_changes_nothing() -> None:
     raft = follower_of_n0(1000)
     raft.disconnected("n2", 1100)
     assert raft.tick(1900).messages == []
     assert sent(raft.tick(3000).messages) == PRE_VOTES
 
 
-def test_who_still_hears_the_leader_does_not_vote_for_one_that_lost_its_connection() -> None:
+def test_member_that_hears_the_leader_grants_no_pre_vote() -> None:
     hears, lost = follower_of_n0(1000), follower_of_n0(1000)
     lost.disconnected("n0", 1100)
     assert lost.tick(1700).messages
@@ -73,7 +73,7 @@ def test_who_still_hears_the_leader_does_not_vote_for_one_that_lost_its_connecti
     assert [message for _, message in answers if getattr(message, "granted", False)] == []
 
 
-def test_a_member_that_is_reached_late_is_asked_for_its_vote() -> None:
+def test_pending_vote_request_is_repeated_to_a_reconnected_peer() -> None:
     raft = follower_of_n0(1000)
     raft.disconnected("n0", 1100)
     raft.tick(1700)

@@ -17,9 +17,7 @@ BODY = bytes(100_000)
 
 
 @pytest.mark.parametrize(("role", "waits"), [("ASYNC_MASTER", True), ("SYNC_MASTER", False)])
-def test_a_slave_that_nobody_waits_for_gets_its_portions_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, waits: bool
-) -> None:
+def test_lagging_slave_yields_to_waiting_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, waits: bool) -> None:
     pauses: list[float] = []
     pause = SlaveLink._pause
 

@@ -33,7 +33,7 @@ def checkpoint(broker: Broker) -> tuple[int, int]:
     return int.from_bytes(fields[:8], "big"), int.from_bytes(fields[16:24], "big")
 
 
-def test_a_slave_made_a_master_delivers_what_waits_and_nothing_again(tmp_path: Path) -> None:
+def test_slave_that_becomes_master_delivers_pending_timers_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with name_server() as names:
             async with slave(tmp_path / "s", names, **QUICK) as other:
@@ -61,7 +61,7 @@ def test_a_slave_made_a_master_delivers_what_waits_and_nothing_again(tmp_path: P
     run(story())
 
 
-def test_a_master_made_a_slave_forgets_its_timers(tmp_path: Path) -> None:
+def test_master_that_becomes_slave_discards_its_timers(tmp_path: Path) -> None:
     """It had timer files of its own; as a slave of another master it goes by that one's."""
 
     async def story() -> None:

@@ -1,31 +1,35 @@
-"""Delays and transactions over the model log: the least that a broker does. What waits is known from the log alone, read anew by
-whoever begins to lead; what is due, or committed, is stored again with another word in front.
+"""Delays and transactions over the model log: a minimal broker.
 
-    plain N, out N       what consumers see
-    later N DUE, half N  what waits
+Pending messages are known from the log alone, which a new leader reads. A message that is due or committed is stored again with
+another keyword:
+
+    plain N, out N       visible to consumers
+    later N DUE, half N  pending
 """
 
 from __future__ import annotations
 
-from tests.sim.book import Kind, Message
+from tests.sim.ledger import Kind, Message
 
 VISIBLE = (b"plain", b"out")
 
 
 class ModelBroker:
+    """The pending messages of a leader."""
+
     def __init__(self) -> None:
-        self._due: dict[int, tuple[int, bytes]] = {}  # waiting: when, body
+        self._due: dict[int, tuple[int, bytes]] = {}  # number: (due, body)
         self._halves: dict[int, bytes] = {}
 
     def learn(self, payloads: list[bytes]) -> None:
-        """Begins to lead with a log that holds these."""
+        """Start to lead with a log that contains these payloads."""
         self._due.clear()
         self._halves.clear()
         for payload in payloads:
             self._stored(payload)
 
     def payload(self, message: Message) -> bytes:
-        """What a message is stored as when it comes."""
+        """Return the payload that stores a new message."""
         if message.kind is Kind.PLAIN:
             word = b"plain 0"
         elif message.kind is Kind.HALF:
@@ -35,14 +39,14 @@ class ModelBroker:
         return self._stored(word + b" " + message.body)
 
     def decided(self, message: Message) -> list[bytes]:
-        """What a decision adds to the log."""
+        """Return the payloads that a decision adds to the log."""
         body = self._halves.pop(message.number, None)
         if body is None or not message.decision:
             return []
         return [b"out 0 " + body]
 
     def due(self, now_ms: int) -> list[bytes]:
-        """What is to be stored now because its time has come."""
+        """Return the payloads that are due."""
         due = [number for number, (due_ms, _) in self._due.items() if due_ms <= now_ms]
         return [b"out 0 " + self._due.pop(number)[1] for number in due]
 
@@ -60,6 +64,6 @@ class ModelBroker:
 
 
 def visible_body(payload: bytes) -> bytes | None:
-    """What a consumer sees of a record; None: nothing."""
+    """Return the body that a consumer sees, None if the record is invisible."""
     word, _, body = payload.split(b" ", 2)
     return body if word in VISIBLE else None

@@ -1,0 +1,86 @@
+"""Brokers in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from firearrow.net.address import bind_pair
+from firearrow.net.channel import Channel
+from firearrow.wire import fastjson
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.record import decode_all
+
+QUEUES = 4
+COMMAND = [str(Path(sys.executable).parent / "firearrow"), "broker"]
+
+
+class Node:
+    """A broker in a process of its own, at a port that it keeps."""
+
+    def __init__(self, directory: Path, namesrv: str, **settings: str) -> None:
+        first, second = bind_pair("127.0.0.1", 0)
+        port = first.getsockname()[1]
+        first.close()
+        second.close()
+        self.address = f"127.0.0.1:{port}"
+        self._store = directory / "store"
+        values = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": str(port), "namesrvAddr": namesrv}
+        values |= {"storePathRootDir": str(self._store), "mappedFileSizeCommitLog": "1048576", "slaveSyncInterval": "200"}
+        directory.mkdir()
+        self._config = directory / "broker.conf"
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in (values | settings).items()))
+        self._log = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([*COMMAND, "-c", str(self._config)], stdout=log, stderr=log)
+        for _ in range(1500):
+            with contextlib.suppress(OSError):
+                await self.end()
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(self._log.read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+            if number != signal.SIGSTOP:
+                self._process.wait(20)
+                self._process = None
+
+    async def call(self, code: int, ext: dict[str, object] | None = None) -> tuple[int, dict[str, str], bytes]:
+        channel = await Channel.connect(self.address)
+        try:
+            answer = await channel.request(code, ext or {}, b"", timeout_ms=5_000)
+        finally:
+            await channel.close()
+        return answer.code, {key: str(value) for key, value in answer.ext.items()}, answer.body
+
+    async def end(self) -> int:
+        _, _, body = await self.call(RequestCode.GET_BROKER_RUNTIME_INFO)
+        return int(fastjson.loads(body)["table"]["commitLogMaxOffset"])
+
+    async def bodies(self) -> list[list[bytes]]:
+        """The messages of every queue of T."""
+        found: list[list[bytes]] = []
+        for queue_id in range(QUEUES):
+            queue: list[bytes] = []
+            while True:
+                ext = {"consumerGroup": "G", "topic": "T", "queueId": queue_id, "queueOffset": len(queue), "maxMsgNums": 32}
+                ext |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 1}
+                code, _, body = await self.call(RequestCode.PULL_MESSAGE, ext)
+                if code != ResponseCode.SUCCESS:
+                    break
+                queue += [record.body for record in decode_all(body)]
+            found.append(queue)
+        return found
+
+    def log(self, end: int) -> bytes:
+        return b"".join(path.read_bytes() for path in sorted((self._store / "commitlog").iterdir()))[:end]
