@@ -1,8 +1,8 @@
-"""Reading a queue through a filter that has to look at the messages themselves (SQL92).
+"""Pulls through an SQL92 filter.
 
-Tag filters need only the queue entries, and the store applies them. An SQL92 filter needs a message's properties: records are
-read in portions and looked at here. One pull looks at no more entries than a tag filter would, so a filter that selects nothing
-costs a bounded amount and the consumer goes on behind what was looked at.
+Tag filters need only the queue entries, and the store applies them. An SQL92 filter needs the properties of the messages: records
+are read in portions and filtered here. One pull inspects no more entries than a tag filter would. A filter that selects nothing
+therefore costs a bounded amount, and the consumer continues behind the inspected entries.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _u16 = struct.Struct(">H").unpack_from
 def get_filtered(
     store: MessageStore, queue: ConsumeQueue, offset: int, max_count: int, matches: Callable[[bytes], bool]
 ) -> GetResult:
-    """As `store.get_messages`, for the messages whose properties match."""
-    looked_at, limit = 0, max(store.settings.max_filter_message_size // UNIT, max_count)
+    """Read like `store.get_messages` the messages whose properties match."""
+    inspected, limit = 0, max(store.settings.max_filter_message_size // UNIT, max_count)
     bytes_left = store.settings.max_transfer_bytes_on_message_in_memory
     kept: list[bytes] = []
     result = store.get_messages(queue, offset, _PORTION)
@@ -39,9 +39,9 @@ def get_filtered(
                 kept.append(record)
                 bytes_left -= len(record)
             at = queue_offset_of(record) + 1
-        looked_at += result.next_begin_offset - offset
+        inspected += result.next_begin_offset - offset
         offset = result.next_begin_offset
-        if len(kept) == max_count or looked_at >= limit or offset >= queue.max_offset:
+        if len(kept) == max_count or inspected >= limit or offset >= queue.max_offset:
             break
         result = store.get_messages(queue, offset, _PORTION)
     if kept:

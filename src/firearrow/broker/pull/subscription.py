@@ -1,12 +1,12 @@
-"""What a consumer wants of a topic: a tag expression, and the form in which a queue is filtered by it.
+"""Subscriptions of consumers: tag expressions and the form in which a queue is filtered by them.
 
     expression      every message                 some tags
                     "*", "", absent               "TagA || TagB"   (split at "||", trimmed, empty parts ignored)
     tags_set        empty                         {"TagA", "TagB"}
     code_set        empty                         {2598919, 2598920}   String.hashCode of each tag, as in the consume queue
-    tag_codes       None                          frozenset of the same, what the store compares with
+    tag_codes       None                          frozenset of the same, for the store
 
-The broker compares hash codes only; two tags with one code both pass, and the client looks at the text.
+The broker compares hash codes only. Two tags with the same code both pass, and the client compares the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SQL92 = "SQL92"
 
 
 def build(topic: str, expression: str | None, sub_version: int = 0, expression_type: str | None = TAG) -> SubscriptionData:
-    """The subscription that an expression stands for. Refuses (23) an expression of separators only."""
+    """Return the subscription for an expression. Rejects (23) an expression without tags."""
     if expression_type and expression_type != TAG:
         return SubscriptionData(
             topic=topic, sub_string=expression or "", sub_version=sub_version, expression_type=expression_type
@@ -55,14 +55,14 @@ def is_everything(expression: str | None) -> bool:
 
 
 def split_tags(expression: str) -> list[str]:
-    """The tags of an expression, each once, in the order written."""
+    """Return the tags of an expression, each once, in their order."""
     return list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
 
 
 def tag_codes(subscription: SubscriptionData) -> frozenset[int] | None:
-    """The hash codes a message must have one of; None lets every message pass (also when the filter is not a tag filter).
+    """Return the hash codes of which a message must have one; None for every message, and for filters other than tags.
 
-    The codes are made from the expression and not taken from the client's code set: some clients send none, some send text.
+    They are computed from the expression, because some clients send no code set, or send text in it.
     """
     if (subscription.expression_type or TAG) != TAG or is_everything(subscription.sub_string):
         return None
@@ -70,7 +70,7 @@ def tag_codes(subscription: SubscriptionData) -> frozenset[int] | None:
 
 
 def check_expression_type(expression_type: str | None, *, enabled: bool) -> None:
-    """Refuses what this broker cannot filter by. `enabled` is enablePropertyFilter."""
+    """Reject filters that this broker does not support. `enabled` is enablePropertyFilter."""
     if (expression_type or TAG) == TAG or (expression_type == SQL92 and enabled):
         return
     cure = "set enablePropertyFilter=true on the broker" if expression_type == SQL92 else "use TAG or SQL92"

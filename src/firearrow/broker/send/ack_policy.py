@@ -32,11 +32,11 @@ class AckPolicy(Protocol):
 
     @property
     def defers(self) -> bool:
-        """Whether replies wait for `GroupCommit.release`. Otherwise they leave as soon as the messages are written."""
+        """True if replies wait for `GroupCommit.release`, False if they are sent after the write."""
 
     @property
     def replicates(self) -> bool:
-        """Whether the log is copied to others. Then writes are never held back for the end of a flush."""
+        """True if the log is copied to others. Then writes are never held back for the end of a flush."""
 
     def written(self) -> None:
         """Handle a write to the log. Called only if the policy replicates."""

@@ -83,16 +83,16 @@ class GroupCommit:
 
     @property
     def pending(self) -> bool:
-        """Whether any producer waits for a write, a flush or for replicas."""
+        """True while a producer waits for a write, a flush or for replicas."""
         return bool(self._pending or self._held_since_ms)
 
     @property
     def pending_since_ms(self) -> int | None:
-        """When the oldest pending group was written."""
+        """The time at which the oldest pending group was written."""
         return self._pending[0].written_ms if self._pending else None
 
     def pending_end(self, written_by_ms: int) -> int:
-        """Return the end offset of the last pending group that was written by this time; 0 if there is none."""
+        """Return the end offset of the last pending group that was written by this time, or 0."""
         end = 0
         for group in self._pending:
             if group.written_ms > written_by_ms:

@@ -1,17 +1,16 @@
-"""Sends (10, 310, 320): a request in, one or many records appended, a reply kept until they are durable.
+"""Send requests (10, 310, 320): validation, append, reply.
 
-A request is checked, its record is handed to the store, and its reply is built at once, because everything the reply says
-(queue, offset, message id) is known the moment the record has its place in the log. The reply is only *kept*: the broker
-writes the records of a whole event-loop round with one system call, and lets the replies go when the log is as durable as
-the settings ask for. Nobody ever hears of a message that is not stored.
+A request is validated, its record is appended, and its reply is built at once: queue, offset and message id are known as soon as
+the record has its position in the log. The reply then waits in `PendingReplies`. The messages of a whole event-loop iteration are
+written with one system call, and the replies are sent when the acknowledgement policy allows it (group_commit.py).
 
-    request --check--> record in the store's pending group --+--> written --(sync flush)--> on disk --> reply leaves
-                       reply in `PendingReplies` ---------------+
+    request --validate--> record in the store's pending group --+--> written --> flushed, replicated --> reply sent
+                          reply in `PendingReplies` ------------+
 
-This is the hottest code of the broker. What makes it quick: a topic is looked up and judged once, and then remembered as a
-`SendTarget` until it changes; properties are searched, not parsed; the reply is one `%` on bytes.
+This is the hottest code of the broker. A topic is looked up and authorized once and then cached as a `SendTarget` until it changes.
+Properties are searched, not parsed. The reply is formatted with one `%` on bytes.
 
-The broker adds to a single message's properties: UNIQ_KEY if the client sent none, MSG_REGION, TRACE_ON and CLUSTER. The
+The broker adds these properties to a single message: UNIQ_KEY if the client sent none, MSG_REGION, TRACE_ON and CLUSTER. The
 messages of a batch are stored with the properties they came with.
 """
 
@@ -54,9 +53,9 @@ _LENGTHS = struct.Struct(">II")
 
 
 def _waits(raw: bytes) -> bool:
-    """Whether the producer waits until the message is as durable as the settings ask for (WAIT; true if not said).
+    """Return whether the producer waits for the acknowledgement (property WAIT, true by default) and not only for the write.
 
-    It always does with half a transaction: its decision may be here the moment after, and is refused before the half can be read.
+    The producer of a half message always does: its decision may follow at once, and is rejected before the half can be read.
     """
     return properties.find(raw, b"WAIT") != b"false" or properties.find(raw, b"TRAN_MSG") is not None
 
@@ -70,7 +69,7 @@ def _too_long(raw: bytes) -> Refused:
 
 
 class SendTarget:
-    """A topic as the send path needs it: judged once, good until the topic changes."""
+    """A topic that is authorized for sends. Valid until the topic changes."""
 
     __slots__ = ("config", "for_retries", "put", "queues", "write_queues")
 
@@ -99,7 +98,7 @@ class SendHandler:
         stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
         self._stamps = stamps
         self._stamp_block = properties.encode(stamps)
-        # Bytes, formatted with %: {region} and {version} never change, so they are put in once, here.
+        # A template for %. Region and version never change and are part of it.
         self._reply = (
             b'{"code":0,"extFields":{"queueId":"%d","transactionId":%b,"msgId":"%b","TRACE_ON":"'
             + self._trace.encode()
@@ -111,14 +110,14 @@ class SendHandler:
         ip, _, port = parts.address.rpartition(":")
         self._unique_keys = UniqueKeys(ip, os.getpid())
         self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
-        self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # of a batch, to be formatted at once
+        self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # template for the ids of a batch
 
     def invalidate_targets(self) -> None:
         """Invalidate the cached send targets after a configuration change."""
         self._targets.clear()
 
     def enable_key_dedup(self, window_ms: int) -> bool:
-        """For a while, messages that come again are not stored again. False if that is the setting anyway."""
+        """Recognise repeated messages by their unique keys. False if the settings do that permanently."""
         if self._parts.settings.deduplicate_uniq_key_window_ms:
             return False
         self.dedup.enable_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
@@ -131,7 +130,7 @@ class SendHandler:
             self._key_dedup = False
 
     def reset_dedup(self) -> None:
-        """What was stored and not confirmed may be gone, and must not count as known."""
+        """Forget all messages: those that were not confirmed may be lost."""
         self.dedup = Dedup(self._parts.settings, self._store)
 
     def topic_changed(self, topic: str, config: TopicConfig | None) -> None:
@@ -141,13 +140,13 @@ class SendHandler:
             self.dedup.forget(topic)
 
     def send(self, conn: Connection, request: Command, now_ms: int) -> None:
-        """Appends what the request carries and keeps its reply. Raises Refused or HeaderError, and then nothing was appended."""
+        """Append the messages of a request and queue its reply. Raises Refused or HeaderError if nothing was appended."""
         header = request.header or SendMessageRequestHeader.decode(request.ext)
         target = self._targets.get(header.topic)
         if target is None:
-            target = self._judge(header, now_ms)
+            target = self._authorize(header, now_ms)
         if target.for_retries and not header.batch and redirect(self._parts, header, request.version, now_ms):
-            target = self._targets.get(header.topic) or self._judge(header, now_ms)
+            target = self._targets.get(header.topic) or self._authorize(header, now_ms)
         queue = self._choose_queue(target, header.queue_id)
         if header.batch:
             self._send_batch(conn, request, header, target, queue, now_ms)
@@ -171,7 +170,7 @@ class SendHandler:
         raw = header.properties.encode()
         if raw.find(b"MSG_REGION\x01") >= 0 or raw.find(b"POP_CK\x01") >= 0:  # `in` is slower
             raw = self._without_stamps(raw)
-        sent = raw  # what the client said: shorter to search than with what we add
+        sent = raw  # as sent by the client: shorter to search
         if raw and raw[-1] != 2:
             raw += b"\x02"  # 4.9 clients leave the last separator out
         unique_key = properties.find(raw, b"UNIQ_KEY")
@@ -189,7 +188,7 @@ class SendHandler:
         if sent.find(SUSPICIOUS) >= 0 or self._key_dedup or request.flag & PASSED_ON:
             claim = self.dedup.claim(queue, check(raw), unique_key, now_ms, passed_on=bool(request.flag & PASSED_ON))
             if claim is not None and claim.first is not None:
-                self._answer_again(conn, request, raw, claim.first)
+                self._answer_repeated(conn, request, raw, claim.first)
                 return
         deferred = None
         # DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS have DEL in common. find() takes half the time of `in`.
@@ -224,7 +223,7 @@ class SendHandler:
         if request.flag & 2:
             return
         data = self._success(request, queue.queue_id, queue_offset, self._msg_id % offset, unique_key, more)
-        conn.state.in_flight += 1  # from here on as PendingReplies.add, without the call
+        conn.state.in_flight += 1  # like PendingReplies.add, without the call
         if raw.find(b"WAIT\x01false\x02") >= 0 and not _waits(raw):
             self._replies.on_write.append(quick_reply((conn, request, data)))
         else:
@@ -321,7 +320,7 @@ class SendHandler:
         now_ms: int,
         passed_on: bool,
     ) -> list[StoredResult]:
-        """The results of all messages of a batch; those that were stored before are not stored again."""
+        """Append the messages of a batch that were not stored before. Return the results of all of them."""
         messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
         keys = [properties.find(raw, b"UNIQ_KEY") or b"" for _, _, raw, _ in messages]
         sequences = [check(raw) for _, _, raw, _ in messages]
@@ -356,8 +355,8 @@ class SendHandler:
             results.append(result)
         return results
 
-    def _answer_again(self, conn: Connection, request: Command, raw: bytes, first: StoredResult) -> None:
-        """A send that was stored before: the same answer, when what it speaks of is durable."""
+    def _answer_repeated(self, conn: Connection, request: Command, raw: bytes, first: StoredResult) -> None:
+        """Answer a repeated send with the result of the first one, as soon as that is acknowledged."""
         if request.flag & 2:
             return
         msg_id = self._msg_id % first.physical_offset
@@ -377,12 +376,12 @@ class SendHandler:
             ext: dict[str, str | int] = {"queueId": queue_id, "queueOffset": queue_offset, "msgId": msg_id.decode()}
             ext |= {"transactionId": unique_key.decode(), "TRACE_ON": self._trace, "MSG_REGION": self._stamps["MSG_REGION"]}
             return encode_response(request, ResponseCode.SUCCESS, None, ext | (more or {}))
-        # An id of letters and digits needs no escaping; anything else goes through the JSON writer.
+        # Letters and digits need no escaping in JSON.
         quoted = b'"%b"' % unique_key if unique_key.isalnum() else orjson.dumps(unique_key.decode())
         header = self._reply % (queue_id, quoted, msg_id, queue_offset, request.opaque)
         return _LENGTHS.pack(len(header) + 4, len(header)) + header
 
-    def _judge(self, header: SendMessageRequestHeader, now_ms: int) -> SendTarget:
+    def _authorize(self, header: SendMessageRequestHeader, now_ms: int) -> SendTarget:
         topic = header.topic
         if topic in NOT_SENDABLE_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {topic} is the broker's own; clients cannot send to it")
@@ -418,9 +417,9 @@ class SendHandler:
         return queue
 
     def _without_stamps(self, raw: bytes) -> bytes:
-        """A message that was consumed and is sent on brings all the stamps of its first broker along: they are made anew.
+        """Remove the properties that the first broker of a forwarded message has added; this one adds its own.
 
-        A stamp that a client made up by itself may stay: of two properties of one name the later counts, and ours is later.
+        Other properties of these names may stay: of two properties of one name the last one counts.
         """
         kept = properties.parse(raw)
         for name in (*self._stamps, "POP_CK"):
