@@ -40,7 +40,7 @@ from tests.sim.ledger import LEVELS, Kind, Message
 TOPIC, QUEUE = "T", 0
 GROUP = "P"
 SAVE_MS = 1_000
-DELAY_NOTE_MS = 500
+DELAY_SNAPSHOT_MS = 500
 COMMIT, ROLLBACK = 8, 12
 
 
@@ -180,7 +180,7 @@ class Services:
             pass
         self._transactions.tick(now)
         if now >= self._next_delay_ms and self._delay_note is None and self._delay.has_changed():
-            self._next_delay_ms = now + DELAY_NOTE_MS
+            self._next_delay_ms = now + DELAY_SNAPSHOT_MS
             offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
             self._delay_note = (self._store.appended_offset, text, offsets)
 

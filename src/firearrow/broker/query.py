@@ -1,8 +1,8 @@
-"""Looking messages up: by key, by unique key, by id (12, 33), and queue offsets by time and at the ends (29 to 32).
+"""Message lookup by key, unique key and id (12, 33), and queue offsets by time and at the ends (29 to 32).
 
-A message is found by key through the index, whose keys are `topic#key`; the client compares the text itself, because two keys may
-share a hash code. A message's id is the address of a broker and an offset in its log, so looking it up is one read. A topic
-or queue that does not exist is no error for 29 to 32: it has nothing in it.
+Messages are found by key through the index, whose keys are `topic#key`. The client compares the text, because two keys may have
+the same hash code. A message id is the address of a broker and an offset in its log, so that lookup is one read. For 29 to 32 a
+topic or queue that does not exist is empty, not an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEY_INDEX = "K"
 TAG_INDEX = "T"
-MAX_RESPONSE_BYTES = MAX_FRAME - 64 * 1024  # clients refuse larger frames; the rest is the header's
+MAX_RESPONSE_BYTES = MAX_FRAME - 64 * 1024  # clients reject larger frames; the difference is for the header
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
@@ -38,7 +38,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         max_num = broker.settings.default_query_max_num if header.unique_key_query else header.max_num
         if max_num <= 0:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"maxNum is {max_num}; expected 1 or more")
-        kind = TAG_INDEX if header.index_type == TAG_INDEX else KEY_INDEX  # unique keys are indexed as keys are
+        kind = TAG_INDEX if header.index_type == TAG_INDEX else KEY_INDEX  # unique keys are indexed like keys
         found = store.query(header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp, kind)
         body = _join(found.records)
         if not body:
@@ -88,7 +88,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def _join(records: list[bytes]) -> bytes:
-    """As many of the records, in their order, as fit into one response."""
+    """Join as many records, in their order, as fit into one response."""
     size = 0
     for count, record in enumerate(records):
         size += len(record)

@@ -1,17 +1,17 @@
-"""Making the broker known: it registers at every name server, and says goodbye.
+"""Registration of the broker at the name servers.
 
-Each name server has its own task, so that one which is down or slow holds up none of the others. The task keeps one connection
-and says, in this order:
+Each name server has its own task, so that one which is down or slow does not hold up the others. The task keeps one connection
+and registers
 
-- everything (all topics) on a new connection, every `period_ms`, and when asked to (`register_all`);
-- one topic at a time as topics change, each with the data version of that very change: name servers ignore what carries a
-  version that they have seen. Each is answered before the next is sent, for servers that work on several requests at once. When
-  many topics changed meanwhile, everything once takes the place of all of them.
+- all topics on a new connection, every `period_ms`, and on request (`register_all`);
+- single topics as they change, each with the data version of its change, because name servers ignore versions they have seen.
+  Each registration is answered before the next is sent, for name servers that serve several requests at once. If many topics have
+  changed, one registration of all topics replaces them.
 
-A deleted topic is not said: what a registration leaves out, name servers keep; operators delete there too.
+The deletion of a topic is not registered: name servers keep topics that a registration leaves out. Operators delete them there.
 
-When a name server is lost, the task tries again after a second, then less and less often, at least every five: a network that was
-cut may be whole again, and clients ask for routes.
+A lost name server is retried after one second, then less often, at least every five seconds: clients need routes again as soon as
+the network is back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from firearrow.wire.headers.namesrv import (
 
 MIN_PERIOD_MS = 10_000
 MAX_PERIOD_MS = 60_000
-START_WAIT_MS = 1_000  # how long the start of the broker waits for name servers that do not answer
+START_WAIT_MS = 1_000  # how long the start of the broker waits for silent name servers
 STOP_WAIT_MS = 500
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 5_000
@@ -56,19 +56,22 @@ Change = tuple[DataVersion, TopicConfig]
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """Who registers."""
+    """The identity that a broker registers under."""
 
     cluster: str
     name: str
     broker_id: int
-    address: str  # as clients are to dial it
+    address: str  # for clients
     ha_address: str
 
 
 class Registration:
-    """`topics` gives the data version and all topics as they are now. `permission` is ANDed into the topics' own when it lacks
-    read or write. `on_order_config` gets the order configuration (topic -> `broker:queues;...`) that name servers answer with;
-    `on_master`, of a slave, where its master is: replication address and address, None as long as nobody knows."""
+    """Keeps one `NameServerSession` per name server.
+
+    `topics` returns the current data version and topics. `permission` is ANDed into theirs if it lacks read or write.
+    `on_order_config` receives the order configuration (topic -> `broker:queues;...`) that name servers answer with.
+    `on_master`, on a slave, receives the replication address and the address of the master, None while unknown.
+    """
 
     def __init__(
         self,
@@ -91,28 +94,28 @@ class Registration:
         self.permission = permission
         self.on_order_config = on_order_config
         self.on_master = on_master
-        self._seats = [NameServerSession(self, address) for address in namesrv_addrs]
+        self._sessions = [NameServerSession(self, address) for address in namesrv_addrs]
 
     async def start(self) -> None:
-        """Registers everywhere. Returns when all have answered or failed, or after START_WAIT_MS; the rest goes on by itself."""
-        for seat in self._seats:
-            seat.start()
+        """Register everywhere. Returns when all name servers have answered or failed, at the latest after START_WAIT_MS."""
+        for session in self._sessions:
+            session.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_WAIT_MS / 1000):
-                for seat in self._seats:
-                    await seat.tried.wait()
+                for session in self._sessions:
+                    await session.tried.wait()
 
     async def stop(self) -> None:
-        """Unregisters where the broker is known; a name server that does not answer is left to notice by itself."""
-        await asyncio.gather(*(seat.stop() for seat in self._seats))
+        """Unregister where the broker is registered. Name servers that do not answer detect the closed connection."""
+        await asyncio.gather(*(session.stop() for session in self._sessions))
 
     def abandon(self) -> None:
-        """Goes without a word: the name servers see connections that end."""
-        for seat in self._seats:
-            seat.abandon()
+        """Close the connections without unregistering."""
+        for session in self._sessions:
+            session.abandon()
 
     def become(self, broker_id: int) -> None:
-        """This broker is found under another id from now on."""
+        """Register under another broker id."""
         self.identity = replace(self.identity, broker_id=broker_id)
         self.register_all()
 
@@ -121,16 +124,16 @@ class Registration:
         self.identity = replace(self.identity, ha_address=address)
 
     def register_all(self) -> None:
-        """Says everything again, soon."""
-        for seat in self._seats:
-            seat.say_all()
+        """Register all topics again, soon."""
+        for session in self._sessions:
+            session.request_all()
 
     def topic_changed(self, topic: str, config: TopicConfig | None) -> None:
-        """Called while the data version is still that of this change."""
+        """Register a changed topic. Must be called while the data version is that of the change."""
         if config is not None:
             version, _ = self.topics()
-            for seat in self._seats:
-                seat.say((version, config))
+            for session in self._sessions:
+                session.request_topic((version, config))
 
     def body(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
         permission = self.permission()
@@ -140,7 +143,7 @@ class Registration:
 
 
 class NameServerSession:
-    """The broker's place at one name server."""
+    """The registration at one name server."""
 
     def __init__(self, owner: Registration, address: str) -> None:
         self.tried = asyncio.Event()  # the first registration has succeeded or failed
@@ -148,24 +151,24 @@ class NameServerSession:
         self._address = address
         self._channel: Channel | None = None
         self._changes: list[Change] = []
-        self._all = True
-        self._news = asyncio.Event()
+        self._all_wanted = True
+        self._wake_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._complained = False
+        self._failing = False
 
     def start(self) -> None:
         self._task = asyncio.ensure_future(self._run())
 
-    def say_all(self) -> None:
-        self._all = True
-        self._news.set()
+    def request_all(self) -> None:
+        self._all_wanted = True
+        self._wake_up.set()
 
-    def say(self, change: Change) -> None:
+    def request_topic(self, change: Change) -> None:
         self._changes.append(change)
         if len(self._changes) > MANY_CHANGES:
-            self._all = True
+            self._all_wanted = True
             self._changes.clear()
-        self._news.set()
+        self._wake_up.set()
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -174,27 +177,27 @@ class NameServerSession:
         channel = self._channel
         if channel is None or channel.closed:
             return
-        who = self._owner.identity
+        identity = self._owner.identity
         header = UnRegisterBrokerRequestHeader(
-            broker_name=who.name, broker_addr=who.address, cluster_name=who.cluster, broker_id=who.broker_id
+            broker_name=identity.name, broker_addr=identity.address, cluster_name=identity.cluster, broker_id=identity.broker_id
         )
         try:
             await channel.call(header, timeout_ms=STOP_WAIT_MS)
         except OSError as error:
-            log.info("name server %s was not told goodbye: %s", self._address, error)
+            log.info("could not unregister at name server %s: %s", self._address, error)
         await channel.close()
 
     def abandon(self) -> None:
         if self._task is not None:
             self._task.cancel()
         if self._channel is not None:
-            self._channel.abandon("its owner is gone")
+            self._channel.abandon("abandoned")
 
     async def _run(self) -> None:
         retry_ms = FIRST_RETRY_MS
         while True:
             try:
-                await self._say_what_is_to_say()
+                await self._register_pending()
                 retry_ms = FIRST_RETRY_MS
                 wait_ms = self._owner.period_ms
             except (OSError, ProtocolError) as error:
@@ -204,21 +207,21 @@ class NameServerSession:
             await self._wait(wait_ms)
 
     async def _wait(self, wait_ms: int) -> None:
-        """Until there is news, or until it is time to say everything again. While the server is lost, news does not hurry us."""
+        """Wait for a change, or until all topics are due again. While the server is lost, changes do not shorten the wait."""
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 if self._channel is None:
                     await asyncio.Event().wait()
-                await self._news.wait()
+                await self._wake_up.wait()
         except TimeoutError:
-            self._all = True
+            self._all_wanted = True
 
-    async def _say_what_is_to_say(self) -> None:
+    async def _register_pending(self) -> None:
         channel = await self._connected()
-        self._news.clear()
-        while self._all or self._changes:
-            if self._all:
-                self._all = False
+        self._wake_up.clear()
+        while self._all_wanted or self._changes:
+            if self._all_wanted:
+                self._all_wanted = False
                 self._changes.clear()
                 version, topics = self._owner.topics()
                 await self._register(channel, version, topics)
@@ -228,44 +231,44 @@ class NameServerSession:
 
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
-            self._all = True  # whoever is there now knows nothing of us
+            self._all_wanted = True  # the server may have lost its state
             self._channel = await Channel.connect(self._address, on_close=self._lost, tls=self._owner.tls)
         return self._channel
 
     async def _register(self, channel: Channel, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:
-        owner, who = self._owner, self._owner.identity
+        owner, identity = self._owner, self._owner.identity
         body = owner.body(version, topics)
         header = RegisterBrokerRequestHeader(
-            broker_name=who.name,
-            broker_addr=who.address,
-            cluster_name=who.cluster,
-            ha_server_addr=who.ha_address,
-            broker_id=who.broker_id,
+            broker_name=identity.name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
             enable_acting_master=False,
             compressed=False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
         )
         answer = await channel.call(header, body, timeout_ms=owner.timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
-            raise _RefusedError(f"it refused the registration with code {answer.code}: {answer.remark}")
-        if self._complained or not self.tried.is_set():
+            raise _RejectedError(f"it rejected the registration with code {answer.code}: {answer.remark}")
+        if self._failing or not self.tried.is_set():
             log.info("registered at name server %s", self._address)
-            self._complained = False
-        self._take_order_config(answer)
-        if who.broker_id:
-            said = RegisterBrokerResponseHeader.decode(answer.ext)
-            owner.on_master(said.ha_server_addr, said.master_addr)
+            self._failing = False
+        self._report_order_config(answer)
+        if identity.broker_id:
+            response = RegisterBrokerResponseHeader.decode(answer.ext)
+            owner.on_master(response.ha_server_addr, response.master_addr)
 
-    def _take_order_config(self, answer: Command) -> None:
+    def _report_order_config(self, answer: Command) -> None:
         if answer.body:
             self._owner.on_order_config(KVTable.from_json(fastjson.loads(answer.body)).table)
 
     def _failed(self, error: Exception) -> None:
-        """One line when a name server is lost, one when it is found again, nothing in between."""
-        level = logging.DEBUG if self._complained else logging.WARNING
+        """Log the loss of a name server once, until it is back."""
+        level = logging.DEBUG if self._failing else logging.WARNING
         log.log(level, "not registered at name server %s: %s; trying again", self._address, error)
-        self._complained = True
-        self._all = True
+        self._failing = True
+        self._all_wanted = True
         channel, self._channel = self._channel, None
         if channel is not None and not channel.closed:
             channel.abandon("registration failed")
@@ -273,8 +276,8 @@ class NameServerSession:
     def _lost(self, channel: Channel) -> None:
         if channel is self._channel:
             self._channel = None
-            self.say_all()
+            self.request_all()
 
 
-class _RefusedError(OSError):
-    """The name server answered, with an error."""
+class _RejectedError(OSError):
+    """The name server answered with an error."""

@@ -83,7 +83,7 @@ class Broker:
 
     ports: Ports
     listen_port: int
-    advertised: str  # ip:port, what clients are told
+    advertised: str  # ip:port, for clients
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Broker:
 
     @property
     def busy(self) -> bool:
-        """Whether messages are being stored, or are due for delivery."""
+        """True while messages are being stored, or are due for delivery."""
         store, now = self.parts.store, self._now_ms()
         due_ms = self.next_due_ms(now)
         return store.appended_offset > store.confirm_offset or (due_ms is not None and due_ms <= now)

@@ -61,7 +61,7 @@ def split_records(body: bytes) -> list[bytes]:
 
 
 def properties_of(record: bytes) -> bytes:
-    """The properties block of a stored record."""
+    """Return the properties block of a stored record."""
     sys_flag = _i32(record, AT_SYS_FLAG)[0]
     at = AT_BODY_LENGTH_V4 + (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
     at += 4 + _i32(record, at)[0]

@@ -1,22 +1,24 @@
-"""Pulls (11, 361): what a consumer may read, what it gets, and when it has to wait.
+"""Pull requests (11, 361): authorization, read, long polling.
 
-A pull passes three gates. *May it?* (group, topic and queue: `_judge`, remembered as a `ReadTarget`; then its subscription.) *Is
-there something?* (`_read`: the store looks, the result becomes a code.) *If not, may it wait?* (held until a message arrives, see
-held_pulls.py.) A pull that was held goes through the second gate once more and is then answered whatever comes out.
+A pull is served in three steps.
+- Authorization of group, topic and queue (`_authorize`, cached as a `ReadTarget`), then of its subscription.
+- Read (`_read`): the status of the store becomes a response code.
+- If nothing was found, the pull is parked until a message arrives (long_polling.py). A parked pull is read once more when it is
+  resumed, and then answered.
 
-    store's status                                        code                      nextBeginOffset
-    FOUND                                                 0   SUCCESS               after the last entry looked at
-    NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING              20  PULL_RETRY_IMMEDIATELY  after the last entry looked at
-    OFFSET_OVERFLOW_ONE, OFFSET_FOUND_NULL                19  PULL_NOT_FOUND        the offset asked for (held first)
-    NO_MESSAGE_IN_QUEUE, NO_MATCHED_LOGIC_QUEUE           19 at offset 0, else 21   0
-    OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED     the queue's min, its max
-    OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED     where it was moved to
+    store's status                                        code                        nextBeginOffset
+    FOUND                                                 0   SUCCESS                 after the last inspected entry
+    NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING              20  PULL_RETRY_IMMEDIATELY  after the last inspected entry
+    OFFSET_OVERFLOW_ONE, OFFSET_FOUND_NULL                19  PULL_NOT_FOUND          the requested offset (parked first)
+    NO_MESSAGE_IN_QUEUE, NO_MATCHED_LOGIC_QUEUE           19 at offset 0, else 21     0
+    OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY               21  PULL_OFFSET_MOVED       the queue's min, its max
+    OFFSET_RESET (an operator moved the group)            21  PULL_OFFSET_MOVED       the new offset
 
-A slave answers 20 instead of 19 and 21 as long as its master is there, after a short wait: the consumer asks that one.
+A slave answers 20 instead of 19 and 21 while its master is alive, after a short wait, so that the consumer asks the master.
 
-A pull without an expression is filtered by the subscription of the group's heartbeat. When the pull is newer than that
-heartbeat (the two travel independently), filtering by the old tags could skip messages that the consumer wants now, and
-refusing it would stall the consumer: such a pull is served unfiltered, since clients compare the tags themselves.
+A pull without an expression is filtered by the subscription of the group's heartbeat. If the pull is newer than that heartbeat
+(the two are sent independently), filtering by the old tags could skip messages that the consumer wants now, and rejecting it
+would stall the consumer. Such a pull is served unfiltered, since clients compare the tags themselves.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ if TYPE_CHECKING:
 PERM_READ = 4
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
 MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
-AT_SLAVE_MS = 500  # then the master is to be asked; at once, a client that does not know it yet would ask here again and again
+MAX_SUSPEND_AT_SLAVE_MS = 500  # answering at once would make a client that does not know the master yet ask in a tight loop
 
-_MOST_SOURCES = 100_000
-_MOST_FILTERED = 32  # messages of one pull through an SQL92 filter, as of one near the end of the log
+_MAX_TARGETS = 100_000
+_MAX_FILTERED = 32  # messages of one pull through an SQL92 filter, as for pulls near the end of the log
 
 _BY_TAG = (None, "", subscription.TAG)
 
@@ -59,14 +61,14 @@ _RESPONSE = (
     b'"minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION
 )
-_HAS_LOOKED = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
+_INSPECTED = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _RETRY = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 _NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
 _EMPTY = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
 class ReadTarget:
-    """A queue as one group may read it: judged once, good until a topic, a group or the broker's permission changes."""
+    """A queue that a group may read. Valid until a topic, a group or the broker's permission changes."""
 
     __slots__ = ("got", "group", "group_sys_flag", "queue", "topic", "topic_sys_flag")
 
@@ -81,15 +83,15 @@ class ReadTarget:
 
 @dataclass(slots=True)
 class Pull:
-    """A pull that may be served."""
+    """An authorized pull."""
 
     conn: Connection
     request: Command
     header: PullMessageRequestHeader
-    source: ReadTarget
+    target: ReadTarget
     tag_codes: frozenset[int] | None
     sql: Filter | None
-    offset: int  # where to read; moves on while a held pull passes over messages that its filter does not select
+    offset: int  # where to read; advances while a parked pull skips messages that its filter does not select
 
 
 class PullHandler:
@@ -97,8 +99,8 @@ class PullHandler:
         self._parts = parts
         self._long_polling = long_polling
         self._store = parts.store
-        self._sources: dict[tuple[str, str, int], ReadTarget] = {}
-        self._judged_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
+        self._targets: dict[tuple[str, str, int], ReadTarget] = {}
+        self._authorized_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
         self._master_alive: Callable[[], bool] | None = None  # None: this broker is a master
         self.last_response_code = 0
 
@@ -110,63 +112,63 @@ class PullHandler:
         self._master_alive = master_alive
 
     def pull(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
-        """The answer; empty when it is sent already; None when the pull is held."""
+        """Return the response; empty if it is sent already; None if the pull is parked."""
         header = request.header or PullMessageRequestHeader.decode(request.ext)
-        source = self._source(conn, header, now_ms)
+        target = self._target(conn, header, now_ms)
         sys_flag = header.sys_flag
         tag_codes, sql = None, None
-        # The usual pull consumer names its filter, and it is "everything": nothing to look up or to build.
+        # The usual pull has the filter "everything": nothing to look up or to build.
         if not (sys_flag & SUBSCRIPTION and header.subscription == "*" and header.expression_type in _BY_TAG):
-            wanted = self._subscription(header, source.group.consume_broadcast_enable)
+            wanted = self._subscription(header, target.group.consume_broadcast_enable)
             sql = self._sql(wanted)
             tag_codes = self._parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
         offsets = self._parts.offsets
         reset = offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
-            return self._moved(request, header, source, reset)
+            return self._offset_moved(request, header, target, reset)
         if sys_flag & COMMIT_OFFSET:
             offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset, now_ms)
         may_be_part = conn.takes_files and not request.binary and not request.flag & 2
-        result = self._read(source, header, header.queue_offset, tag_codes, sql, may_be_part)
+        result = self._read(target, header, header.queue_offset, tag_codes, sql, may_be_part)
         code = _code(result.status, header.queue_offset)
-        most_ms = MAX_SUSPEND_MS
-        if self._master_alive is not None and code not in _HAS_LOOKED:
+        max_ms = MAX_SUSPEND_MS
+        if self._master_alive is not None and code not in _INSPECTED:
             code = ResponseCode.PULL_NOT_FOUND
             if self._master_alive():
-                most_ms = AT_SLAVE_MS
+                max_ms = MAX_SUSPEND_AT_SLAVE_MS
         if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
-            self._hold(Pull(conn, request, header, source, tag_codes, sql, header.queue_offset), now_ms, most_ms)
+            self._park(Pull(conn, request, header, target, tag_codes, sql, header.queue_offset), now_ms, max_ms)
             return None
         if self._master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
             code, result = self._not_here(result, header.queue_offset)
         if result.part is None:
-            return self._answer(request, header, source, code, result)
+            return self._response(request, header, target, code, result)
         descriptor, position, size = result.part
-        conn.write_file(self._answer(request, header, source, code, result), descriptor, position, size)
+        conn.write_file(self._response(request, header, target, code, result), descriptor, position, size)
         return b""
 
     def resume(self, parked: ParkedPull) -> None:
         """Answer a parked pull: messages have arrived, or its time is up."""
         pull = parked.pull
-        pull.conn.state.held -= 1
+        pull.conn.state.parked -= 1
         if pull.conn.closed:
             return
-        header, source = pull.header, pull.source
+        header, target = pull.header, pull.target
         reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
-            pull.conn.write(self._moved(pull.request, header, source, reset))
+            pull.conn.write(self._offset_moved(pull.request, header, target, reset))
             return
-        result = self._read(source, header, pull.offset, pull.tag_codes, pull.sql)
+        result = self._read(target, header, pull.offset, pull.tag_codes, pull.sql)
         code = _code(result.status, pull.offset)
-        if self._master_alive is not None and code not in _HAS_LOOKED:
+        if self._master_alive is not None and code not in _INSPECTED:
             code, result = self._not_here(result, pull.offset)
         elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not parked.expired:
-            # What arrived was not for this consumer: it goes on waiting, behind that.
+            # The filter selects none of the new messages: park the pull behind them.
             pull.offset = result.next_begin_offset
-            pull.conn.state.held += 1
-            self._long_polling.park(ParkedPull(source.queue, pull.offset, parked.deadline_ms, pull.tag_codes, pull, self.resume))
+            pull.conn.state.parked += 1
+            self._long_polling.park(ParkedPull(target.queue, pull.offset, parked.deadline_ms, pull.tag_codes, pull, self.resume))
             return
-        pull.conn.write(self._answer(pull.request, header, source, code, result))
+        pull.conn.write(self._response(pull.request, header, target, code, result))
 
     def _not_here(self, result: GetResult, offset: int) -> tuple[ResponseCode, GetResult]:
         """Return the answer of a slave to a pull of messages that it does not have.
@@ -178,44 +180,44 @@ class PullHandler:
         code = ResponseCode.PULL_RETRY_IMMEDIATELY if self._master_alive() else ResponseCode.PULL_NOT_FOUND
         return code, replace(result, next_begin_offset=offset)
 
-    def _hold(self, pull: Pull, now_ms: int, most_ms: int) -> None:
+    def _park(self, pull: Pull, now_ms: int, max_ms: int) -> None:
         settings = self._parts.settings
-        if pull.conn.state.held >= settings.pull_thread_pool_queue_capacity:
+        if pull.conn.state.parked >= settings.pull_thread_pool_queue_capacity:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]system busy, start flow control for a while: {pull.conn.state.held} pulls of this connection wait, "
+                f"[OVERLOAD]system busy, start flow control for a while: {pull.conn.state.parked} pulls of this connection wait, "
                 f"pullThreadPoolQueueCapacity is {settings.pull_thread_pool_queue_capacity}; use more connections",
             )
-        pull.conn.state.held += 1
+        pull.conn.state.parked += 1
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
-        deadline_ms = now_ms + min(max(wait_ms, 0), most_ms)
-        self._long_polling.park(ParkedPull(pull.source.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume))
+        deadline_ms = now_ms + min(max(wait_ms, 0), max_ms)
+        self._long_polling.park(ParkedPull(pull.target.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume))
 
-    def _source(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
+    def _target(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         parts = self._parts
-        topics, groups, permission = self._judged_under
+        topics, groups, permission = self._authorized_under
         if (
             topics is parts.topics.data_version
             and groups is parts.groups.data_version
             and permission == parts.settings.broker_permission
         ):
-            source = self._sources.get((header.consumer_group, header.topic, header.queue_id))
-            if source is not None:
-                return source
+            target = self._targets.get((header.consumer_group, header.topic, header.queue_id))
+            if target is not None:
+                return target
         else:
-            self._sources.clear()
-        source = self._judge(conn, header, now_ms)
-        # Only now: judging may have created the group.
+            self._targets.clear()
+        target = self._authorize(conn, header, now_ms)
+        # Only now: the authorization may have created the group.
         under = (parts.topics.data_version, parts.groups.data_version, parts.settings.broker_permission)
-        if under != self._judged_under:
-            self._sources.clear()
-            self._judged_under = under
-        if len(self._sources) >= _MOST_SOURCES:
-            self._sources.clear()
-        self._sources[header.consumer_group, header.topic, header.queue_id] = source
-        return source
+        if under != self._authorized_under:
+            self._targets.clear()
+            self._authorized_under = under
+        if len(self._targets) >= _MAX_TARGETS:
+            self._targets.clear()
+        self._targets[header.consumer_group, header.topic, header.queue_id] = target
+        return target
 
-    def _judge(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
+    def _authorize(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         parts = self._parts
         if not parts.settings.broker_permission & PERM_READ:
             raise Refused(
@@ -281,7 +283,7 @@ class PullHandler:
         return wanted
 
     def _sql(self, wanted: SubscriptionData) -> Filter | None:
-        """The SQL92 filter to apply; None when the subscription is by tags."""
+        """Return the SQL92 filter to apply; None if the subscription is by tags."""
         if (wanted.expression_type or subscription.TAG) == subscription.TAG:
             return None
         subscription.check_expression_type(wanted.expression_type, enabled=self._parts.settings.enable_property_filter)
@@ -295,57 +297,57 @@ class PullHandler:
 
     def _read(
         self,
-        source: ReadTarget,
+        target: ReadTarget,
         header: PullMessageRequestHeader,
         offset: int,
         tag_codes: frozenset[int] | None,
         sql: Filter | None,
         may_be_part: bool = False,
     ) -> GetResult:
-        count, queue = header.max_msg_nums, source.queue
+        count, queue = header.max_msg_nums, target.queue
         if sql is not None:
-            return get_filtered(self._store, queue, offset, min(max(count, 1), _MOST_FILTERED), sql.matches)
+            return get_filtered(self._store, queue, offset, min(max(count, 1), _MAX_FILTERED), sql.matches)
         return self._store.get_messages(queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part, bulk=header.bulk)
 
-    def _moved(self, request: Command, header: PullMessageRequestHeader, source: ReadTarget, offset: int) -> bytes:
-        nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, source.queue.min_offset, source.queue.max_offset)
-        return self._answer(request, header, source, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
+    def _offset_moved(self, request: Command, header: PullMessageRequestHeader, target: ReadTarget, offset: int) -> bytes:
+        nothing = GetResult(GetStatus.OFFSET_FOUND_NULL, offset, target.queue.min_offset, target.queue.max_offset)
+        return self._response(request, header, target, ResponseCode.PULL_OFFSET_MOVED, nothing, "OFFSET_RESET")
 
-    def _answer(
+    def _response(
         self,
         request: Command,
         header: PullMessageRequestHeader,
-        source: ReadTarget,
+        target: ReadTarget,
         code: int,
         result: GetResult,
         remark: str | None = None,
     ) -> bytes:
-        """The frame of the answer; of one with a part of the log, what comes before that."""
+        """Return the frame of the response, without the part of the log that follows it."""
         suggested = 0
         if result.suggest_slave and self._parts.settings.slave_read_enable:
-            suggested = source.group.which_broker_when_consume_slowly
+            suggested = target.group.which_broker_when_consume_slowly
         body = result.body
         size = len(body) if result.part is None else result.part.size
         self.last_response_code = code
         if code == ResponseCode.SUCCESS:
-            self._parts.stats.got(source.got, result.count, size)
+            self._parts.stats.got(target.got, result.count, size)
             self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
         else:
             body, size = b"", 0
             self._parts.stats.missed()
         if request.binary:
             ext = {"nextBeginOffset": result.next_begin_offset, "minOffset": result.min_offset, "maxOffset": result.max_offset}
-            ext |= {"topicSysFlag": source.topic_sys_flag, "groupSysFlag": source.group_sys_flag}
+            ext |= {"topicSysFlag": target.topic_sys_flag, "groupSysFlag": target.group_sys_flag}
             ext |= {"suggestWhichBrokerId": suggested}
             return encode_response(request, code, remark or result.status, ext, body)
         head = _RESPONSE % (
             code,
             suggested,
-            source.group_sys_flag,
+            target.group_sys_flag,
             result.next_begin_offset,
             result.max_offset,
             result.min_offset,
-            source.topic_sys_flag,
+            target.topic_sys_flag,
             request.opaque,
             (remark or result.status).encode(),
         )

@@ -73,17 +73,17 @@ def check_expression_type(expression_type: str | None, *, enabled: bool) -> None
     """Reject filters that this broker does not support. `enabled` is enablePropertyFilter."""
     if (expression_type or TAG) == TAG or (expression_type == SQL92 and enabled):
         return
-    cure = "set enablePropertyFilter=true on the broker" if expression_type == SQL92 else "use TAG or SQL92"
+    remedy = "set enablePropertyFilter=true on the broker" if expression_type == SQL92 else "use TAG or SQL92"
     raise Refused(
         ResponseCode.SYSTEM_ERROR,
-        f"The broker does not support consumer to filter message by {str(expression_type)[:64]}; {cure}, or subscribe with tags",
+        f"The broker does not support consumer to filter message by {str(expression_type)[:64]}; {remedy}, or subscribe by tags",
     )
 
 
 def compile_sql(expression: str) -> Filter:
-    """The filter of an SQL92 expression. Raises ValueError with the place that is wrong.
+    """Compile an SQL92 expression. Raises ValueError that names the position of the error.
 
-    Imported at the first use: most brokers never see an SQL92 subscription, and every start would pay for it.
+    The compiler is imported at its first use: most brokers never need it.
     """
     from firearrow.broker.sql92 import compile_expression
 

@@ -1,11 +1,10 @@
-"""Who deals with a request: the service behind the broker's listeners.
+"""Dispatch of requests to their handlers: the service behind the broker's listeners.
 
-Sends and pulls have paths of their own; everything else is a handler in a table. The requests of a read are served in the
-order they came, in one pass. What the sends among them appended is written when the round is over (rounds.py): `call_soon`
-runs after every connection that had data ready has been served.
+Sends and pulls have paths of their own; all other requests have a handler in a table. The requests of a read are served in their
+order, in one pass. The messages appended by sends are written at the end of the event-loop iteration (group_commit.py).
 
-A peer's fault is answered with a code and a reason; a fault of ours is answered with code 1 and logged. Either way the
-connection stays up, and so do the requests behind the bad one.
+An error of the peer is answered with a code and a reason; an error of the broker is answered with code 1 and logged. In both
+cases the connection stays open, and the requests behind the bad one are served.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ log = logging.getLogger("firearrow.broker")
 
 _SENDS = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE))
 _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
-# What is wrong with a request -> the code of the answer; the first that fits.
+# Exception -> response code; the first match counts.
 _FAULTS = (
     (HeaderError, ResponseCode.INVALID_PARAMETER),
     (ProtocolError, ResponseCode.MESSAGE_ILLEGAL),
@@ -42,13 +41,13 @@ _FAULTS = (
 
 
 class ConnectionState:
-    """What the dispatcher keeps with a connection."""
+    """The dispatcher's state of a connection."""
 
-    __slots__ = ("held", "in_flight")
+    __slots__ = ("in_flight", "parked")
 
     def __init__(self) -> None:
-        self.in_flight = 0  # sends that are not answered yet
-        self.held = 0  # pulls that wait for messages
+        self.in_flight = 0  # unanswered sends
+        self.parked = 0  # parked pulls
 
 
 class RequestDispatcher:
@@ -73,8 +72,8 @@ class RequestDispatcher:
         self._pulls = pulls
         self._commit = commit
         self._flow = flow
-        self._closed: str | None = None  # why no send is taken
-        self._forward: PassOn | None = None  # who takes them then
+        self._closed: str | None = None  # the reason why sends are rejected; None: they are accepted
+        self._forward: PassOn | None = None  # forwards sends instead of rejecting them
 
     def connected(self, conn: Connection) -> None:
         conn.state = ConnectionState()
@@ -85,13 +84,13 @@ class RequestDispatcher:
     def received(self, conn: Connection, commands: list[Command]) -> None:
         now = self._now_ms()
         refused: Refused | None = None
-        judged = False  # whether the broker takes sends at all is asked once per read
+        checked = False  # once per read: does the broker accept sends at all?
         for request in commands:
             code = request.code
             try:
                 if code in _SENDS:
-                    if not judged:
-                        judged = True
+                    if not checked:
+                        checked = True
                         refused = self._refuse_sends(conn, now)
                         if refused is not None and refused.code == ResponseCode.SYSTEM_BUSY:
                             # The commit that ends this iteration measures it, though nothing is written.
@@ -152,14 +151,14 @@ class RequestDispatcher:
 
 
 def _failed(code: int, error: Exception) -> tuple[int, int]:
-    """(request code, response code) to count it under. Codes that nobody knows are one: peers could make up any number."""
+    """Return the request code and response code to count an error under. All unknown request codes count as -1."""
     if isinstance(error, Refused):
         return -1 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else code, error.code
     return code, next((answer for kind, answer in _FAULTS if isinstance(error, kind)), ResponseCode.SYSTEM_ERROR)
 
 
 def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:
-    """The peer's fault is answered with a reason; ours is logged too."""
+    """Encode the response to a failed request, and log the error if it is the broker's."""
     if isinstance(error, Refused):
         return encode_response(request, error.code, error.remark, error.ext)
     for kind, code in _FAULTS:

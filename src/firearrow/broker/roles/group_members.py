@@ -1,4 +1,4 @@
-"""Who belongs to an elected group: `dLegerPeers` and what must hold of it.
+"""Members of an elected group: parsing and validation of `dLegerPeers`.
 
     dLegerPeers=n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911      dLegerSelfId=n0
 
@@ -16,7 +16,7 @@ from firearrow.net.address import parse_address
 
 _ID = re.compile(r"[A-Za-z]([0-9]{1,8})")
 _GROUP = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
-MOST_MEMBERS = 9
+MAX_MEMBERS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Peers:
 
     @property
     def own_broker_id(self) -> int:
-        """What this member is registered under while it follows."""
+        """The broker id of this member while it is a follower."""
         return int(self.me[1:]) + 1
 
 
 def parse_peers(group: str | None, peers: str | None, me: str | None, preferred: str | None) -> Peers:
-    """SettingError says which setting is wrong and how."""
+    """Parse and validate the members. Raises SettingError."""
     if not group or not _GROUP.fullmatch(group):
         raise SettingError("dLegerGroup", group or "", "the group's name, 1 to 127 of the characters a-z A-Z 0-9 _ - % |")
     addresses: dict[str, str] = {}
@@ -44,14 +44,14 @@ def parse_peers(group: str | None, peers: str | None, me: str | None, preferred:
         if part.strip():
             member, address = _parse_member(part.strip(), peers or "")
             if member in addresses:
-                raise SettingError("dLegerPeers", peers, f"every id once; {member} is there twice")
+                raise SettingError("dLegerPeers", peers, f"every id once; {member} appears twice")
             if address in addresses.values():
-                raise SettingError("dLegerPeers", peers, f"an address of its own for every member; {address} is there twice")
+                raise SettingError("dLegerPeers", peers, f"an address of its own for every member; {address} appears twice")
             addresses[member] = address
     if not addresses:
         raise SettingError("dLegerPeers", peers or "", "the members, like n0-host0:40911;n1-host1:40911;n2-host2:40911")
-    if len(addresses) > MOST_MEMBERS:
-        raise SettingError("dLegerPeers", peers, f"at most {MOST_MEMBERS} members; 3 or 5 are usual")
+    if len(addresses) > MAX_MEMBERS:
+        raise SettingError("dLegerPeers", peers, f"at most {MAX_MEMBERS} members; 3 or 5 are usual")
     numbers = {_ID.fullmatch(member)[1].lstrip("0") for member in addresses}  # type: ignore[index]  # they were parsed above
     if len(numbers) < len(addresses):
         raise SettingError("dLegerPeers", peers, "ids with different numbers: they become the followers' broker ids")

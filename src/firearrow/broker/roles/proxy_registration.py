@@ -1,13 +1,13 @@
-"""The stand-ins of an elected group: broker names beside its own, `<brokerName>-standin-<id>`, under which followers take sends.
+"""Stand-ins of an elected group: additional broker names, `<brokerName>-standin-<id>`, under which followers accept sends.
 
-A client asks for routes every 30 s. When a group's leader dies, a producer that knows no other broker would go on trying a dead
-address for as long. With stand-ins in its route it has other names to turn to, which clients do by themselves when a send fails:
-the follower there passes the message on to the leader, or waits for one to be elected (ha/passing_on.py). A stand-in keeps its
-name for a while when it is elected itself: a client may know no other.
+Clients ask for routes every 30 s. When the leader of a group dies, a producer that knows no other broker would try a dead address
+for as long. With stand-ins in its route it has other names to try, which clients do by themselves when a send fails. The follower
+forwards the message to the leader, or waits until one is elected (ha/elected/forwarding.py). A follower that is elected keeps its
+stand-in name for a while, because a client may know no other.
 
-It is found at its broker's fast port: name servers tell brokers apart by their addresses.
+A stand-in is registered with the fast port of its broker, because name servers tell brokers apart by their addresses.
 
-Every topic that can be written has one queue there, for writing only: no consumer sees it. It is queue 0 of the topic.
+Every writable topic has one queue there, for writing only, so that consumers ignore it. It is queue 0 of the topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("firearrow.broker.registration")
 
 
 class ProxyRegistration:
-    """`member`: its id in the group. `make` gives the registration under an identity and with its topics."""
+    """`member` is the id of this broker in its group. `make` creates a registration for an identity and its topics."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class ProxyRegistration:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, wanted: bool) -> None:
-        """Whether this broker is one."""
+        """Register as a stand-in, or unregister."""
         if wanted != self._wanted:
             self._wanted = wanted
             if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._follow_suit())
+                self._task = asyncio.ensure_future(self._apply())
 
     def topic_changed(self, topic: str, config: TopicConfig | None) -> None:
         if self._registration is not None and config is not None and config.perm & _WRITE:
-            self._registration.topic_changed(topic, _to_write(config))
+            self._registration.topic_changed(topic, _write_only(config))
 
     async def stop(self) -> None:
         self.set(False)
@@ -68,19 +68,19 @@ class ProxyRegistration:
         if self._registration is not None:
             self._registration.abandon()
 
-    async def _follow_suit(self) -> None:
+    async def _apply(self) -> None:
         while self._wanted != (self._registration is not None):
             if self._wanted:
-                self._registration = self._make(self._identity, self._topics_to_write)
+                self._registration = self._make(self._identity, self._writable_topics)
                 await self._registration.start()
             elif self._registration is not None:
                 registration, self._registration = self._registration, None
                 await registration.stop()
 
-    def _topics_to_write(self) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
+    def _writable_topics(self) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
         version, topics = self._topics()
-        return version, {name: _to_write(config) for name, config in topics.items() if config.perm & _WRITE}
+        return version, {name: _write_only(config) for name, config in topics.items() if config.perm & _WRITE}
 
 
-def _to_write(config: TopicConfig) -> TopicConfig:
+def _write_only(config: TopicConfig) -> TopicConfig:
     return replace(config, read_queue_nums=1, write_queue_nums=1, perm=_WRITE)

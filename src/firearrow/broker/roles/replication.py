@@ -53,7 +53,7 @@ class Replication(Protocol):
 
     @property
     def master_alive(self) -> bool:
-        """Whether a slave is connected to its master. True on a master."""
+        """True on a master, and on a slave that is connected to its master."""
 
     def status(self) -> HARuntimeInfo: ...
 

@@ -7,7 +7,7 @@ written with one system call, and the replies are sent when the acknowledgement 
     request --validate--> record in the store's pending group --+--> written --> flushed, replicated --> reply sent
                           reply in `PendingReplies` ------------+
 
-This is the hottest code of the broker. A topic is looked up and authorized once and then cached as a `SendTarget` until it changes.
+This is the hottest code of the broker. A topic is authorized once and then cached as a `SendTarget` until it changes.
 Properties are searched, not parsed. The reply is formatted with one `%` on bytes.
 
 The broker adds these properties to a single message: UNIQ_KEY if the client sent none, MSG_REGION, TRACE_ON and CLUSTER. The

@@ -57,7 +57,7 @@ def check(raw: bytes) -> tuple[str, int] | None:
         if properties.find(raw, name) is not None:
             raise _illegal(f"the property {name.decode()} belongs to inner batches, which no topic of this broker takes")
     if properties.find(raw, b"TIMER_DEL_UNIQKEY") is not None:
-        raise _illegal("the property TIMER_DEL_UNIQKEY is reserved for the broker; recall a timer message with RECALL_MESSAGE (370)")
+        raise _illegal("the property TIMER_DEL_UNIQKEY is reserved; recall a timer message with RECALL_MESSAGE (370)")
     return producer_sequence(raw)
 
 
