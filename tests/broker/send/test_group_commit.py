@@ -46,7 +46,7 @@ class Store:
         self.end, self.pending = self.end + self.pending, 0
         return SimpleNamespace(end_offset=self.end)
 
-    def forget_pending(self) -> None:
+    def discard_pending(self) -> None:
         self.pending = 0
 
     def confirm(self, offset: int) -> list[tuple[Any, int, int]]:
