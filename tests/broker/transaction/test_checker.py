@@ -117,7 +117,7 @@ def test_nobody_there_counts_as_asked_and_is_told_once_a_round(story: Transactio
     story.at(T0 + ROUND)
     assert [properties.parse(copy.properties)["TRANSACTION_CHECK_TIMES"] for copy in story.halves()[3:]] == ["1"] * 3
     assert [record.message for record in caplog.records] == [
-        "no producer of group P is connected to be asked about its 3 open transactions"
+        "no producer of group P is connected to check its 3 open transactions"
     ]
 
 
@@ -135,7 +135,7 @@ def test_after_enough_questions_it_is_given_up(story: TransactionStory, caplog: 
     config = story.parts.topics.find(TRANS_CHECK_MAX_TIME_TOPIC)
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
-    assert "transaction U of group P for topic Orders is given up: its producers were asked 15 times" in caplog.text
+    assert "transaction U of group P for topic Orders is given up: its producers were checked 15 times" in caplog.text
     story.through(*range(T0 + 16 * ROUND, T0 + 30 * ROUND, ROUND))
     assert len(story.asked) == 15
     assert len(story.messages(TRANS_CHECK_MAX_TIME_TOPIC, 0)) == 1
@@ -185,7 +185,7 @@ def test_decided_messages_are_not_copied_and_do_not_stop_the_round(story: Transa
 
 
 def test_a_round_works_in_portions(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker, "PORTION", 4)
+    monkeypatch.setattr(checker, "BATCH", 4)
     for number in range(10):
         story.half(b"%d" % number)
     assert story.transactions.tick(T0 + ROUND)
@@ -199,7 +199,7 @@ def test_a_round_works_in_portions(story: TransactionStory, monkeypatch: pytest.
 
 
 def test_large_messages_are_asked_about_a_few_at_a_time(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checker, "PORTION_BYTES", 25_000)
+    monkeypatch.setattr(checker, "MAX_PENDING_BYTES", 25_000)
     for _ in range(6):
         story.half(b"x" * 10_000)
     story.transactions.tick(T0 + ROUND)

@@ -44,16 +44,16 @@ def make(kit: Kit) -> OpMessages:
 
 def test_they_are_due_when_they_are_old_or_many(kit: Kit) -> None:
     ops = make(kit)
-    assert not ops.due(T0)
+    assert not ops.is_due(T0)
     ops.add(1, T0)
-    assert [ops.due(T0 + ms) for ms in (0, 2_999, 3_000)] == [False, False, True]
-    assert ops.due(T0 - 1)  # the clock was set back
+    assert [ops.is_due(T0 + ms) for ms in (0, 2_999, 3_000)] == [False, False, True]
+    assert ops.is_due(T0 - 1)  # the clock was set back
     ops.add(2, T0 + 1)
-    assert not ops.due(T0 + 2)
+    assert not ops.is_due(T0 + 2)
     ops.add(3, T0 + 2)
-    assert ops.due(T0 + 2)
+    assert ops.is_due(T0 + 2)
     ops.write(T0 + 2)
-    assert not ops.due(T0 + 10_000)
+    assert not ops.is_due(T0 + 10_000)
 
 
 def test_nothing_is_written_for_nothing_unless_it_is_a_mark(kit: Kit) -> None:

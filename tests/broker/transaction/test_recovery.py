@@ -129,8 +129,8 @@ def test_many_open_halves_are_looked_through_in_portions(tmp_path: Path, monkeyp
     before.connect(before.producer)
     sent = [before.half(b"%d" % number) for number in range(30)]
     before.through(T0, T0 + ROUND)
-    monkeypatch.setattr(service, "LEARN_AT_START", 5)
-    monkeypatch.setattr(service, "LEARN_A_TICK", 10)
+    monkeypatch.setattr(service, "RECOVER_AT_START", 5)
+    monkeypatch.setattr(service, "RECOVER_PER_TICK", 10)
     after = before.reopened(tmp_path / "after")
     assert after.commit(sent[0]).code == ResponseCode.SYSTEM_BUSY
     new = after.half(b"new")

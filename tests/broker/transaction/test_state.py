@@ -12,7 +12,7 @@ from firearrow.broker.transaction.state import COMMITTED, ENDED, MOVED, OPEN, RO
 
 def test_what_nobody_spoke_of_is_open() -> None:
     halves = HalfStates(5)
-    assert [halves.fate(offset) for offset in (4, 5, 1_000_000)] == [UNKNOWN, OPEN, OPEN]
+    assert [halves.state(offset) for offset in (4, 5, 1_000_000)] == [UNKNOWN, OPEN, OPEN]
     assert halves.next_open(0, 10) == 5
     assert halves.next_open(8, 10) == 8
     assert halves.next_open(12, 10) == 10
@@ -22,7 +22,7 @@ def test_a_fate_is_final() -> None:
     halves = HalfStates(0)
     halves.settle(3, COMMITTED)
     halves.settle(3, ROLLED_BACK)
-    assert halves.fate(3) == COMMITTED
+    assert halves.state(3) == COMMITTED
 
 
 def test_the_beginning_moves_over_what_is_settled() -> None:
@@ -35,7 +35,7 @@ def test_the_beginning_moves_over_what_is_settled() -> None:
     assert halves.advance(5) == 5
     halves.settle(5, ROLLED_BACK)
     assert halves.advance(6) == 6
-    assert halves.fate(2) == ROLLED_BACK  # still known
+    assert halves.state(2) == ROLLED_BACK  # still known
     assert halves.next_open(0, 9) == 6
 
 
@@ -43,7 +43,7 @@ def test_the_newest_copy_is_the_open_one() -> None:
     halves = HalfStates(0)
     halves.moved(0, 0, 7)
     halves.moved(0, 7, 9)
-    assert [halves.fate(offset) for offset in (0, 7, 9)] == [MOVED, MOVED, OPEN]
+    assert [halves.state(offset) for offset in (0, 7, 9)] == [MOVED, MOVED, OPEN]
     assert [halves.open_copy(0, offset) for offset in (0, 7, 9)] == [9, 9, 9]
     halves.decide(0, 9, COMMITTED)
     assert [halves.open_copy(0, offset) for offset in (0, 7, 9)] == [None, None, None]
@@ -55,7 +55,7 @@ def test_what_is_gone_is_not_open() -> None:
     halves.moved(0, 0, 3)
     halves.skip_to(10)
     assert (halves.first_open, halves.next_open(0, 20)) == (10, 10)
-    assert halves.fate(4) == UNKNOWN
+    assert halves.state(4) == UNKNOWN
     assert halves.open_copy(0, 0) is None
     assert halves.advance(20) == 10
 
@@ -79,7 +79,7 @@ def test_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert halves.last_open(offset) == next((o for o in range(offset - 1, first - 1, -1) if o not in model), None)
         assert halves.next_open(offset, end) == next((o for o in range(max(offset, first), end) if o not in model), end)
         if offset >= first:
-            assert halves.fate(offset) == model.get(offset, OPEN)
+            assert halves.state(offset) == model.get(offset, OPEN)
 
 
 def test_a_million_decided_behind_an_open_one_are_passed_quickly() -> None:

@@ -1,11 +1,11 @@
-"""Half messages: the forms that the message of a transaction takes on its way.
+"""Half messages: the forms of a transactional message.
 
 sent       TRAN_MSG=true, PGROUP=its producer group
-half       in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, where no consumer looks. REAL_TOPIC and REAL_QID say where it is bound for,
+half       in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, which no consumer reads. REAL_TOPIC and REAL_QID name its destination,
            __transactionId__ is its UNIQ_KEY; the transaction bits of its sysFlag are clear
-copied     behind the others in the same queue, whenever it was not decided when it was its turn. TRANSACTION_CHECK_TIMES
-           says how often its producers were asked, TRAN_PREPARED_QUEUE_OFFSET which record of the queue was its first
-committed  in its real queue: sysFlag 8, PREPAREDTRANSACTIONOFFSET = log offset of the half that was committed; without
+copied     to the end of the same queue when it is checked and still open. TRANSACTION_CHECK_TIMES counts the checks,
+           TRAN_PREPARED_QUEUE_OFFSET is the queue offset of its first record
+committed  in its real queue: sysFlag 8, PREPAREDTRANSACTIONOFFSET = log offset of the committed half message; without
            REAL_TOPIC, REAL_QID and TRAN_PREPARED_QUEUE_OFFSET
 given up   in TRANS_CHECK_MAX_TIME_TOPIC, queue 0, as it last was in the half topic
 """
@@ -23,11 +23,11 @@ from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import Record, decode, encode
 
-SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"  # whose consumer offsets say how far the two topics are worked off
+SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"  # its consumer offsets are the progress of the two topics
 
-# What only the broker says in a half message.
-_OURS = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET")
-_ROOM = 128  # bytes of properties that the broker may add later
+# Properties that only the broker sets in a half message.
+_BROKER_PROPERTIES = (b"REAL_TOPIC", b"REAL_QID", b"__transactionId__", b"TRANSACTION_CHECK_TIMES", b"TRAN_PREPARED_QUEUE_OFFSET")
+_RESERVED_BYTES = 128  # for properties that the broker may add later
 
 
 def is_half(message: BrokerMessage) -> bool:
@@ -48,25 +48,25 @@ def is_half(message: BrokerMessage) -> bool:
 def hold_as_half(message: BrokerMessage) -> None:
     """Redirect `message` to the half topic."""
     raw = message.properties
-    # Somebody sends a message on that was part of a transaction, or delayed. (Parts of _OURS, quick to find; one is TRAN_MSG.)
+    # A forwarded message may still have these properties. (Substrings of _BROKER_PROPERTIES, fast to find; one TRAN is TRAN_MSG.)
     if raw.count(b"TRAN") > 1 or raw.find(b"REAL_") >= 0 or raw.find(b"__trans") >= 0:
         kept = properties.parse(raw)
-        for name in _OURS:
+        for name in _BROKER_PROPERTIES:
             kept.pop(name.decode(), None)
         raw = properties.encode(kept)
     raw += b"__transactionId__\x01%b\x02%b" % (message.unique_key, target_properties(message.topic, message.queue_id))
-    if len(raw) > properties.MAX_BYTES - _ROOM:
+    if len(raw) > properties.MAX_BYTES - _RESERVED_BYTES:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the message is illegal: its properties take {len(raw)} bytes as half of a transaction, "
-            f"the limit is {properties.MAX_BYTES - _ROOM}; send fewer or shorter ones",
+            f"the message is illegal: its properties take {len(raw)} bytes as a half message, "
+            f"the limit is {properties.MAX_BYTES - _RESERVED_BYTES}; send fewer or shorter ones",
         )
     message.sys_flag &= ~TRANSACTION_BITS
     message.hold_in(TRANS_HALF_TOPIC, 0, raw, message.tags_code)
 
 
 def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | None:
-    """The half message at an offset of its queue; None if there is none, or no more."""
+    """Return the half message at an offset of its queue; None if it is missing."""
     entry = queue.entry(offset) if offset >= queue.min_offset else None
     if entry is None or entry[1] == ABSENT_SIZE:
         return None
@@ -74,12 +74,12 @@ def read_half(store: MessageStore, queue: ConsumeQueue, offset: int) -> Half | N
 
 
 def half_at(store: MessageStore, physical_offset: int, topic: str = TRANS_HALF_TOPIC) -> Half | None:
-    """The half message whose record begins at an offset of the log."""
+    """Return the half message whose record begins at an offset of the log; None if there is no such record."""
     return _half(store.read_record(physical_offset) or b"", topic)
 
 
 class Half:
-    """A record of the half topic. Its properties are searched, not taken apart: most are asked for two or three."""
+    """A record of the half topic. Its properties are searched, not parsed: usually only two or three are needed."""
 
     __slots__ = ("offset", "origin", "raw", "record")
 
@@ -88,7 +88,7 @@ class Half:
         self.raw = properties.ended(record.properties)
         self.offset = record.queue_offset
         first = _number(self._text(b"TRAN_PREPARED_QUEUE_OFFSET")) if b"TRAN_PREPARED_QUEUE_OFFSET" in self.raw else -1
-        self.origin = record.queue_offset if first < 0 else first  # of its first record: what all copies of it have in common
+        self.origin = record.queue_offset if first < 0 else first  # queue offset of its first record, the same for all copies
 
     @property
     def producer_group(self) -> str:
@@ -111,7 +111,7 @@ class Half:
         return max(_number(self._text(b"TRANSACTION_CHECK_TIMES")), 0)
 
     def immunity_ms(self, otherwise_ms: int) -> int | None:
-        """How long it does not want to be asked about; None if it does not say. What is no number means the broker's time-out."""
+        """Return the time during which it must not be checked; None if not set. A malformed value means `otherwise_ms`."""
         text = self._text(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if not text:
             return None
@@ -123,6 +123,7 @@ class Half:
         return "" if value is None else value.decode("utf-8", "replace")
 
     def committed(self) -> BrokerMessage:
+        """Return the message for its real queue."""
         message = BrokerMessage.from_record(self.record, self.real_topic, self.real_queue_id)
         raw = _without(_without(self.raw, b"REAL_QID\x01"), b"REAL_TOPIC\x01")
         message.properties = _without(raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") if self.origin != self.offset else raw
@@ -131,19 +132,21 @@ class Half:
         return message
 
     def copied(self, check_times: int) -> BrokerMessage:
+        """Return the copy for the end of the half queue."""
         message = BrokerMessage.from_record(self.record, TRANS_HALF_TOPIC, 0)
         raw = _without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01") + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % self.origin
         if check_times:
             raw = _without(raw, b"TRANSACTION_CHECK_TIMES\x01") + b"TRANSACTION_CHECK_TIMES\x01%d\x02" % check_times
-        if len(raw) <= properties.MAX_BYTES:  # always, unless another broker stored it without room
+        if len(raw) <= properties.MAX_BYTES:  # always, except for a half message stored by another broker
             message.properties = raw
         return message
 
     def given_up(self) -> BrokerMessage:
+        """Return the copy for TRANS_CHECK_MAX_TIME_TOPIC."""
         return BrokerMessage.from_record(self.record, TRANS_CHECK_MAX_TIME_TOPIC, 0)
 
     def reopened(self) -> BrokerMessage:
-        """As a half message of its own, about which nobody was asked yet."""
+        """Return it as a new half message without checks."""
         message = BrokerMessage.from_record(self.record, TRANS_HALF_TOPIC, 0)
         raw = _without(_without(self.raw, b"TRAN_PREPARED_QUEUE_OFFSET\x01"), b"TRANSACTION_CHECK_TIMES\x01")
         message.properties = raw + b"TRANSACTION_CHECK_TIMES\x010\x02"
@@ -182,7 +185,7 @@ def _half(raw: bytes, topic: str) -> Half | None:
 
 
 def _without(raw: bytes, wanted: bytes) -> bytes:
-    """Properties, ended, without those whose name (with its 0x01) is `wanted`."""
+    """Return the properties without those named `wanted`, a name with its 0x01."""
     at = raw.rfind(wanted)
     while at >= 0:
         if at == 0 or raw[at - 1] == 2:
@@ -192,6 +195,6 @@ def _without(raw: bytes, wanted: bytes) -> bytes:
 
 
 def _number(text: str) -> int:
-    """A decimal number as Java reads one; -1 for what is none."""
+    """Parse a decimal number like Java; -1 for anything else."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     return int(text) if digits.isdecimal() and digits.isascii() and len(digits) < 19 else -1

@@ -1,15 +1,15 @@
-"""After a start: what is known of transactions is made again from the two topics and the end of the log.
+"""Recovery of the transaction state from the half topic, the op topic and the tail of the log.
 
-    1  op messages, from the first that is still needed: the halves they name are over
-    2  commits that no op message names yet: their records are in the log, behind the newest op message. The half messages that
-       they come from are over too, and go into the next op message. Without this step a crash between a commit and its op
-       message would have the producer asked again, and the message delivered twice
-    3  every half that is still open is read once, newest first, to learn which are copies of others: they may be open both, if
-       the broker ended before it saved that the older one is over. This is done in portions. Apache's broker does not say in a
-       copy whose it is; there, what has the same unique key and was born at the same time and place is the same message
+    1  Read the op messages from the first that is still needed: the half messages they name are decided.
+    2  Search the log after the newest op message for commits that no op message names. Their half messages are decided as well
+       and go into the next op message. Without this step, after a crash between a commit and its op message, the producer would
+       be checked again and the message delivered twice.
+    3  Read every half message that is still open, newest first, to find copies of the same message. Both may be open if the
+       broker stopped before it saved that the older one is decided. This is done in batches. Apache's copies do not name their
+       origin; there, equal unique key, born time and born host identify the message.
 
-Step 2 reads no more of the log than what was written since the newest op message (and since the first open half). Apache's
-broker may write a commit and its op message in either order, a moment apart; so the search begins `_OVERLAP_MS` earlier.
+Step 2 reads only what was written since the newest op message and the first open half message. Apache's broker may write a commit
+and its op message in either order, so the search begins `_OVERLAP_MS` earlier.
 """
 
 from __future__ import annotations
@@ -37,51 +37,51 @@ _I64 = Struct(">q")
 
 
 def saved_offset(offsets: OffsetTable, queue: ConsumeQueue) -> int:
-    """How far a queue was worked off, within what there is of it now."""
+    """Return the saved progress of a queue, limited to its current range."""
     saved = offsets.query(SYSTEM_GROUP, queue.topic, queue.queue_id)
     return min(max(queue.min_offset if saved is None else saved, queue.min_offset), queue.max_offset)
 
 
 class Recovery:
-    """Fills `halves` and `ops`. `done` when every half that was open at the start has been looked at."""
+    """Fills `halves` and `ops`. `done` once every half message that was open at the start has been read."""
 
     def __init__(
         self, store: MessageStore, half_queue: ConsumeQueue, op_queue: ConsumeQueue, halves: HalfStates, ops: OpMessages
     ) -> None:
-        self.end = half_queue.max_offset  # halves from here on came after the start
+        self.end = half_queue.max_offset  # half messages from here on arrived after the start
         self._store = store
         self._half_queue = half_queue
         self._op_queue = op_queue
         self._halves = halves
         self._ops = ops
-        self._ended: set[int] = set()  # origins below the first open half that are decided
-        self._copied: set[int] = set()  # what tells messages apart, of those that were found copied
-        self._at = self.end  # halves from here on were looked at
+        self._ended: set[int] = set()  # decided origins below the first open half message
+        self._copied: set[int] = set()  # identity hashes of messages with copies
+        self._at = self.end  # half messages from here on were read
 
     @property
     def done(self) -> bool:
         return self._at <= self._halves.first_open
 
     def begin(self, now_ms: int) -> None:
-        """Steps 1 and 2."""
+        """Run steps 1 and 2."""
         for op_offset in range(self._ops.first_needed, self._op_queue.max_offset):
             named = self._read_op(op_offset)
-            self._ops.remember(op_offset, max(named, default=-1))
+            self._ops.add_stored(op_offset, max(named, default=-1))
             for offset in named:
-                self._over(offset)
+                self._mark_ended(offset)
         start = self._search_from()
         self._ops.written_at = self._store.max_offset if start is None else start
         for prepared_offset, committed in committed_since(self._store, self._ops.written_at):
             half = half_at(self._store, prepared_offset)
-            # 0 may be the log's first record, or nothing: a retry of a committed message says 0 too.
+            # Offset 0 is the first record of the log, or not set: retries of committed messages have 0 as well.
             if half is None or (prepared_offset == 0 and half.unique_key.encode() not in committed):
                 continue
             for offset in {half.offset, half.origin}:
-                if self._over(offset):
+                if self._mark_ended(offset):
                     self._ops.add(offset, now_ms)
 
     def step(self, limit: int) -> None:
-        """Step 3, for at most so many open halves."""
+        """Run step 3 for at most `limit` open half messages."""
         halves = self._halves
         for _ in range(limit):
             offset = halves.last_open(self._at)
@@ -90,30 +90,30 @@ class Recovery:
                 return
             half = read_half(self._store, self._half_queue, offset)
             if half is not None:
-                self._look_at(half)
+                self._match_copies(half)
             self._at = offset
 
-    def _look_at(self, half: Half) -> None:
+    def _match_copies(self, half: Half) -> None:
         halves, offset, origin = self._halves, half.offset, half.origin
-        same = hash((half.unique_key, half.record.born_timestamp, half.record.born_host))
-        if same in self._copied or halves.is_moved(origin):
+        identity = hash((half.unique_key, half.record.born_timestamp, half.record.born_host))
+        if identity in self._copied or halves.is_moved(origin):
             halves.settle(offset, MOVED)
-        elif origin in self._ended or (origin != offset and halves.fate(origin) == ENDED):
+        elif origin in self._ended or (origin != offset and halves.state(origin) == ENDED):
             halves.settle(offset, ENDED)
         elif origin != offset:
             halves.moved(origin, origin, offset)
         if half.check_times:
-            self._copied.add(same)
+            self._copied.add(identity)
 
-    def _over(self, offset: int) -> bool:
-        """A decided half. True if that was not known."""
+    def _mark_ended(self, offset: int) -> bool:
+        """Mark a half message as decided. Return True if that was not known."""
         if offset >= self.end:
             return False
         if offset < self._halves.first_open:
             known = offset in self._ended
             self._ended.add(offset)
             return not known
-        known = self._halves.fate(offset) != OPEN
+        known = self._halves.state(offset) != OPEN
         self._halves.settle(offset, ENDED)
         return not known
 
@@ -124,11 +124,11 @@ class Recovery:
         try:
             return parse_offsets(record.decode(self._store.read(entry[0], entry[1])).body)
         except ProtocolError as error:
-            log.warning("op message %d of transactions cannot be read: %s", op_offset, error)
+            log.warning("transaction op message %d cannot be read: %s", op_offset, error)
             return []
 
     def _search_from(self) -> int | None:
-        """Where in the log a commit may be that no op message names; None: nowhere, no half is open."""
+        """Return the log offset from which to search for commits; None if no half message is open."""
         first = self._halves.next_open(0, self.end)
         entry = self._half_queue.entry(first) if first < self.end else None
         if entry is None:
@@ -136,7 +136,7 @@ class Recovery:
         return max(entry[0], self._newest_ops(), self._store.min_offset)
 
     def _newest_ops(self) -> int:
-        """Log offset of the first of the op messages that were stored within a short time before the newest one."""
+        """Return the log offset of the first op message stored within `_OVERLAP_MS` before the newest one."""
         queue = self._op_queue
         newest_ms = self._store.reader.store_time(queue, queue.max_offset - 1)
         if newest_ms is None:
@@ -149,7 +149,7 @@ class Recovery:
 
 
 def committed_since(store: MessageStore, start: int) -> Iterator[tuple[int, bytes]]:
-    """(PREPAREDTRANSACTIONOFFSET, record) of every committed message in the log from `start` on, where a record begins."""
+    """Yield (PREPAREDTRANSACTIONOFFSET, record) of every committed message from `start`, a record boundary, on."""
     segment_size = store.settings.mapped_file_size_commit_log
     position = start
     while position < store.confirm_offset:
@@ -162,14 +162,14 @@ def committed_since(store: MessageStore, start: int) -> Iterator[tuple[int, byte
             continue
         size, magic = _SIZE_AND_MAGIC.unpack_from(data) if len(data) >= _SIZE_AND_MAGIC.size else (0, 0)
         if magic in (record.MAGIC_V1, record.MAGIC_V2) and len(data) < size <= segment_end - position:
-            yielded, passed = _committed_in(store.read(position, size))  # a record larger than what was read
+            yielded, passed = _committed_in(store.read(position, size))  # a record larger than the chunk
             yield from yielded
-        # Otherwise the rest of this segment holds nothing, or nothing that can be read.
+        # Otherwise the rest of this segment is empty or unreadable.
         position = position + passed if passed else segment_end
 
 
 def _committed_in(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """What was committed among the whole records at the start of some bytes of the log, and how many bytes those are."""
+    """Return the committed messages among the complete records at the start of `data`, and the size of these records."""
     found: list[tuple[int, bytes]] = []
     at, length = 0, len(data)
     while at + record.FIXED_BYTES_V1 <= length:

@@ -1,21 +1,21 @@
-"""Transactions: a message that is delivered when its producer says so, and not before.
+"""Transactional messages: delivered when their producer commits them.
 
     producer                        broker
-    send, TRAN_MSG=true      -->    half topic                                              nobody can consume it
-    its own work, then
-    END_TRANSACTION 8 (37)   -->    the message goes to its real queue, then the op topic   half_messages.py
-    or END_TRANSACTION 12    -->    the op topic                                            transaction_ops.py
-    or nothing, or 0         <--    "what became of it?" (39), again and again              transaction_check.py
+    send, TRAN_MSG=true      -->    half topic, invisible to consumers                 half_message.py
+    local transaction, then
+    END_TRANSACTION 8 (37)   -->    message to its real queue, then op message         half_message.py, op_queue.py
+    or END_TRANSACTION 12    -->    op message                                         op_queue.py
+    or nothing, or 0         <--    check request (39), repeatedly                     checker.py
 
-Everything that is known is in the two topics; how far they are worked off is saved as two consumer offsets of CID_RMQ_SYS_TRANS
-(transaction_recovery.py, transaction_state.py). What was sent a moment ago is in the memory too (transaction_recent.py).
+All state is in the half topic and the op topic. Their progress is saved as two consumer offsets of CID_RMQ_SYS_TRANS (state.py,
+recovery.py). Recent half messages are also cached in memory (`HalfMessageCache`).
 
-What is promised
-- A half message stays open until a decision about it is stored, or it was given up: the offsets are saved only when the log is
-  durable up to where it ended when they were true.
-- A message is committed once, however often and about whichever of its copies its producer decides: in one life of the broker
-  because the state is exact, after a crash because commits are found in the log.
-- A decision about a message that was given up comes too late, but is carried out, as long as the broker was not restarted since.
+Guarantees:
+- A half message stays open until a decision is stored, or it is given up. The offsets are saved only after the log is durable up
+  to its end at the time they were taken.
+- A message is committed once, however often the producer decides and about whichever copy: while the broker runs because the
+  state is exact, after a crash because recovery finds commits in the log.
+- A late decision about a message that was given up is carried out unless the broker was restarted since.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, half_a
 from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.recovery import Recovery, saved_offset
 from firearrow.broker.transaction.state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
-from firearrow.broker.transaction.transaction_recent import HalfMessageCache, properties_when_committed
 from firearrow.net.address import parse_address
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -50,23 +49,52 @@ log = logging.getLogger("firearrow.broker")
 
 ROLLBACK_FLAG = 0xC
 UNKNOWN_FLAG = 0
-LEARN_AT_START = 3_000  # open halves that are looked at before the ports open
-LEARN_A_TICK = 500
+RECOVER_AT_START = 3_000  # open half messages that are read before the ports open
+RECOVER_PER_TICK = 500
 SEARCH_LIMIT = 64 * 1024 * 1024  # bytes of log that a recovery may have to search for commits
+CACHE_SLOTS = 8192
+MAX_CACHED_BYTES = 4096  # of body and properties
 
 _LENGTHS = Struct(">II")
-# The JSON header of a success, to be formatted with the request's number.
+# The JSON header of a success response; takes the opaque of the request.
 _SUCCESS = encode_response(Command(0, opaque=0), ResponseCode.SUCCESS)[_LENGTHS.size :].replace(b'"opaque":0', b'"opaque":%d')
-_FATES = {COMMIT_FLAG: COMMITTED, ROLLBACK_FLAG: ROLLED_BACK}
-_SAID = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
+_STATES = {COMMIT_FLAG: COMMITTED, ROLLBACK_FLAG: ROLLED_BACK}
+_STATE_NAMES = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
+_REAL_TOPIC = b"\x02REAL_TOPIC\x01"  # REAL_TOPIC and REAL_QID are the last properties of a new half message
 
 
 class TransactionProgress(NamedTuple):
-    """How far the two queues are worked off, and up to where the log must be durable before anybody may rely on it."""
+    """Progress of the two queues. It may be saved once the log is durable up to `log_offset`."""
 
     log_offset: int
     first_open: int
     first_needed: int
+
+
+class HalfMessageCache:
+    """Recent half messages as they were sent.
+
+    Most transactions are committed within milliseconds. From the cache the message is committed without reading and parsing it
+    from the log, which is most of the work of a commit.
+
+    A ring: the half message with queue offset n is in slot n modulo `CACHE_SLOTS`, until it is decided or overwritten by a later
+    one; at most 32 MB. It is only an optimisation: anything not cached is read from the log. Large messages and messages with a
+    delay or an immunity time are not cached.
+    """
+
+    def __init__(self) -> None:
+        self._ring: list[BrokerMessage | None] = [None] * CACHE_SLOTS
+
+    def put(self, half: BrokerMessage) -> None:
+        if len(half.body) + len(half.properties) <= MAX_CACHED_BYTES:
+            self._ring[half.queue_offset % CACHE_SLOTS] = half
+
+    def find(self, queue_offset: int) -> BrokerMessage | None:
+        half = self._ring[queue_offset % CACHE_SLOTS]
+        return half if half is not None and half.queue_offset == queue_offset else None
+
+    def remove(self, queue_offset: int) -> None:
+        self._ring[queue_offset % CACHE_SLOTS] = None
 
 
 class Transactions:
@@ -84,17 +112,17 @@ class Transactions:
         """Load the state from the log, at the start and whenever this broker becomes the master."""
         parts, store = self._parts, self._store
         host = host_bytes(*parse_address(parts.address))
-        self._recent = HalfMessageCache()
+        self.half_cache = HalfMessageCache()
         self._halves = HalfStates(saved_offset(parts.offsets, self._half_queue))
         self._ops = OpMessages(parts.settings, parts.inner, host, saved_offset(parts.offsets, self._op_queue))
         self._recovery: Recovery | None = Recovery(store, self._half_queue, self._op_queue, self._halves, self._ops)
         self._recovery.begin(now_ms)
-        self._learn(LEARN_AT_START)
+        self._recover(RECOVER_AT_START)
         self._checks = TransactionChecks(parts, self._half_queue, self._halves, self._ops, host)
-        self._noted = TransactionProgress(0, self._halves.first_open, self._ops.first_needed)
+        self._taken = TransactionProgress(0, self._halves.first_open, self._ops.first_needed)
         self._unsaved: TransactionProgress | None = None
 
-    # Half messages.
+    # Half messages
 
     def defer(self, message: BrokerMessage, now_ms: int) -> bool:
         """Redirect a half message to the half topic; False for any other message."""
@@ -109,86 +137,86 @@ class Transactions:
         if raw.find(b"DEL") >= 0:  # as in DeferralRouter.put: it may ask to be delayed when it is committed
             self._parts.deferral.check(message, now_ms)
         elif raw.find(b"CHECK_IMMUNITY") < 0:
-            message.on_stored = self._recent.keep
+            message.on_stored = self.half_cache.put
         hold_as_half(message)
         return True
 
-    # Decisions.
+    # Decisions
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.END_TRANSACTION: self._receive_decision,
+            RequestCode.END_TRANSACTION: self._end_transaction,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self._resume_check_half_message,
         }
 
-    def _receive_decision(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
+    def _end_transaction(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
         try:
             header = request.header or EndTransactionRequestHeader.decode(request.ext)
             if header.from_transaction_check:
                 self.checks_answered += 1
-            fate = _FATES.get(header.commit_or_rollback)
-            if fate is None:
+            state = _STATES.get(header.commit_or_rollback)
+            if state is None:
                 _check_unknown(header.commit_or_rollback)
                 return None
-            new = self._decide_recent(header, fate, now_ms) or self._decide(header, fate, now_ms)
+            new = self._decide_cached(header, state, now_ms) or self._decide(header, state, now_ms)
         except Refused as refused:
-            if request.is_oneway:  # as it nearly always is: the producer will not hear of it
-                log.info("a decision about a transaction, from %s, was refused: %s", conn.peer, refused.remark)
+            if request.is_oneway:  # the usual case; the producer does not get the error
+                log.info("a transaction decision from %s was rejected: %s", conn.peer, refused.remark)
             raise
         if request.flag & 2:
             return b""
-        if fate == ROLLED_BACK or not new:
+        if state == ROLLED_BACK or not new:
             return _success(request)
         self._parts.answer_when_stored(conn, request, _success(request))
         return None
 
-    def _decide_recent(self, header: EndTransactionRequestHeader, fate: int, now_ms: int) -> bool:
-        """The short way, for a half that is remembered. False if it does not lead there: the long one tells what is wrong."""
+    def _decide_cached(self, header: EndTransactionRequestHeader, state: int, now_ms: int) -> bool:
+        """Decide about a cached half message. False if that is not possible; `_decide` then reports what is wrong."""
         offset = header.tran_state_table_offset
-        half = self._recent.find(offset)
+        half = self.half_cache.find(offset)
         if half is None:
             return False
         if (
             half.physical_offset != header.commit_log_offset
             or not self._half_queue.min_offset <= offset < self._half_queue.max_offset
-            or not _is_of_group(half.properties, header.producer_group)
-            or self._halves.fate(offset) != OPEN  # also if it was copied: then the newest copy is what is decided about
+            or not _is_from_group(half.properties, header.producer_group)
+            or self._halves.state(offset) != OPEN  # also if it was copied: the decision is about the newest copy
             or not self._store.writable
         ):
             return False
-        self._recent.forget(offset)  # before the append, which may fail: then the decision is repeated from the log
-        if fate == COMMITTED:
+        self.half_cache.remove(offset)  # before the append: if that fails, the decision is repeated from the log
+        if state == COMMITTED:
             half.topic, half.queue_id = half.real_topic, half.real_queue_id
-            half.properties = properties_when_committed(half.properties)
+            half.properties = half.properties[: half.properties.rindex(_REAL_TOPIC) + 1]
             half.sys_flag |= COMMIT_FLAG
             half.prepared_offset = half.physical_offset
             self._parts.inner.append(half, now_ms)
-        self._halves.settle(offset, fate)
-        self._parts.stats.decided(half.real_topic, fate == COMMITTED, now_ms - half.born_ms)
+        self._halves.settle(offset, state)
+        self._parts.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.born_ms)
         if self._ops.add(offset, now_ms):
             self._ops.write(now_ms)
         return True
 
-    def _decide(self, header: EndTransactionRequestHeader, fate: int, now_ms: int) -> bool:
-        """False if the same was decided before."""
+    def _decide(self, header: EndTransactionRequestHeader, state: int, now_ms: int) -> bool:
+        """Carry out a decision. False if the same decision was made before."""
         half = self._find(header)
         self._check(header, half, now_ms)
-        copy = self._open_copy(half, fate)
+        copy = self._open_copy(half, state)
         if copy is None:
             return False
-        if fate == COMMITTED:
+        if state == COMMITTED:
             if not self._store.writable:
-                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store takes no messages")
+                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store does not accept messages")
             committed = half.committed()
             self._parts.deferral.put(committed, now_ms)
-        self._halves.decide(half.origin, copy, fate)
-        self._parts.stats.decided(half.real_topic, fate == COMMITTED, now_ms - half.record.born_timestamp)
+        self._halves.decide(half.origin, copy, state)
+        self._parts.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.record.born_timestamp)
         self._checks.given_up.pop(half.origin, None)
         self._ops.add(copy, now_ms)
         if copy != half.origin:
-            # Older copies may still lie above the saved offset: after a crash they are known by their origin.
+            # Older copies may be above the saved offset; after a crash they are recognised by their origin.
             self._ops.add(half.origin, now_ms)
-        if self._ops.due(now_ms) and self._store.writable:
+        if self._ops.is_due(now_ms) and self._store.writable:
             self._ops.write(now_ms)
         return True
 
@@ -203,7 +231,7 @@ class Transactions:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The commit log offset wrong: half message {half.offset} is not at {header.commit_log_offset}; "
-                "decide with the offsets that the send, or the check, told",
+                "use the offsets of the send reply or of the check request",
             )
         return half
 
@@ -214,7 +242,7 @@ class Transactions:
             raise Refused(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"the transaction is {age_ms} ms old, its CHECK_IMMUNITY_TIME_IN_SECONDS allows {immunity_ms} ms; "
-                "decide when the broker asks",
+                "wait for the check request of the broker",
             )
         if half.producer_group != header.producer_group:
             raise Refused(
@@ -222,34 +250,36 @@ class Transactions:
                 f"The producer group wrong: half message {half.offset} was not sent by group {header.producer_group}",
             )
 
-    def _open_copy(self, half: Half, fate: int) -> int | None:
-        """The copy that a decision is about; None if the same was decided before."""
+    def _open_copy(self, half: Half, state: int) -> int | None:
+        """Return the copy to decide about; None if the same decision was made before."""
         recovery = self._recovery
         if recovery is not None and half.offset < recovery.end:
-            raise Refused(ResponseCode.SYSTEM_BUSY, "the broker is still looking through its transactions; it will ask again")
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY, "the broker is still recovering its transactions; it will check this one later"
+            )
         copy = self._halves.open_copy(half.origin, half.offset)
         if copy is None and half.origin in self._checks.given_up:
             return half.offset
         if copy is None:
-            known = self._halves.fate(half.offset)
-            if known != fate:
-                raise Refused(ResponseCode.SYSTEM_ERROR, f"the transaction {half.unique_key} {_what_became(known)}")
+            known = self._halves.state(half.offset)
+            if known != state:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"the transaction {half.unique_key} {_describe(known)}")
         return copy
 
     def _resume_check_half_message(self, conn: Connection, request: Command, now_ms: int) -> bytes | None:
-        """An operator wants a message that was given up to be asked about again."""
+        """Put a message that was given up back into the half topic, at an operator's request."""
         msg_id = ResumeCheckHalfMessageRequestHeader.decode(request.ext).msg_id or ""
         _, physical_offset = parse_offset_msg_id(msg_id)
         half = half_at(self._store, physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         if half is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"Put message back to {TRANS_HALF_TOPIC} failed: {msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}",
+                f"Put message back to {TRANS_HALF_TOPIC} failed: {msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
         self._checks.given_up.pop(half.origin, None)
         self._parts.inner.deliver(half.reopened(), now_ms)
-        answer = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
-        self._parts.answer_when_stored(conn, request, answer)
+        response = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
+        self._parts.answer_when_stored(conn, request, response)
         return None
 
     @property
@@ -259,47 +289,47 @@ class Transactions:
 
     @property
     def open_count(self) -> int:
-        """How many half messages wait for a decision."""
+        """Half messages without a decision."""
         return self._halves.open_count(self._half_queue.max_offset)
 
-    # Time.
+    # Scheduling
 
     def tick(self, now_ms: int) -> bool:
-        """Does what is due; call it every 100 ms or so. True if there is more, to be done soon."""
+        """Do the work that is due. Call it every 100 ms. Return True if more work is due than one tick may do."""
         if self._recovery is not None:
-            self._learn(LEARN_A_TICK)
+            self._recover(RECOVER_PER_TICK)
             return True
         try:
             if self._store.writable:
                 self._write_ops(now_ms)
             more = self._checks.tick(now_ms)
         except StoreError:
-            more = False  # the disk failed in this moment; whoever comes next is told
+            more = False  # an I/O error; the store is no longer writable
         self._save_progress(now_ms)
         return more
 
     def next_due_ms(self) -> int | None:
-        """When producers will be asked; None: nothing waits for a decision."""
+        """Return when the next checks are due; None if no half message is open."""
         return self._checks.next_due_ms()
 
     def stop(self, now_ms: int) -> None:
-        """What was decided and is not in the op topic yet goes there."""
+        """Write the pending op messages at shutdown."""
         if self._store.writable:
             self._ops.write(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """The log is as durable as it will be: how far the queues are worked off is told for the last time."""
+        """Save the progress for the last time, after the final flush of the log."""
         for _ in range(2):
             self._save_progress(now_ms)
 
-    def _learn(self, limit: int) -> None:
+    def _recover(self, limit: int) -> None:
         assert self._recovery is not None
         self._recovery.step(limit)
         if self._recovery.done:
             self._recovery = None
 
     def _write_ops(self, now_ms: int) -> None:
-        if self._ops.due(now_ms):
+        if self._ops.is_due(now_ms):
             self._ops.write(now_ms)
         elif (
             self._store.appended_offset - self._ops.written_at > SEARCH_LIMIT
@@ -314,16 +344,16 @@ class Transactions:
                 return
             offsets = self._parts.offsets
             for topic, offset in ((TRANS_HALF_TOPIC, unsaved.first_open), (TRANS_OP_HALF_TOPIC, unsaved.first_needed)):
-                offsets.take_reset(SYSTEM_GROUP, topic, 0)  # nobody can send this group elsewhere
+                offsets.take_reset(SYSTEM_GROUP, topic, 0)  # an offset reset does not apply to this group
                 offsets.commit(SYSTEM_GROUP, topic, 0, offset, now_ms)
             self._unsaved = None
         if not self._store.writable:
-            return  # what was appended may never be written
+            return  # appended messages may never be written
         self._halves.skip_to(self._half_queue.min_offset)
         first_open = self._halves.advance(self._half_queue.max_offset)
         first_needed = self._ops.advance(first_open)
-        if (first_open, first_needed) != self._noted[1:]:
-            self._noted = self._unsaved = TransactionProgress(self._store.appended_offset, first_open, first_needed)
+        if (first_open, first_needed) != self._taken[1:]:
+            self._taken = self._unsaved = TransactionProgress(self._store.appended_offset, first_open, first_needed)
 
 
 def _success(request: Command) -> bytes:
@@ -334,7 +364,7 @@ def _success(request: Command) -> bytes:
 
 
 def _check_unknown(flag: int) -> None:
-    """A decision that is neither: the producer does not know yet, and will be asked, or says what nobody understands."""
+    """Accept UNKNOWN, after which the producer will be checked; reject any other value."""
     if flag != UNKNOWN_FLAG:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -342,13 +372,13 @@ def _check_unknown(flag: int) -> None:
         )
 
 
-def _is_of_group(raw: bytes, producer_group: str) -> bool:
-    """Whether properties say that this group has sent the message; a look at one place, where what is unusual fails."""
+def _is_from_group(raw: bytes, producer_group: str) -> bool:
+    """Return whether PGROUP is this group. Checks the last occurrence only; unusual properties give False."""
     at = raw.rfind(b"\x02PGROUP\x01")
     return at >= 0 and producer_group != "" and raw.startswith(b"%b\x02" % producer_group.encode(), at + 8)
 
 
-def _what_became(fate: int) -> str:
-    if fate in _SAID:
-        return f"was {_SAID[fate]} before; that cannot be changed"
+def _describe(state: int) -> str:
+    if state in _STATE_NAMES:
+        return f"was {_STATE_NAMES[state]} before; that cannot be changed"
     return "was decided before, or given up; nothing was done"

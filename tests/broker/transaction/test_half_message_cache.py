@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from firearrow.broker.message import BrokerMessage
-from firearrow.broker.transaction.transaction_recent import LARGEST_KEPT, PLACES, HalfMessageCache
+from firearrow.broker.transaction.service import CACHE_SLOTS, MAX_CACHED_BYTES, HalfMessageCache
 from firearrow.net.connection import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
@@ -31,11 +31,11 @@ def placed(queue_offset: int, body: bytes = b"x", properties: bytes = b"") -> Br
 
 
 def remembered(story: TransactionStory, sent: Sent) -> bool:
-    return story.transactions._recent.find(sent.queue_offset) is not None
+    return story.transactions.half_cache.find(sent.queue_offset) is not None
 
 
 def forget(story: TransactionStory, sent: Sent) -> None:
-    story.transactions._recent.forget(sent.queue_offset)
+    story.transactions.half_cache.remove(sent.queue_offset)
 
 
 @pytest.mark.parametrize(
@@ -138,21 +138,21 @@ def test_a_half_that_was_copied_is_decided_by_its_copy(story: TransactionStory) 
 
 def test_a_later_half_takes_the_place_of_an_older_one() -> None:
     recent = HalfMessageCache()
-    recent.keep(placed(5))
-    recent.keep(placed(6))
-    recent.keep(placed(5 + PLACES))
+    recent.put(placed(5))
+    recent.put(placed(6))
+    recent.put(placed(5 + CACHE_SLOTS))
     assert recent.find(5) is None
     assert recent.find(6) == placed(6)
-    assert recent.find(5 + PLACES) == placed(5 + PLACES)
+    assert recent.find(5 + CACHE_SLOTS) == placed(5 + CACHE_SLOTS)
     assert recent.find(-1) is None
-    recent.forget(6)
+    recent.remove(6)
     assert recent.find(6) is None
 
 
 def test_large_messages_are_not_remembered() -> None:
     recent = HalfMessageCache()
-    recent.keep(placed(1, bytes(LARGEST_KEPT - 10), bytes(10)))
-    recent.keep(placed(2, bytes(LARGEST_KEPT - 9), bytes(10)))
+    recent.put(placed(1, bytes(MAX_CACHED_BYTES - 10), bytes(10)))
+    recent.put(placed(2, bytes(MAX_CACHED_BYTES - 9), bytes(10)))
     assert recent.find(1) is not None
     assert recent.find(2) is None
 
