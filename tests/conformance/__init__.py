@@ -1,1 +1,1 @@
-"""Clients and servers other people wrote, driven against ours."""
+"""Conformance tests with third-party clients and servers."""

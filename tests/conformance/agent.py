@@ -15,7 +15,7 @@ from tests.conformance.servers import PATIENCE_MS, SMALL_JVM
 
 
 class AgentError(Exception):
-    """An operation of the client failed; `code` is the response code of the server where there was one."""
+    """A failed client operation; `code` is the response code of the server, if any."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(f"{answer.get('error')} (code {answer.get('code')}): {answer.get('message')}")
@@ -25,7 +25,7 @@ class AgentError(Exception):
 
 
 class Agent:
-    """A Java virtual machine with RocketMQ's client in it. Calls may overlap: every one has its own thread there."""
+    """A Java process with RocketMQ's client. Calls may overlap; each runs in its own thread."""
 
     def __init__(self, version: str, directory: Path, *, with_tools: bool = False) -> None:
         self.version = version
@@ -33,7 +33,7 @@ class Agent:
         if with_tools:
             class_path = f"{class_path}:{builds.java_tools(version)}"
         directory.mkdir(parents=True, exist_ok=True)
-        # The user's home holds the logs and the offsets of broadcasting consumers.
+        # The user's home contains the logs and the offsets of broadcasting consumers.
         home = [f"-Duser.home={directory}", f"-Drocketmq.client.localOffsetStoreDir={directory / 'offsets'}"]
         if with_tools:
             home.append(f"-Drocketmq.home.dir={directory}")
@@ -46,7 +46,7 @@ class Agent:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=directory,  # mqadmin's consumerStatus writes its findings into the working directory
+                cwd=directory,  # mqadmin's consumerStatus writes to the working directory
             )
         self._ids = itertools.count(1)
         self._open: dict[int, Future[Any]] = {}
@@ -58,7 +58,7 @@ class Agent:
         return self.submit(op, **fields).result(timeout_s)
 
     def consumed(self, consumer: str, count: int, patience_ms: int = PATIENCE_MS) -> list[dict[str, Any]]:
-        """What a push consumer got so far, once that is `count` messages; fewer when they did not come in time."""
+        """Return the messages of a push consumer once it has `count` of them, or fewer after the timeout."""
         return list(self.call("push.messages", name=consumer, count=count, timeoutMs=patience_ms)["messages"])
 
     def submit(self, op: str, **fields: Any) -> Future[Any]:
@@ -73,7 +73,7 @@ class Agent:
         return future
 
     def close(self) -> None:
-        """Shuts the clients down in good order."""
+        """Shut the clients down cleanly."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -82,7 +82,7 @@ class Agent:
             self.kill()
 
     def kill(self) -> None:
-        """As if the machine had lost its power: nobody says goodbye."""
+        """Kill the process, so that its clients do not unregister."""
         self._process.kill()
         self._process.wait(10)
 

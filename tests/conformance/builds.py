@@ -1,7 +1,7 @@
-"""Builds what the conformance tests run, once, into build/conformance (which git ignores).
+"""Builder of the programs for the conformance tests, in build/conformance (ignored by git).
 
-Every product has a stamp made from the files it is built from, so that a second test run starts at once and a changed program is
-built again. Packages come from the ordinary registries through the ordinary clients: Maven, go, npm, pip.
+Every product has a stamp computed from its source files, so it is rebuilt only when they change. Maven, go, npm and pip download
+the packages.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ OUT = ROOT / "build" / "conformance"
 
 CLIENT_VERSIONS = ("4.9.8", "5.5.0")
 SERVER_VERSION = "5.5.0"
-# Maven Central has the client 4.9.8, but of the servers 4.9.7 is the last.
+# Maven Central has the 4.9.8 client, but 4.9.7 is its last 4.9 server.
 OLD_SERVER_VERSION = "4.9.7"
 
 
 def missing_tools(*names: str) -> str | None:
-    """A sentence for pytest.skip when a toolchain is not on this machine, else None."""
+    """Return the reason to skip if a toolchain is missing, else None."""
     absent = [name for name in names if shutil.which(name) is None]
     return f"not installed here: {', '.join(absent)}" if absent else None
 
@@ -71,7 +71,7 @@ def java_server(version: str = SERVER_VERSION) -> str:
 
 
 def java_tools(version: str) -> str:
-    """The class path of mqadmin. Of the newest release it is the servers', which are wanted anyway."""
+    """The class path of mqadmin. For the newest release it is that of the servers."""
     if version == SERVER_VERSION:
         return java_server()
     class_path = OUT / f"tools-{version}.classpath"
@@ -93,7 +93,7 @@ def go_program() -> Path:
 
 
 def node_directory() -> Path:
-    """A directory with node_modules and our program in it."""
+    """A directory with node_modules and the test program."""
     directory = OUT / "node-client"
     sources = HERE / "node"
 
@@ -107,7 +107,7 @@ def node_directory() -> Path:
 
 
 def cpp_python() -> Path:
-    """The interpreter of a virtual environment that has the package `rocketmq` (the C++ core) in it."""
+    """The interpreter of a virtual environment with the package `rocketmq` (the C++ client)."""
     directory = OUT / "cpp-venv"
     requirements = HERE / "cpp" / "requirements.txt"
 
@@ -136,7 +136,7 @@ def _once(name: str, sources: list[Path], build: Callable[[], None]) -> None:
     stamp = OUT / f"{name}.stamp"
     wanted = _digest(sources)
     with (OUT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same test run may want it too; one builds, the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the same run wait for the build
         if stamp.exists() and stamp.read_text() == wanted:
             return
         stamp.unlink(missing_ok=True)

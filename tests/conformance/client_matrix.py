@@ -1,15 +1,15 @@
-"""The Python client against every server it must work with: what the tests of test_client_matrix_*.py share.
+"""Shared parts of test_client_matrix_*.py: the Python client against every supported server.
 
     kind          server
     firearrow     ours
     apache        Apache 5.5.0
     apache-4.9    Apache 4.9.7
 
-Every test is run with both faces of the client: `aio`, where it is asyncio, and `sync`, where every call waits in a thread. A
-test is written once, for awaiting; what a server does not have is skipped with a reason that says so.
+Every test runs with the asyncio client (`aio`) and with the blocking client in a thread (`sync`). A test is written once, as a
+coroutine. Features that a server lacks are skipped with a reason.
 
-An ordinary run has the server under test, and the tests marked `everywhere` on Apache's too, there with asyncio only.
-FIREARROW_CLIENT_MATRIX chooses otherwise: `all`, or kinds with commas between them.
+A default run covers the server under test, and for tests marked `everywhere` also Apache's, with asyncio only.
+FIREARROW_CLIENT_MATRIX selects other servers: `all`, or a comma-separated list.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MISSING = {"apache-4.9": {"timers": "Apache 4.9 has no timer messages: they came
 
 
 def combinations(everywhere: bool) -> list[tuple[str, str]]:
-    """The servers that a test is run against, and with which face."""
+    """The combinations of server and client interface for a test."""
     chosen = os.environ.get("FIREARROW_CLIENT_MATRIX", "")
     kinds = list(APART) if chosen == "all" else chosen.split(",") if chosen else [TARGET]
     whole = [(kind, face) for kind in kinds for face in FACES]
@@ -62,7 +62,7 @@ def combinations(everywhere: bool) -> list[tuple[str, str]]:
 
 
 def story(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
-    """A test that is a coroutine."""
+    """Decorator for a test written as a coroutine."""
 
     @functools.wraps(test)
     def run(*given: Given.args, **named: Given.kwargs) -> None:
@@ -73,13 +73,13 @@ def story(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, N
 
 @dataclass
 class RecordingListener:
-    """What a listener was given, and how often it is to refuse which body."""
+    """A listener that records messages and rejects given bodies a given number of times."""
 
     refuse: dict[bytes, int] = field(default_factory=dict)
     refusal: Callable[[], Exception] = lambda: fa.RetryLater(delay_level=1)
     messages: list[fa.ReceivedMessage] = field(default_factory=list)
     moments_ms: list[float] = field(default_factory=list)
-    tries: list[tuple[bytes, int]] = field(default_factory=list)  # body, and how often it had come before
+    tries: list[tuple[bytes, int]] = field(default_factory=list)  # body and number of earlier deliveries
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, message: fa.ReceivedMessage) -> None:
@@ -105,7 +105,7 @@ class RecordingListener:
 
 
 class Client:
-    """A client of either face, all of whose methods are awaited."""
+    """A client with either interface whose methods are all awaited."""
 
     def __init__(self, client: Any, in_threads: bool) -> None:
         self._client = client
@@ -140,13 +140,13 @@ class Client:
 
 @dataclass
 class World:
-    """One server, and clients of one face for it."""
+    """One server and clients of one interface for it."""
 
     cluster: Cluster
     face: str
 
     def needs(self, feature: str) -> None:
-        """Skips the test where the server does not have the feature."""
+        """Skip the test if the server lacks the feature."""
         reason = MISSING.get(self.cluster.kind, {}).get(feature)
         if reason is not None:
             pytest.skip(reason)
@@ -161,7 +161,7 @@ class World:
         return self._client("TransactionProducer", {"group": fresh("pg"), "send_timeout": 10} | options)
 
     def push(self, topic: str, seen: RecordingListener, expression: Any = "*", **options: Any) -> Client:
-        """A push consumer that begins with the first message, of a group of its own unless `group` says otherwise."""
+        """A push consumer that starts at the earliest message, in a new group unless `group` is given."""
         listener = seen.take if self.face == "sync" else seen.take_on_loop
         options = {
             "group": fresh("g"),
@@ -175,7 +175,7 @@ class World:
         return self._client("PullConsumer", {"group": fresh("g"), "start_from": "earliest"} | options)
 
     async def stored(self, topic: str, count: int, timeout_s: float = PATIENCE_S) -> list[fa.ReceivedMessage]:
-        """Everything a topic has, by queue and offset, as soon as that is `count` messages."""
+        """Return the messages of a topic, ordered by queue and offset, once there are `count`."""
         messages: list[fa.ReceivedMessage] = []
         deadline = time.monotonic() + timeout_s
         async with self.pull() as consumer:
@@ -188,7 +188,7 @@ class World:
         return sorted(messages, key=lambda message: (message.queue_id, message.queue_offset))
 
     def query(self, topic: str, key: str, **more: str) -> list[record.Record]:
-        """What the broker's index finds (12)."""
+        """Return the messages found by the broker's key index (12)."""
         span = {"beginTimestamp": "0", "endTimestamp": str(int(time.time() * 1000) + 60_000)}
         answer, body = rawcall.call(self.cluster.broker, 12, {"topic": topic, "key": key, "maxNum": "32", **span, **more})
         assert answer["code"] in (0, 22), answer

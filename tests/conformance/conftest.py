@@ -21,7 +21,7 @@ StartCluster = Callable[..., Cluster]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without Java there is nothing to drive: say so instead of failing in every fixture."""
+    """Skip all tests with a reason if Java is missing."""
     reason = builds.missing_tools("java", "javac", "mvn")
     if reason is not None:
         for item in items:
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The tests of the client's matrix: each against its servers, with both faces of the client."""
+    """Parametrize the client matrix tests with their servers and client interfaces."""
     if "world" not in metafunc.fixturenames:
         return
     from tests.conformance import client_matrix  # it uses this module
@@ -62,7 +62,7 @@ def world(matrix_server: Cluster, face: str) -> Any:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The server most tests share, with Apache's default settings."""
+    """The server shared by most tests, with Apache's default settings."""
     running = servers.start(tmp_path_factory.mktemp("cluster"))
     yield running
     running.dispose()
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
-    """Starts further servers with settings of their own; they end with the test."""
+    """Start further servers with given settings; they stop with the test."""
     running: list[Cluster] = []
 
     def start(settings: Mapping[str, str] | None = None, **options: Any) -> Cluster:
@@ -107,7 +107,7 @@ def newest(agents: dict[str, Agent]) -> Agent:
 
 @pytest.fixture(scope="session")
 def mqadmin(newest: Agent) -> Callable[..., str]:
-    """Runs one mqadmin command and gives back what it printed."""
+    """Run one mqadmin command and return its output."""
 
     def run(*words: str) -> str:
         return str(newest.call("mqadmin", commands=[{"args": words}])[0])
@@ -117,7 +117,7 @@ def mqadmin(newest: Agent) -> Callable[..., str]:
 
 @pytest.fixture
 def make_topic(cluster: Cluster) -> MakeTopic:
-    """Makes a topic nobody else uses (or changes one) and waits until the name server knows its route."""
+    """Create an unused topic (or change one) and wait for its route."""
 
     def make(read: int = 4, write: int = 4, perm: int = 6, name: str | None = None, on: Cluster | None = None) -> str:
         return topic_on(on or cluster, read, write, perm, name)
@@ -136,7 +136,7 @@ def producer(java: Agent, cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
-    """The name of a started pull consumer in the agent `java`, with a group of its own."""
+    """The name of a started pull consumer in the agent `java`, with its own group."""
     name = fresh("puller")
     java.call("pull.start", name=name, group=name, namesrv=cluster.namesrv)
     yield name
@@ -144,7 +144,7 @@ def puller(java: Agent, cluster: Cluster) -> Iterator[str]:
 
 
 def topic_on(where: Cluster, read: int = 4, write: int = 4, perm: int = 6, name: str | None = None) -> str:
-    """Makes or changes a topic and waits until the name server knows its route."""
+    """Create or change a topic and wait for its route."""
     topic = name or fresh("Topic")
     ext = {
         "topic": topic,
@@ -163,7 +163,7 @@ def topic_on(where: Cluster, read: int = 4, write: int = 4, perm: int = 6, name:
 
 
 def fresh(kind: str) -> str:
-    """A name that was not used before, in this run or an earlier one."""
+    """Return a name that is unique across runs."""
     return f"{kind}-{int(time.time()) % 1_000_000}-{next(_numbers)}"
 
 

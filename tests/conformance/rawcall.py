@@ -1,4 +1,4 @@
-"""One remoting call over a fresh socket, written without any of our own code: what waits for a server must not depend on it."""
+"""One remoting call over a new socket, independent of the code under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def call(
     address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_s: float = 5.0
 ) -> tuple[dict[str, Any], bytes]:
-    """Sends one request with a JSON header and gives back the response's header and body."""
+    """Send one request with a JSON header and return the header and the body of the response."""
     host, port = address.rsplit(":", 1)
     header = json.dumps(
         {"code": code, "language": "OTHER", "version": 409, "opaque": 1, "flag": 0, "extFields": ext or {}}

@@ -1,7 +1,7 @@
-"""Starts the servers under test: ours, or Apache's from Maven Central, as real processes.
+"""Server processes under test: ours, or Apache's from Maven Central.
 
-Both kinds take the same settings (Apache's names), so a test does not know which one it talks to. With
-FIREARROW_CONFORMANCE_TARGET=apache it is Apache's that is under test: that shows the test programs themselves to be right.
+Both kinds accept the same settings, so tests do not depend on the kind. FIREARROW_CONFORMANCE_TARGET=apache runs the tests
+against Apache's servers, which validates the tests themselves.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tests.conformance import builds, rawcall
 
 TARGET = os.environ.get("FIREARROW_CONFORMANCE_TARGET", "firearrow")
 SMALL_JVM = ["-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Duser.timezone=UTC"]
-# Enough for every test here, and directories stay small enough to be copied.
+# Large enough for every test, small enough to copy.
 SMALL_FILES = {"mappedFileSizeCommitLog": "16777216"}
 START_TIMEOUT_S = 60.0
-# How long a consumer may need. On Apache's broker about one start in twenty waits for the next heartbeat (30 s).
+# Time limit for a consumer. On Apache's broker about one start in twenty waits for the next heartbeat (30 s).
 PATIENCE_MS = 75_000 if TARGET == "apache" else 20_000
 
 
@@ -65,7 +65,7 @@ class Process:
         return self.log.read_text(errors="replace")
 
     def stop(self, timeout_s: float = 30.0) -> int:
-        """A clean stop; gives back the exit code."""
+        """Stop cleanly and return the exit status."""
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> int:
@@ -86,7 +86,7 @@ class Process:
 
 @dataclass
 class Cluster:
-    """A running name server with one broker that registered there."""
+    """A running name server with one registered broker."""
 
     kind: str
     namesrv: str
@@ -97,12 +97,12 @@ class Cluster:
     cluster_name: str = "DefaultCluster"
 
     def stop(self) -> None:
-        """A clean stop. Brokers first: they say goodbye to the name server."""
+        """Stop cleanly, brokers first, so that they unregister."""
         for process in self.processes:
             process.stop()
 
     def dispose(self) -> None:
-        """The end of a test. Ours must stop cleanly every time; Apache's would take half a minute for that."""
+        """End a test. Ours must stop cleanly; Apache's is killed, because a clean stop takes half a minute."""
         if self.kind.startswith("apache"):
             self.kill()
         else:
@@ -128,7 +128,7 @@ def free_port(*neighbours: int) -> int:
 
 
 def start(directory: Path, settings: Mapping[str, str] | None = None, kind: str = TARGET) -> Cluster:
-    """A name server and a broker of the kind under test, ready to be used."""
+    """Start a name server and a broker of the kind under test."""
     if kind not in APART:
         raise ValueError(f"the kind of server under test is {kind!r}; it can be {' or '.join(APART)}")
     if kind == "firearrow":
@@ -137,7 +137,7 @@ def start(directory: Path, settings: Mapping[str, str] | None = None, kind: str 
 
 
 def start_apart(directory: Path, settings: Mapping[str, str], kind: str = TARGET, port: int | None = None) -> Cluster:
-    """The same as two processes, each with a property file. What is already in directory/store is what the broker opens."""
+    """Start both as processes with property files. The broker opens an existing directory/store."""
     start_namesrv, start_broker = APART[kind]
     namesrv_process, namesrv = start_namesrv(directory)
     broker_process, broker = start_broker(directory, namesrv, settings, port)
@@ -284,7 +284,7 @@ def _accepts(address: str) -> bool:
 
 
 def _registered(namesrv: str, port: int) -> bool:
-    """Whether the name server lists a broker at this port."""
+    """Return whether the name server lists a broker at this port."""
     try:
         answer, body = rawcall.call(namesrv, 106)
     except OSError:

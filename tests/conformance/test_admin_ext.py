@@ -1,4 +1,4 @@
-"""DefaultMQAdminExt, Java's administration interface: java/admin/AdminStory.java tells a story, Apache and we answer the same."""
+"""DefaultMQAdminExt, Java's administration interface: equal answers from Apache's servers and ours."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.conformance.servers import SMALL_JVM, Cluster
 
 PROGRAM = Path(__file__).parent / "java" / "admin" / "AdminStory.java"
 
-# What both answer. `code N`: the question was refused with this code. Offsets of queues as
-# 1000 * end + consumed. Bytes hang on the length of the topic's name.
+# Answers of both servers. `code N`: rejected with this code. Queue offsets as
+# 1000 * end + consumed. Sizes depend on the length of the topic name.
 EXPECTED: dict[str, Any] = {
     "cluster": True,
     "cluster address": True,

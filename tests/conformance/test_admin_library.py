@@ -1,4 +1,4 @@
-"""Our admin library and commands on our servers and on Apache's: the same story, the same outcome."""
+"""Our admin library and commands on our servers and on Apache's, with equal results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def send(cluster: Cluster, topic: str, *bodies: bytes, **more: Any) -> list[str]
 
 
 def consumed(cluster: Cluster, group: str, topic: str, count: int) -> None:
-    """A consumer of the group has taken so many and is gone."""
+    """Consume `count` messages with a consumer of the group and stop it."""
     taken: list[bytes] = []
 
     def take(message: ReceivedMessage) -> None:
@@ -67,7 +67,7 @@ def test_topics(cluster: Cluster, admin: Admin) -> None:
     config = admin.topic_configs(topic)[cluster.broker_name]
     assert (config.perm, config.read_queue_nums, config.write_queue_nums) == (4, 3, 2)
     assert topic in [one.topic for one in admin.list_topics()]
-    assert [one.queue_id for one in admin.topic_status(topic)][:2] == [0, 1]  # 4.9 shows write queues only
+    assert [one.queue_id for one in admin.topic_status(topic)][:2] == [0, 1]  # 4.9 lists write queues only
     assert admin.delete_topic(topic) == [cluster.broker_name]
     with pytest.raises(NotFoundError):
         admin.topic_configs(topic)

@@ -1,4 +1,4 @@
-"""The Python consumers, the same against ours and Apache's servers: push, pull, subscriptions, retries, groups, traces."""
+"""Python consumers against our servers and Apache's: push, pull, subscriptions, retries, groups, traces."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ async def test_a_listener_gets_every_message_once(world: World) -> None:
             await asyncio.gather(*(producer.send_nowait(fa.Message(topic, body, tags="t")) for body in bodies))
         assert sorted(await seen.wait(100)) == sorted(bodies)
     await send(world, topic, b"more")
-    async with world.push(topic, later, group=group):  # where the one before it was
+    async with world.push(topic, later, group=group):  # resumes at the committed offset
         await until(lambda: any(message.body == b"more" for message in later.messages), "what was sent meanwhile")
     repeated = {message.body for message in later.messages} - {b"more"}
     if world.cluster.kind == "firearrow":
         assert repeated == set()
     else:
-        # Apache's broker may take the last pull, which tells an older offset, after the last commit: it has a thread for each.
+        # Apache's broker may process the last pull, with an older offset, after the last commit.
         assert repeated < set(bodies)
     assert len(seen.messages) == 100
     assert {(message.topic, message.tags, message.reconsume_times) for message in seen.messages} == {(topic, "t", 0)}
@@ -84,7 +84,7 @@ async def test_a_listener_of_lists(world: World) -> None:
 @pytest.mark.parametrize("start_from", ["first", "last", "moment"])
 @story
 async def test_a_new_group_begins_with_a_young_queue(world: World, start_from: str) -> None:
-    """Brokers let a group that is new to a young queue begin with its first message, whatever the group asks for."""
+    """Brokers start a new group at the first message of a recently created queue, whatever position it requests."""
     topic, seen = world.topic(), RecordingListener()
     await send(world, topic, b"1", b"2")
     where = datetime.now(UTC) if start_from == "moment" else start_from
@@ -105,7 +105,7 @@ async def test_tags(world: World) -> None:
     async with world.producer() as producer:
         for tags in ("new", "paid", "lost", "größe", None):
             await producer.send(fa.Message(topic, str(tags).encode(), tags=tags))
-        # Tags with one hash code: the broker cannot tell them apart, the client must.
+        # Tags with equal hash codes: only the client can distinguish them.
         await producer.send(fa.Message(topic, b"Aa", tags="Aa"))
         await producer.send(fa.Message(topic, b"BB", tags="BB"))
     async with world.push(topic, seen, "new || größe || Aa"):
@@ -125,7 +125,7 @@ async def test_sql92(world: World) -> None:
         for number in range(10):
             colour = {"colour": "blue"} if number % 2 else {}
             await producer.send(fa.Message(topic, f"{number}".encode(), tags="t", properties={"n": str(number), **colour}))
-        # A property that is not there is neither greater nor equal.
+        # A missing property is neither greater nor equal.
         await producer.send(fa.Message(topic, b"no number"))
     async with world.push(topic, seen, fa.Sql("(n > 4 AND colour = 'blue') OR n BETWEEN 0 AND 1")):
         await seen.wait(5)
@@ -207,7 +207,7 @@ async def test_an_orderly_consumer_gives_up_at_its_limit(world: World) -> None:
         await send(world, topic, b"stuck", b"next")
         await seen.wait(4)
     assert seen.bodies() == [b"stuck", b"stuck", b"stuck", b"next"]
-    # An orderly consumer sends such a message to the retry topic, and the broker finds there that it has had its tries.
+    # An orderly consumer sends such a message to the retry topic, where the broker finds its attempts exhausted.
     await until(lambda: has_messages(world, f"%DLQ%{group}"), "the dead letter")
 
 
@@ -237,7 +237,7 @@ async def test_pause_and_resume_of_a_listener(world: World) -> None:
         await send(world, topic, b"before")
         await seen.wait(1)
         await consumer.pause()
-        await send(world, topic, *(b"released" for _ in range(4)))  # the pulls that wait at the broker may bring these
+        await send(world, topic, *(b"released" for _ in range(4)))  # parked pulls may return these
         await asyncio.sleep(0.5)
         await send(world, topic, *(b"paused" for _ in range(4)))
         await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The Python producer, the same against ours and Apache's servers: every way to send, every kind of message."""
+"""The Python producer against our servers and Apache's: every way to send, every message kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.conftest import fresh
 from tests.support.waiting import until
 
 COMPRESSED = {"zlib": 0x301, "lz4": 0x101, "zstd": 0x201}
-BUSY_MS = 3_000  # what a busy machine may add to a delay
+BUSY_MS = 3_000  # allowance for a busy machine
 OWN = {"größe": "groß", "n": "1", "long": "x" * 1_000}
 
 

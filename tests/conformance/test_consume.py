@@ -1,4 +1,4 @@
-"""Push consumers: concurrent, orderly, broadcasting; tags; long polling; going on where one stopped."""
+"""Push consumers: concurrent, orderly, broadcasting; tags; long polling; resuming at the committed offset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StartPush = Callable[..., str]
 
 @pytest.fixture
 def start_push(java: Agent, cluster: Cluster) -> Iterator[StartPush]:
-    """Starts push consumers in the agent `java`; they end with the test."""
+    """Start push consumers in the agent `java`; they stop with the test."""
     started: list[str] = []
 
     def start(topic: str, expression: str = "*", **options: Any) -> str:
@@ -123,7 +123,7 @@ def test_tags_select(java: Agent, producer: str, make_topic: MakeTopic, start_pu
         f"{tag}-{i}" for tag in ("TagA", "TagC") for i in range(10)
     )
     assert sorted(one["body"] for one in java.consumed(other, 10)) == [f"Straße-{i}" for i in range(10)]
-    # Nothing else trickles in: the last tag sent is in, and the queues are read in order.
+    # Nothing else can arrive: the last tag was received, and queues are read in order.
     send(java, producer, topic, ["end"], tags="TagA")
     assert [one["body"] for one in java.consumed(some, 21)][-1] == "end"
     assert len(java.consumed(other, 0)) == 10
@@ -169,7 +169,7 @@ def test_batches_of_messages_are_handed_over(java: Agent, producer: str, make_to
 
 
 def test_a_consumer_that_starts_before_the_topic_finds_it(java: Agent, producer: str, start_push: StartPush) -> None:
-    """The first send creates the topic; the consumer learns of it with its next look at the routes."""
+    """The first send creates the topic; the consumer discovers it with its next route refresh."""
     if java.version != builds.SERVER_VERSION:
         pytest.skip("takes 20 s (the client's own pace): one client is enough")
     topic = fresh("Later")

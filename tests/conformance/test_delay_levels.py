@@ -1,4 +1,4 @@
-"""Delay levels through the Java clients: in time and never early, in order, and as they were sent."""
+"""Delay levels with the Java clients: on time and never early, in order, and unchanged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.conformance.servers import PATIENCE_MS, TARGET, Cluster
 from tests.support.waiting import wait_until
 
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}
-# Apache looks at every level ten times a second and on its own thread; some more is what a busy machine needs.
+# Apache polls every level ten times a second; the rest is an allowance for a busy machine.
 SLACK_MS = 1_500 if TARGET == "apache" else 300
 
 
 class Delays:
-    """A producer in one of the clients, and what has arrived in its topic."""
+    """A producer in one of the clients and the messages of its topic."""
 
     def __init__(self, java: Agent, cluster: Cluster, topic: str) -> None:
         self.java, self.cluster, self.topic = java, cluster, topic
@@ -58,14 +58,14 @@ def delays(java: Agent, cluster: Cluster, make_topic: MakeTopic) -> Iterator[Del
 
 @pytest.fixture(scope="module")
 def few_levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker with levels of its own."""
+    """A broker with custom delay levels."""
     running = servers.start(tmp_path_factory.mktemp("levels"), {"messageDelayLevel": "1s 2s 3s"})
     yield running
     running.dispose()
 
 
 def waits(message: dict[str, Any]) -> int:
-    """From the client's send to the moment it was stored for consumers, in ms; all have the same clock."""
+    """Return the milliseconds from the send to the delivery; all processes share one clock."""
     return int(message["storeTimestamp"]) - int(message["bornTimestamp"])
 
 
@@ -98,7 +98,7 @@ def test_it_comes_as_it_was_sent(delays: Delays) -> None:
 
 
 def test_consumers_get_only_the_tags_they_asked_for(java: Agent, cluster: Cluster, delays: Delays) -> None:
-    """While it waits, the entry in the queue has the due time in the place of the tag; then it must have the tag again."""
+    """A held message has its due time in place of the tag hash; the delivered one must have the tag."""
     consumer = fresh("push")
     topics = {delays.topic: "Wanted"}
     java.call("push.start", name=consumer, group=fresh("group"), namesrv=cluster.namesrv, topics=topics)
@@ -144,7 +144,7 @@ def test_they_come_in_the_order_in_which_they_are_due(java: Agent, few_levels: C
 
 
 def test_the_reply_names_the_queue_that_was_asked_for(delays: Delays) -> None:
-    """Where it waits is the broker's own business, except that the offset is of the queue there."""
+    """The response contains the offset in the queue where the message is held."""
     broker = delays.cluster.broker_name
     results = delays.send(
         *({"body": str(number), "delayLevel": 1, "queue": {"topic": delays.topic, "broker": broker, "queueId": number}}

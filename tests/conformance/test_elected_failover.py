@@ -1,10 +1,10 @@
-"""The unmodified Java client, with its default settings, sends to an elected group whose leader is killed again and again.
+"""The unmodified Java client with default settings against an elected group whose leader is killed repeatedly.
 
-FIREARROW_CHAOS_JAVA_KILLS says how often (2 in an ordinary run, 60 for a full one). What must hold: every acknowledged message is
-where its acknowledgement says, in the order in which it was sent; and sends are acknowledged again soon after each kill.
+FIREARROW_CHAOS_JAVA_KILLS sets the number of kills (2 by default, 60 for a full run). Every acknowledged message must be at its
+acknowledged offset, in the order in which it was sent, and sends must be acknowledged again soon after each kill.
 
-The client asks for routes every 30 s; the kills follow each other more quickly, so that it lives with old routes most of the
-time. FIREARROW_CHAOS_JAVA_PAUSE_S lets it rest between them.
+The client refreshes routes every 30 s; kills are more frequent, so it uses outdated routes most of the time.
+FIREARROW_CHAOS_JAVA_PAUSE_S sets a pause between kills.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Book:
     moments: list[tuple[float, float]] = field(default_factory=list)  # (begun, acknowledged)
 
     def recovered_s(self, killed: float) -> float | None:
-        """From the kill to the next acknowledgement of a send that began after it."""
+        """Return the seconds from the kill to the next acknowledgement of a send that started after it."""
         return next((done - killed for begun, done in self.moments if begun > killed), None)
 
 
 async def lane(java: Agent, number: int, book: Book, over: asyncio.Event) -> None:
-    """One message after the other, each with a value of its own."""
+    """Send messages one after another, each with a unique value."""
     for count in itertools.count():
         if over.is_set():
             return
@@ -80,7 +80,7 @@ async def lane(java: Agent, number: int, book: Book, over: asyncio.Event) -> Non
 
 
 async def check(fleet: Fleet, book: Book) -> int:
-    """Everything acknowledged against what the leader has. Returns how many messages are stored more often than acknowledged."""
+    """Compare the acknowledged messages with the leader's. Return the number of duplicates."""
     link = await Link.connect((await fleet.leader()).address)
     stored = 0
     try:
@@ -136,7 +136,7 @@ async def one_kill(fleet: Fleet, book: Book) -> float:
         return len(book.moments) >= before + STEADY
 
     before = len(book.moments)
-    await until(lambda: steady(before), "the load goes on")
+    await until(lambda: steady(before), "the load continues")
     leader = await fleet.leader()
     registered = await fleet.table()
     refused = len(book.refused)
@@ -149,6 +149,6 @@ async def one_kill(fleet: Fleet, book: Book) -> float:
         reasons = Counter(text.split("See http")[0][:200] for text in book.refused[refused:])
         print(f"{recovered:.2f} s after {leader.name} ({leader.address}) was killed; registered were {registered}; {reasons}")
     before = len(book.moments)
-    await until(lambda: steady(before), "the load goes on without the one that was killed")
+    await until(lambda: steady(before), "the load continues without the killed member")
     await fleet.mend()
     return recovered

@@ -1,4 +1,4 @@
-"""The unmodified Java client with a master and a slave: the master is killed, consumers go on at the slave, and it comes back."""
+"""The unmodified Java client with a master and a slave: consumers read from the slave while the master is down."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_java_consumer_goes_on_at_the_slave_and_sees_nothing_missing(
     wait_until(lambda: end_of_log(slave) == end_of_log(master), "the slave has the log")
     first.kill()
     killed = time.monotonic()
-    late = fresh("late")  # it begins when there is no master
+    late = fresh("late")  # it starts while the master is down
     java.call("push.start", name=late, namesrv=namesrv, group=late, topics={TOPIC: "*"})
     assert {one["keys"] for one in java.consumed(late, 200)} == {f"k{number}" for number in range(200)}
     keys = {one["keys"] for one in java.consumed(early, 200, (ROUTE_REFRESH_S + 15) * 1000)}

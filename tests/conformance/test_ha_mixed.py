@@ -1,4 +1,4 @@
-"""One log, two kinds of broker: Apache's slave follows our master, and our slave follows Apache's."""
+"""Mixed replication: Apache's slave with our master, and our slave with Apache's master."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {
 TOPIC, QUEUES = "Mixed", 4
 TIMERS = 3
 BUSY = 2
-PATIENCE_S = 100  # Apache's slave asks for topics half a minute after its start
+PATIENCE_S = 100  # Apache's slave copies topics half a minute after its start
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def processes() -> Iterator[list[Process]]:
 
 
 def is_stored(broker: str, ext: dict[str, str], body: bytes) -> bool:
-    """False when the broker is too busy, as it may be on a slow machine: then it has not stored the message."""
+    """Return False if the broker rejected the message because it was busy."""
     answer, _ = rawcall.call(broker, 310, ext, body)
     assert answer["code"] in (0, BUSY), answer
     return bool(answer["code"] == 0)
@@ -52,7 +52,7 @@ def send_timers(broker: str) -> None:
 
 
 def timers_entered(broker: str) -> int:
-    """How many messages of the timer queue the broker, or its master, has dealt with."""
+    """Return the number of timer messages that the broker, or its master, has processed."""
     answer, body = rawcall.call(broker, 60)
     return int.from_bytes(body[24:32], "big") if answer["code"] == 0 else -1
 
@@ -69,7 +69,7 @@ def max_offset(broker: str, queue_id: int) -> int:
 
 
 def pull_all(broker: str, queue_id: int) -> bytes:
-    """The records of a queue, one after the other, as they are stored."""
+    """The stored records of a queue, in order."""
     records, offset, end = b"", 0, max_offset(broker, queue_id)
     while offset < end:
         ext = {"consumerGroup": "G", "topic": TOPIC, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32"}
@@ -90,9 +90,9 @@ def topic_is_known(broker: str) -> bool:
 
 
 def compare(master: tuple[str, Path], slave: tuple[str, Path], note: Callable[[], str]) -> None:
-    """Equal bytes in the log and equal messages in every queue."""
+    """Assert equal bytes in the log and equal messages in every queue."""
     end = end_of_log(master[0])
-    # Apache's broker answers with an error for a moment after its ports are open.
+    # Apache's broker answers with errors shortly after its ports open.
     wait_until(lambda: rawcall.call(slave[0], 28)[0]["code"] == 0, "the slave tells its state", PATIENCE_S)
     wait_until(lambda: end_of_log(slave[0]) == end, f"the slave has the log up to {end}", PATIENCE_S)
     assert log_bytes(master[1], end) == log_bytes(slave[1], end), note()

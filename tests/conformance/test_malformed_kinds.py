@@ -1,4 +1,4 @@
-"""Malformed delays, timers, transactions, decisions and send-backs: refused with the same codes, and nothing comes of them."""
+"""Malformed delays, timers, transactions, decisions and send-backs: rejected with Apache's codes and without effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ends(cluster: Cluster, topic: str) -> dict[tuple[str, int], int]:
 
 @pytest.fixture
 def topic(cluster: Cluster, make_topic: MakeTopic) -> Iterator[str]:
-    """A topic; when the test is over, nothing is in it or waits for it that was not there when the test began to ask."""
+    """A topic that must be unchanged, including deferred messages, at the end of the test."""
     name = make_topic()
     before = ends(cluster, name)
     yield name
@@ -37,7 +37,7 @@ def topic(cluster: Cluster, make_topic: MakeTopic) -> Iterator[str]:
     allowed.clear()
 
 
-allowed: dict[str, int] = {}  # what the running test stored on purpose
+allowed: dict[str, int] = {}  # messages that the running test stored on purpose
 
 
 def expected(case: Case) -> int:
@@ -45,7 +45,7 @@ def expected(case: Case) -> int:
 
 
 def refusals(cluster: Cluster, code: int, fields: dict[str, str], cases: list[Case]) -> dict[str, tuple[int, int]]:
-    """Of each case that was not answered as expected: what was, and what should have been."""
+    """Return the actual and the expected answer of every case that differs."""
     answers = [int(rawcall.call(cluster.broker, code, changed(fields, case.changes))[0]["code"]) for case in cases]
     told = zip(cases, answers, strict=True)
     return {str(case): (answer, expected(case)) for case, answer in told if answer != expected(case)}

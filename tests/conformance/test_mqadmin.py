@@ -1,6 +1,6 @@
-"""Apache's administration tool: what it prints about the server and what it changes there.
+"""Apache's administration tool: its output and its changes.
 
-`tool` is the process that has it; test_mqadmin_49.py runs the same tests with an older one.
+`tool` is its process; test_mqadmin_49.py runs the same tests with an older release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Mqadmin = Callable[..., str]
 
 @dataclass
 class Scene:
-    """A topic with eight messages, a group that consumed them, and what every looking command printed then."""
+    """A topic with eight messages, a group that consumed them, and the output of every read-only command."""
 
     topic: str
     group: str
@@ -40,7 +40,7 @@ def tool(newest: Agent) -> Agent:
 
 @pytest.fixture(scope="module")
 def mqadmin(tool: Agent) -> Mqadmin:
-    """Runs one command and gives back what it printed."""
+    """Run one command and return its output."""
     return lambda *words: str(tool.call("mqadmin", commands=[{"args": words}])[0])
 
 
@@ -58,7 +58,7 @@ def scene(cluster: Cluster, tool: Agent) -> Iterator[Scene]:
     sent = tool.call("producer.send", name=producer, topic=topic, messages=messages)
     assert len(tool.consumed(group, 8)) == 8
     tool.call("push.persist", name=group)
-    # Older clients introduce themselves to a broker with the next heartbeat only.
+    # 4.9 clients register at a broker with their next heartbeat only.
     known = {"producerGroup": producer}
     wait_until(lambda: rawcall.call(cluster.broker, 204, known)[0]["code"] == 0, "the producer is known")
     one = Scene(topic, group, producer, "V" + tool.version.replace(".", "_"), sent)
@@ -71,9 +71,9 @@ def scene(cluster: Cluster, tool: Agent) -> Iterator[Scene]:
 
 
 def looking_commands(cluster: Cluster, scene: Scene) -> dict[str, list[str]]:
-    """Every command that only looks. They run side by side."""
+    """The read-only commands, run in parallel."""
     topic, broker, first = scene.topic, cluster.broker, scene.sent[0]
-    # Older releases do not ask for the topic here, and end the process at a flag that they do not know.
+    # 4.9 has no topic option here and exits on unknown options.
     by_id = ["queryMsgById"] if scene.version.startswith("V4") else ["queryMsgById", "-t", topic]
     return {
         "clusterList": ["clusterList"],
@@ -112,8 +112,7 @@ _AGAIN = ("ConcurrentModificationException", "client failed", "RemotingTimeoutEx
 
 
 def run_all(tool: Agent, commands: list[list[str]]) -> list[str]:
-    """Side by side. The tool keeps its commands in a list that it makes anew for each; those that met there are run again, and
-    those that asked somebody who was too busy with the others to answer in time."""
+    """Run the commands in parallel. Commands that collided in the tool's shared command list, or timed out, run again."""
     texts: list[str] = tool.call("mqadmin", commands=[{"args": words} for words in commands])
     for number, words in enumerate(commands):
         for _ in range(3):
@@ -259,7 +258,7 @@ def test_messages_by_key(scene: Scene) -> None:
 def test_queue_entries_and_bodies(scene: Scene) -> None:
     text = scene.printed["queryCq"]
     assert "max: 2, min: 0" in text
-    # The hash code Java gives the text TagA.
+    # Java's hash code of "TagA".
     assert text.count("tagsCode=2598919") == 2
     assert sorted(re.findall(r"BODY: (hello \d)", scene.printed["printMsg"])) == [f"hello {i}" for i in range(8)]
     assert scene.printed["allocateMQ"].count('"queueId"') == 4

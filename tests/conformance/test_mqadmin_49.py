@@ -71,7 +71,7 @@ __all__ = [
 ]
 
 
-# What each asks for that our broker does not have.
+# Unsupported request of each command.
 REFUSED = {
     "updateAclConfig": "UPDATE_AND_CREATE_ACL_CONFIG",
     "deleteAclConfig": "DELETE_ACL_CONFIG",
@@ -87,7 +87,7 @@ def tool(agents: dict[str, Agent]) -> Agent:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The release before is the last whose servers are to be had. With those of 5.5 the tool's clusterList fails."""
+    """4.9.7 is the last 4.9 release with servers in Maven Central. With the servers of 5.5 the tool's clusterList fails."""
     running = servers.start(
         tmp_path_factory.mktemp("cluster"), kind="apache-4.9" if servers.TARGET == "apache" else servers.TARGET
     )

@@ -1,4 +1,4 @@
-"""Apache's administration tool, its rarer commands; and those that are refused here, each with the name of what is not there."""
+"""Rarer commands of Apache's administration tool, and unsupported ones, which are rejected with the name of the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 Mqadmin = Callable[..., str]
 Printed = dict[str, str]
 
-# What each asks for that no single broker or name server of ours has.
+# Unsupported request of each command.
 REFUSED = {
     "updateStaticTopic": "UPDATE_AND_CREATE_STATIC_TOPIC",
     "getColdDataFlowCtrInfo": "GET_COLD_DATA_FLOW_CTR_INFO",
@@ -48,7 +48,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def consumed(cluster: Cluster, newest: Agent) -> tuple[str, str, list[dict[str, str]]]:
-    """A topic with eight messages, the group that consumes it, what was sent."""
+    """A topic with eight messages, its consumer group, and the send results."""
     topic, group = fresh("Rest"), fresh("rest")
     where = ["-n", cluster.namesrv, "-b", cluster.broker]
     newest.call("mqadmin", commands=[{"args": ["updateTopic", *where, "-t", topic, "-r", "4", "-w", "4"]}])
@@ -66,7 +66,7 @@ def consumed(cluster: Cluster, newest: Agent) -> tuple[str, str, list[dict[str, 
 def printed(
     cluster: Cluster, newest: Agent, consumed: tuple[str, str, list[dict[str, str]]], tmp_path_factory: pytest.TempPathFactory
 ) -> Printed:
-    """What the commands printed that only look, or change what nobody else uses."""
+    """The output of the commands that are read-only or change only their own topics."""
     topic, group, sent = consumed
     broker, out = cluster.broker, tmp_path_factory.mktemp("exported")
     connections = newest.call("mqadmin", commands=[{"args": ["consumerConnection", "-n", cluster.namesrv, "-g", group]}])[0]
@@ -207,7 +207,7 @@ def test_what_is_not_there_is_refused_by_name(cluster: Cluster, newest: Agent) -
 
 
 def test_every_subcommand_is_tried_or_left_out_for_a_reason(agents: dict[str, Agent]) -> None:
-    """Those that are left out are in the documentation's table, and no others."""
+    """The documentation lists exactly the commands that are not tested."""
     known: set[str] = set()
     for agent in agents.values():
         text = str(agent.call("mqadmin", commands=[{"args": []}])[0])

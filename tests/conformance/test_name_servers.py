@@ -1,4 +1,4 @@
-"""Name servers: several of them with one going away, and ours and Apache's side by side."""
+"""Several name servers, one of which stops; ours and Apache's together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Started = list[Process]
 
 @pytest.fixture
 def started() -> Iterator[Started]:
-    """Processes of the test; whatever still runs at its end is killed."""
+    """Processes of the test; those still running at its end are killed."""
     processes: Started = []
     yield processes
     for process in processes:
@@ -28,7 +28,7 @@ def started() -> Iterator[Started]:
 
 
 def round_trip(java: Agent, namesrv: str, topic: str, producer: str | None = None) -> None:
-    """Sends and consumes a few messages, with fresh clients unless a producer is given."""
+    """Send and consume a few messages, with new clients unless a producer is given."""
     name = producer or fresh("producer")
     if producer is None:
         java.call("producer.start", name=name, namesrv=namesrv)
@@ -49,7 +49,7 @@ def send(java: Agent, producer: str, topic: str, body: str) -> None:
 
 
 def patiently(action: Callable[[], Any]) -> None:
-    """The newer client reports a call to a dead name server as a failure, and takes the next one in turn for the next call."""
+    """The 5.x client reports a call to a dead name server as a failure and uses the next one for the next call."""
     for _ in range(20):
         try:
             action()
@@ -78,14 +78,14 @@ def test_clients_go_on_when_a_name_server_goes_away(java: Agent, tmp_path: Path,
 
     started[0].kill()
 
-    # Neither the old producer, which may have talked to the dead one, nor new clients mind.
+    # Both the old producer, which may have used the stopped one, and new clients continue.
     round_trip(java, both, fresh("Alone"), producer)
     round_trip(java, both, fresh("Alone"))
     java.submit("producer.stop", name=producer)
 
 
 @pytest.mark.skipif(TARGET == "apache", reason="both sides are chosen by the test")
-# Maven Central has no broker 4.9.8; the one before it registers in the same way.
+# Maven Central has no 4.9.8 broker; 4.9.7 registers in the same way.
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_an_apache_broker_registers_at_our_name_server(
     agents: dict[str, Agent], mqadmin: Callable[..., str], tmp_path: Path, started: Started, version: str
@@ -100,7 +100,7 @@ def test_an_apache_broker_registers_at_our_name_server(
     listed = mqadmin("clusterList", "-n", namesrv)
     assert address in listed
 
-    # Its connection breaks: the name server forgets it at once.
+    # When its connection breaks, the name server removes it immediately.
     broker.kill()
     wait_until(lambda: not rawcall.has_route(namesrv, "TBW102"), "the dead broker is forgotten")
 

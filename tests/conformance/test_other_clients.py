@@ -41,7 +41,7 @@ def test_sends_and_consumes(
         pytest.skip(reason)
     topic, group = make_topic(), fresh("other")
 
-    # Each of them keeps logs in the user's home.
+    # Each of them writes logs to the user's home.
     done = subprocess.run(
         [*command(), cluster.namesrv, topic, group, str(COUNT)],
         stdin=subprocess.DEVNULL,
@@ -56,7 +56,7 @@ def test_sends_and_consumes(
     result = json.loads(done.stdout.splitlines()[-1])
     assert len(result["sent"]) == sent_count
     assert sorted(one["body"] for one in result["received"]) == sorted(one["body"] for one in result["sent"])
-    # What the answer to the send said is where the consumer found it.
+    # The consumer finds each message at the offset of its send result.
     places = {one["body"]: (one.get("queueId"), one["queueOffset"]) for one in result["received"]}
     for one in result["sent"]:
         queue_id, queue_offset = places[one["body"]]

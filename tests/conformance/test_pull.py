@@ -1,4 +1,4 @@
-"""Consumers that ask themselves: pull results of every kind, offsets by time, commits, the polling consumer."""
+"""Pull consumers: every pull result, offsets by time, commits, the polling consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def queue(java: Agent, cluster: Cluster, make_topic: MakeTopic) -> dict[str, Any]:
-    """The only queue of a fresh topic."""
+    """The only queue of a new topic."""
     return {"topic": make_topic(read=1, write=1), "broker": cluster.broker_name, "queueId": 0}
 
 
@@ -102,11 +102,11 @@ def test_an_unused_queue_has_no_time_and_no_offsets(java: Agent, puller: str, qu
 def test_committed_offsets_come_back(java: Agent, cluster: Cluster, producer: str, puller: str, queue: dict[str, Any]) -> None:
     fill(java, producer, queue, [{"body": f"{i}"} for i in range(10)])
 
-    # The first pull is what makes the group known.
+    # The first pull makes the group known.
     java.call("pull.pull", name=puller, queue=queue, offset=0)
     java.call("pull.commit", name=puller, queue=queue, offset=7)
 
-    # Another member of the group, with nothing in memory, asks the broker. The commit was one-way: it may still be under way.
+    # Another member of the group queries the broker. The commit was one-way and may still be in flight.
     other = fresh("other")
     java.call("pull.start", name=other, group=puller, namesrv=cluster.namesrv)
     wait_until(lambda: java.call("pull.committed", name=other, queue=queue) == 7, "the committed offset")

@@ -1,6 +1,6 @@
 """Messages between our client and the Java clients, both ways: every kind, every property, compressed bodies.
 
-What one side sends, both sides read, and the two must agree on everything that a message has.
+Both sides read every message and must agree on all its fields.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PATIENCE_S = 75.0 if servers.TARGET == "apache" else 30.0
 OWN = {"größe": "groß", "n": "1", "japanese": "日本語", "long": "x" * 2_000}
 LARGE = "all work and no play " * 5_000
 NEVER = fa.LocalTransactionState.UNKNOWN
-# What the Java client adds to the messages it hands out; nobody has sent or stored it.
+# Properties that the Java client adds on reception.
 ADDED_BY_JAVA = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
 
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker that asks soon about open transactions."""
+    """A broker with a short transaction check interval."""
     running = servers.start(tmp_path_factory.mktemp("interop"), client_matrix.SETTINGS)
     yield running
     running.dispose()
@@ -58,7 +58,7 @@ def java_producer(java: Agent, asking: Cluster) -> Iterator[str]:
 
 
 def read_by_java(java: Agent, cluster: Cluster, topic: str, count: int) -> dict[str, dict[str, Any]]:
-    """Everything in a topic, as soon as that is `count` messages, by message id."""
+    """Return the messages of a topic by id once there are `count`."""
     name = fresh("puller")
     java.call("pull.start", name=name, group=name, namesrv=cluster.namesrv)
     found: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ def read_by_us(cluster: Cluster, topic: str, count: int) -> dict[str, fa.Receive
 
 
 def assert_alike(java: Agent, cluster: Cluster, topic: str, count: int) -> dict[str, fa.ReceivedMessage]:
-    """Java and we read the same, field by field and property by property. Gives back the messages by the word they begin with."""
+    """Assert that Java and our client read equal fields and properties. Return the messages by the first word of their body."""
     theirs, ours = read_by_java(java, cluster, topic, count), read_by_us(cluster, topic, count)
     assert theirs.keys() == ours.keys()
     for msg_id, message in ours.items():
@@ -99,7 +99,7 @@ def assert_alike(java: Agent, cluster: Cluster, topic: str, count: int) -> dict[
         assert message.all_properties == seen_by_java
         assert (message.topic, message.queue_id, message.queue_offset) == (they["topic"], they["queueId"], they["queueOffset"])
         assert (message.tags, " ".join(message.keys)) == (they.get("tags"), they.get("keys") or "")
-        # Java's newer client takes the mark of a compressed body away when it has inflated it.
+        # The 5.x client clears the compression flag after decompressing the body.
         assert (message.flag, message.sys_flag & ~0x1) == (they["flag"], they["sysFlag"] & ~0x1)
         assert message.reconsume_times == they["reconsumeTimes"]
         assert (message.born_ms, message.store_ms) == (they["bornTimestamp"], they["storeTimestamp"])
@@ -274,7 +274,7 @@ def test_java_answers_for_our_transaction(java: Agent, asking: Cluster, topic: s
         ours.send_in_transaction(fa.Message(topic, b"left open", tags="t", properties=OWN))
     java.call("tran.start", name=name, group=group, namesrv=asking.namesrv, heartbeatMs=1_000)
     java.call("tran.answer", name=name, answer="commit")
-    # The newer client has heartbeats for the brokers of topics that it has sent to, and for no others.
+    # The 5.x client sends heartbeats only to brokers of topics it has sent to.
     java.call("tran.send", name=name, topic=topic, messages=[{"body": "hello", "local": "rollback"}])
     (found,) = assert_alike(java, asking, topic, 1).values()
     assert (found.body, found.tags, found.properties["größe"]) == (b"left open", "t", "groß")
@@ -295,12 +295,12 @@ def test_we_answer_for_javas_transaction(java: Agent, asking: Cluster, topic: st
         return fa.LocalTransactionState.COMMIT
 
     with fa.TransactionProducer(asking.namesrv, group=group, execute=lambda half, argument: NEVER, check=check) as ours:
-        ours.queues(topic)  # a broker asks those whose heartbeat it has
+        ours.queues(topic)  # a broker checks with producers whose heartbeat it has received
         (found,) = assert_alike(java, asking, topic, 1).values()
     assert (found.body, found.tags, asked[0].body, asked[0].topic) == (b"left open", "t", b"left open", topic)
 
 
-# What one gives back the other consumes again.
+# Messages sent back by one client are retried by the other.
 
 
 def test_what_java_gives_back_we_consume_again(java: Agent, asking: Cluster, topic: str, producer: fa.Producer) -> None:
@@ -310,7 +310,7 @@ def test_what_java_gives_back_we_consume_again(java: Agent, asking: Cluster, top
         "fail": fail,
         "delayLevel": 1,
         "pollNameServerMs": 1_000,
-    }  # it looks for the route of its retry topic soon
+    }  # it discovers the route of its retry topic soon
     java.call("push.start", name=name, namesrv=asking.namesrv, group=group, topics={topic: "*"}, **how)
     sent = producer.send(fa.Message(topic, b"again", tags="t", keys=["k"], properties=OWN, flag=9))
     wait_until(lambda: max_offset(asking, f"%RETRY%{group}") == 1, "it was given back", PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Our pull consumer and our traces beside Apache's client and tools."""
+"""Our pull consumer and traces together with Apache's client and tools."""
 
 from __future__ import annotations
 

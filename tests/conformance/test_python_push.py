@@ -1,4 +1,4 @@
-"""Our push consumer beside those of the Java clients: one group, each queue with one owner, nothing lost."""
+"""Our push consumer and those of the Java clients in one group: each queue has one owner, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ STRATEGIES: dict[str, Callable[[], fa.AllocationStrategy]] = {
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_members_come_and_go(agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, strategy: str) -> None:
-    """Two members of ours, one of each Java client: at every change each queue has one owner, and nothing is lost."""
+    """Two of our members and one of each Java client: after every change each queue has one owner, and nothing is lost."""
     topic, group = make_topic(read=QUEUES, write=QUEUES), fresh("mixed")
     javas = {version: fresh("member") for version in agents}
     online: set[str] = set()
@@ -157,7 +157,7 @@ def test_members_come_and_go(agents: dict[str, Agent], cluster: Cluster, make_to
 def test_what_java_sends_is_what_we_consume(java: Agent, cluster: Cluster, make_topic: MakeTopic) -> None:
     topic, producer = make_topic(read=4, write=4), fresh("producer")
     seen = Seen()
-    large = "x" * 20_000  # travels compressed
+    large = "x" * 20_000  # sent compressed
     java.call("producer.start", name=producer, namesrv=cluster.namesrv)
     sent: list[dict[str, Any]] = [
         {"body": "plain"},

@@ -1,4 +1,4 @@
-"""Finding single messages: by key, by the producer's id, by the id that holds the place in the log."""
+"""Queries for single messages: by key, unique key and offset id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 def query(java: Agent, puller: str, topic: str, key: str, **fields: Any) -> list[dict[str, Any]]:
-    """What is found; the client calls nothing found an error (208)."""
+    """Return the messages found; the client reports an empty result as error 208."""
     try:
         return list(java.call("pull.query", name=puller, topic=topic, key=key, **fields))
     except AgentError as error:
@@ -44,7 +44,7 @@ def test_a_query_keeps_to_its_time_span(java: Agent, producer: str, puller: str,
     wait_until(lambda: len(query(java, puller, topic, "same")) == 2, "the index")
     early, late = sorted(query(java, puller, topic, "same"), key=lambda one: one["storeTimestamp"])
 
-    # The index keeps whole seconds, cut off.
+    # The index truncates timestamps to seconds.
     until = query(java, puller, topic, "same", begin=early["storeTimestamp"] - 5_000, end=early["storeTimestamp"] + 200)
     since = query(java, puller, topic, "same", begin=late["storeTimestamp"] - 1_100, end=late["storeTimestamp"] + 5_000)
 

@@ -1,4 +1,4 @@
-"""Consumers that join and leave: every queue has exactly one owner, nothing is lost, and the change is quick."""
+"""Consumers that join and leave: every queue has exactly one owner, nothing is lost, and rebalancing is fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUES = 8
 
 
 class Group:
-    """The members of one consumer group, wherever they run."""
+    """The members of one consumer group, in any process."""
 
     def __init__(self, cluster: Cluster, topic: str, **options: Any) -> None:
         self.cluster = cluster
@@ -49,7 +49,7 @@ class Group:
         }
 
     def is_balanced(self) -> bool:
-        """Every queue belongs to one member, and nobody has two more than somebody else."""
+        """Every queue belongs to one member, and the shares differ by at most one."""
         shares = list(self.owned().values())
         each = Counter(queue for share in shares for queue in share)
         sizes = sorted(map(len, shares))
@@ -72,7 +72,7 @@ def load(newest: Agent, cluster: Cluster) -> Iterator[Load]:
 
 
 class Load:
-    """Sends small messages all the time until it is stopped; `sent` are the acknowledged bodies."""
+    """Continuous sender of small messages; `sent` are the acknowledged bodies."""
 
     def __init__(self, agent: Agent, cluster: Cluster) -> None:
         self.agent = agent
@@ -116,14 +116,14 @@ class Load:
 def test_members_join_and_leave_under_load(
     agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, load: Load, orderly: bool
 ) -> None:
-    """Old and new clients in one group: both divide the queues the same way."""
+    """4.9 and 5.x clients in one group allocate the queues identically."""
     old, new = agents["4.9.8"], agents["5.5.0"]
     topic = make_topic(read=QUEUES, write=QUEUES)
     group = Group(cluster, topic, orderly=orderly)
     load.run(topic)
 
     first = group.join(new)
-    # Giving a queue up in good order takes an orderly consumer until its next turn (20 s): that is the clients' own pace.
+    # An orderly consumer releases a queue at its next rebalance (20 s).
     limit_s = 45 if orderly else 15
     wait_until(group.is_balanced, "one member owns all", limit_s)
     second = group.join(old)
@@ -159,7 +159,7 @@ def test_members_join_and_leave_under_load(
 def test_a_member_that_dies_is_replaced_at_once(
     agents: dict[str, Agent], cluster: Cluster, make_topic: MakeTopic, load: Load, tmp_path: Path
 ) -> None:
-    """No goodbye, only a closed connection: the broker tells the others at once, not after two minutes."""
+    """The broker notifies the other members immediately when a connection closes without unregistering."""
     topic = make_topic(read=QUEUES, write=QUEUES)
     group = Group(cluster, topic)
     doomed = Agent("4.9.8", tmp_path / "doomed")
@@ -174,7 +174,7 @@ def test_a_member_that_dies_is_replaced_at_once(
 
     took = wait_until(group.is_balanced, "the queues of the dead one are taken over", 30)
     assert took < 8
-    # The dead one took its offsets along: the survivor gets everything it did not commit, again if need be.
+    # The killed member did not commit: the survivor receives its messages, some of them again.
     before = set(load.sent)
     mark = fresh("mark")
     sent = set(load.finish())

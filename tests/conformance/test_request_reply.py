@@ -1,4 +1,4 @@
-"""Request and reply with the Java clients: the answer reaches the one who asked, and everybody hears how it went."""
+"""Request and reply with the Java clients: the requester gets the reply, and both sides get the outcome."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_replies_that_cannot_be_delivered_are_answered_with_apaches_codes(cluste
     assert (code, remark) == (1, "push reply message fail, channel of <nobody> not found.")
     code, remark, second = reply(properties="KEYS\x01k\x02")
     assert (code, "REPLY_TO_CLIENT" in remark) == (1, True)
-    assert second == first + 1  # kept all the same
+    assert second == first + 1  # stored nevertheless
     assert reply(topic="no topic")[0] == 29
     assert reply(queue="9")[0] == 29
     assert reply()[2] == second + 1

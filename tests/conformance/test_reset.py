@@ -1,4 +1,4 @@
-"""Replay: a group is set back (or forward) to a point in time, while its consumers run and while none does."""
+"""Offset reset to a time, backwards and forwards, with and without connected consumers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mqadmin = Callable[..., str]
 
 
 def send_two_waves(java: Agent, producer: str, topic: str) -> tuple[set[str], set[str], int]:
-    """Two waves of messages and a moment between them."""
+    """Two batches of messages and a time between them."""
     first = [f"first-{i}" for i in range(12)]
     second = [f"second-{i}" for i in range(12)]
     assert all(
@@ -53,7 +53,7 @@ def test_a_running_group_gets_the_second_wave_again(
     printed = mqadmin("resetOffsetByTime", "-n", cluster.namesrv, "-g", group, "-t", topic, "-s", str(between))
 
     assert re.search(rf"{cluster.broker_name}\s+0\s+3", printed), printed
-    # An offset that moved makes the old client wait half a minute before it looks again.
+    # After an offset reset the 4.9 client waits half a minute before it pulls again.
     again = java.consumed(name, 36, 75_000)[24:]
     assert sorted(bodies(again)) == sorted(second), "the second wave exactly once more"
     assert first.isdisjoint(bodies(again))
@@ -89,7 +89,7 @@ def test_a_group_can_skip_everything(
     group = fresh("skipping")
     send_two_waves(java, producer, topic)
     name = fresh("push")
-    # Something must have been consumed for the group to be known.
+    # The broker knows the group only after it has consumed something.
     java.call("push.start", name=name, group=group, namesrv=cluster.namesrv, topics={topic: "*"})
     java.consumed(name, 24)
     java.call("push.stop", name=name)

@@ -1,4 +1,4 @@
-"""Failed consumption with the Java clients: retries after the level chosen, the limit, the dead letters; orderly consumers."""
+"""Failed consumption with the Java clients: retry levels, the limit, dead letters, orderly consumers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ALWAYS = 1_000_000
 
 @pytest.fixture
 def start_push(java: Agent, cluster: Cluster) -> Iterator[StartPush]:
-    """Starts push consumers in the agent `java`; they end with the test."""
+    """Start push consumers in the agent `java`; they stop with the test."""
     started: list[str] = []
 
     def start(topic: str, **options: Any) -> str:
         name = fresh("push")
-        # A new group's retry topic has no route yet when its consumer first looks: let it look again soon.
+        # The retry topic of a new group has no route yet: make the client refresh its routes soon.
         options = {"group": fresh("group"), "pollNameServerMs": 1_000} | options
         java.call("push.start", name=name, namesrv=cluster.namesrv, topics={topic: "*"}, **options)
         started.append(name)
@@ -60,7 +60,7 @@ def test_a_message_comes_again_after_the_level_that_the_consumer_chose(
     messages = [one for one in java.consumed(consumer, 2, PATIENCE_MS + 20_000) if one["body"] == "stubborn"]
 
     assert [one["reconsumeTimes"] for one in messages] == [0, 1, 2, 3]
-    assert {one["topic"] for one in messages} == {topic}  # the client puts the first topic back
+    assert {one["topic"] for one in messages} == {topic}  # the client restores the original topic
     assert {one["msgId"] for one in messages} == {sent["msgId"]}
     assert {(one["tags"], one["keys"], one["properties"]["colour"]) for one in messages} == {("T", "K", "blue")}
     assert {one["bornTimestamp"] for one in messages} == {messages[0]["bornTimestamp"]}
@@ -68,7 +68,7 @@ def test_a_message_comes_again_after_the_level_that_the_consumer_chose(
     assert {one["properties"]["RETRY_TOPIC"] for one in retries} == {topic}
     assert {one["properties"]["ORIGIN_MESSAGE_ID"] for one in retries} == {sent["offsetMsgId"]}
     for earlier, later in itertools.pairwise(messages):
-        assert later["storeTimestamp"] - earlier["receivedAt"] >= 990  # one second; the two clocks are one, to the millisecond
+        assert later["storeTimestamp"] - earlier["receivedAt"] >= 990  # one second; both timestamps come from the same clock
 
 
 def test_without_a_choice_the_first_retry_comes_after_ten_seconds(
@@ -101,7 +101,7 @@ def test_when_the_limit_is_reached_the_message_becomes_a_dead_letter(
     assert (letter["body"], letter["keys"], letter["msgId"]) == ("x", "K", sent["msgId"])
     assert (letter["properties"]["RETRY_TOPIC"], letter["properties"]["DELAY"]) == (topic, "0")
     assert letter["properties"]["ORIGIN_MESSAGE_ID"] == sent["offsetMsgId"]
-    if TARGET == "firearrow":  # Apache's broker has names for these, but does not write them
+    if TARGET == "firearrow":  # Apache's broker defines these names but does not write them
         assert letter["properties"]["DLQ_ORIGIN_TOPIC"] == topic
         assert letter["properties"]["DLQ_ORIGIN_MESSAGE_ID"] == sent["msgId"]
     (queues,) = rawcall.route(cluster.namesrv, f"%DLQ%{group}")["queueDatas"]
@@ -176,5 +176,5 @@ def test_send_backs_that_cannot_be_served_are_answered_with_apaches_codes(
     configure(retryQueueNums=0)
     assert send_back(delayLevel="-1") == 0
     configure(retryMaxTimes=0)
-    assert send_back(maxReconsumeTimes="1") == 0  # the client's word counts
+    assert send_back(maxReconsumeTimes="1") == 0  # the limit of the client applies
     assert letters() == 2

@@ -1,4 +1,4 @@
-"""Every way a Java producer can send: what was answered is what is stored, where the answer says."""
+"""Every send method of the Java producer: the stored message matches the response."""
 
 from __future__ import annotations
 
@@ -133,10 +133,10 @@ def test_large_bodies_come_back_compressed_or_not(java: Agent, producer: str, pu
     stored = by_place(java.call("pull.all", name=puller, topic=topic))
     for message, result in zip(messages, results, strict=True):
         assert stored[result["queueId"], result["queueOffset"]]["bodyLength"] == message["size"]
-    # A body of one letter shrinks: the record in the log is far smaller than what the consumer gets.
+    # A repetitive body compresses well: the stored record is far smaller than the received body.
     squeezed = stored[results[2]["queueId"], results[2]["queueOffset"]]
     assert squeezed["storeSize"] < 20_000
-    # The client takes the same random bytes for the same seed.
+    # The client generates the same random bytes for the same seed.
     again = java.call("producer.send", name=producer, topic=topic, messages=[{"size": 200_000, "seed": 2}])[0]
     stored = by_place(java.call("pull.all", name=puller, topic=topic))
     places = [(result["queueId"], result["queueOffset"]) for result in (results[4], again)]

@@ -1,4 +1,4 @@
-"""What a producer may say in its properties: numbers that make its sends idempotent, and names that are not its to use."""
+"""Producer properties: sequence numbers of idempotent producers, and reserved names."""
 
 from __future__ import annotations
 

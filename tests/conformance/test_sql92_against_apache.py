@@ -1,7 +1,7 @@
-"""The SQL92 filter against Apache's own: the same expressions, the same messages, the same verdicts.
+"""The SQL92 filter compared with Apache's: equal results for equal expressions and messages.
 
-The answers of Apache's filter for the cases of tests/broker/sql92_cases.py are kept in tests/fixtures/sql92, where the ordinary
-tests use them; here they are asked for again, and for many more expressions. When the cases change, the file is written anew by
+The unit tests use results of Apache's filter recorded in tests/fixtures/sql92. Here they are computed again, with many more
+expressions. When the cases change, write the file again with
 
     python -m tests.conformance.test_sql92_against_apache
 """
@@ -46,7 +46,7 @@ def our_verdicts(expression: str) -> str | None:
 
 
 def apache_verdicts(expressions: Sequence[str], messages: Sequence[str]) -> list[str | None]:
-    """For each expression a letter for each message (T, F, N for null, E for an error), None if it does not compile."""
+    """Return for each expression a letter per message (T, F, N for null, E for an error), or None if it does not compile."""
     requests = "".join(json.dumps({"expression": text, "properties": messages}) + "\n" for text in expressions)
     command = ["java", *SMALL_JVM, "-cp", builds.java_server(), str(PROGRAM)]
     done = subprocess.run(command, input=requests.encode(), capture_output=True, timeout=240)

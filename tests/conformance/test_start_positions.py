@@ -1,4 +1,4 @@
-"""Where a new group starts: at the first message of a young queue, else where its consumer says."""
+"""Start position of a new group: the first message of a recently created queue, else the position that the consumer requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPIC = "FxA"
 def test_a_new_group_reads_a_young_topic_from_its_first_message(
     java: Agent, cluster: Cluster, producer: str, make_topic: MakeTopic, position: str
 ) -> None:
-    """While the first message of a queue is at hand, the broker answers 0, whatever the consumer prefers; clients rely on it."""
+    """While the first message of a queue is in memory, the broker answers 0, whatever position the consumer requests."""
     topic = make_topic()
     java.call("producer.send", name=producer, topic=topic, messages=[{"body": f"{i}"} for i in range(12)])
     name = fresh("push")
@@ -48,10 +48,10 @@ def manifest() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def aged(tmp_path_factory: pytest.TempPathFactory, manifest: dict[str, Any]) -> Iterator[Cluster]:
-    """A server on a directory of Apache's whose oldest files are gone: the smallest offsets of its queues are no longer 0."""
+    """A server on a directory of Apache's whose oldest files were deleted, so that the minimum offsets are above 0."""
     directory = tmp_path_factory.mktemp("aged")
     unpack(CASE, directory)
-    # It was written with other sizes than the usual ones; and its files must not grow too old for us.
+    # The directory uses unusual file sizes, and its files must not expire.
     names = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "mappedFileSizeTimerLog")
     settings = {name: manifest["brokerConfig"][name] for name in names}
     running = servers.start_apart(directory, {**settings, "fileReservedTime": "8760"})
@@ -75,7 +75,7 @@ def test_from_the_first_message_that_is_left(java: Agent, aged: Cluster, manifes
     stored = places(manifest["messages"])
     name = start(java, aged, **{"from": "FIRST_OFFSET"})
 
-    # An offset that moved makes the old client wait half a minute before it looks again.
+    # After an offset reset the 4.9 client waits half a minute before it pulls again.
     found = places(java.consumed(name, len(stored), 75_000))
 
     assert stored <= found
@@ -83,7 +83,7 @@ def test_from_the_first_message_that_is_left(java: Agent, aged: Cluster, manifes
 
 
 def test_from_a_moment(java: Agent, aged: Cluster, manifest: dict[str, Any]) -> None:
-    """The consumer names whole seconds."""
+    """The consumer's timestamp has a resolution of seconds."""
     times = sorted(one["storeTimestamp"] for one in manifest["messages"] if one["topic"] == TOPIC)
     second = (times[len(times) // 2] + 999) // 1000
     stored = places(manifest["messages"], second * 1000)
@@ -116,7 +116,7 @@ def test_from_the_end(java: Agent, aged: Cluster, manifest: dict[str, Any]) -> N
 
 
 def test_old_messages_are_found_by_key_and_place(java: Agent, aged: Cluster, manifest: dict[str, Any]) -> None:
-    """What Apache indexed can be queried, whoever serves the directory."""
+    """Messages indexed by Apache's broker can be queried on either broker."""
     name = fresh("puller")
     java.call("pull.start", name=name, group=name, namesrv=aged.namesrv)
     keyed = [one for one in manifest["messages"] if one["topic"] == TOPIC and one["keys"]]

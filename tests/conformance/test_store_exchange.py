@@ -1,4 +1,4 @@
-"""One directory, two brokers: what ours wrote Apache's opens and serves the same, and the other way round."""
+"""One store directory opened by both brokers in turn, with equal content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(TARGET == "apache", reason="both sides are chosen by the test")
 
-# Small files, so that the log, the queues and the index all have several.
+# Small files, so that log, queues and index consist of several.
 SIZES = {
     "mappedFileSizeCommitLog": "1048576",
     "mappedFileSizeConsumeQueue": "20000",
@@ -62,7 +62,7 @@ def fill(java: Agent, cluster: Cluster, mark: str) -> None:
 
 
 def picture(java: Agent, cluster: Cluster, keys: list[str]) -> dict[str, Any]:
-    """Everything a client can see of the directory."""
+    """Return everything that a client can read from the directory."""
     name = fresh("puller")
     java.call("pull.start", name=name, group=GROUP, namesrv=cluster.namesrv)
     seen: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def picture(java: Agent, cluster: Cluster, keys: list[str]) -> dict[str, Any]:
 
 
 def commit(cluster: Cluster) -> None:
-    """Offsets of a group that no message tells about."""
+    """Offsets of a group without messages."""
     for topic in TOPICS:
         for queue_id in range(4):
             ext = {"consumerGroup": GROUP, "topic": topic, "queueId": str(queue_id), "commitOffset": str(10 + queue_id)}
@@ -129,19 +129,19 @@ def test_apache_serves_what_ours_wrote_and_ours_what_apache_added(
         for process in ours.processes:
             assert process.stop() == 0
     else:
-        # The offsets of groups are written every five seconds.
+        # Consumer offsets are saved every five seconds.
         offsets = ours.store / "config" / "consumerOffset.json"
         wait_until(lambda: offsets.exists() and GROUP in offsets.read_text(), "the written offsets")
         ours.kill()
 
-    # Apache's broker opens a copy, at the same address (message ids hold it).
+    # Apache's broker opens a copy at the same address, because message ids contain it.
     copy_store(ours, tmp_path / "apache")
     apache = servers.start_apart(tmp_path / "apache", SIZES, "apache", port)
     running.append(apache)
     wait_until(lambda: len(picture_of_key(newest, apache, "first-b1499")) == 1, "Apache's index")
     assert differences(expected, picture(newest, apache, keys)) == []
 
-    # It adds to them, dies, and ours opens that.
+    # It appends messages and is killed; our broker opens the result.
     fill(newest, apache, "second")
     wait_until(lambda: len(picture_of_key(newest, apache, "second-b1499")) == 1, "Apache's index")
     keys += ["second-17", "all-second", "second-b1499"]
@@ -163,7 +163,7 @@ def picture_of_key(java: Agent, cluster: Cluster, key: str) -> list[Any]:
 
 
 def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Short sentences instead of a page of messages."""
+    """Return the differences as short sentences."""
     told = []
     for what, value in expected.items():
         other = found[what]

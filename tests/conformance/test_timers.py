@@ -1,4 +1,4 @@
-"""Timer messages and their recall through the Java 5.5.0 client, which is the first that has them."""
+"""Timer messages and their recall with the Java 5.5.0 client."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.conformance.servers import TARGET, Cluster
 from tests.support.waiting import wait_until
 
 PRECISION_MS = 1_000
-# Apache opens a slot when it is over and hands its messages through three threads: some more is what a busy machine needs.
+# Apache processes a slot after its end, through three threads; the rest is an allowance for a busy machine.
 SLACK_MS = 2_000 if TARGET == "apache" else 300
 FOREVER_MS = 259_200_000
 LOCAL = {"recallMessageEnable": "true"}
 
 
 class Producer:
-    """A producer of timer messages in the newest client, and what has arrived in its topic."""
+    """A producer of timer messages in the 5.5.0 client and the messages of its topic."""
 
     def __init__(self, java: Agent, cluster: Cluster, topic: str) -> None:
         self.java, self.cluster, self.topic = java, cluster, topic
@@ -202,7 +202,7 @@ def test_another_broker_goes_on(
     kinds: tuple[str, str],
     end: str,
 ) -> None:
-    """Timers that wait, one that rolls and one that was recalled: the second broker opens the directory of the first."""
+    """Pending timers, one that rolls and one that was recalled: the second broker opens the directory of the first."""
     first = servers.start_apart(tmp_path / "first", LOCAL, kinds[0])
     port = int(first.broker.rsplit(":", 1)[1])
     topic = make_topic(on=first)
@@ -215,7 +215,7 @@ def test_another_broker_goes_on(
     assert soon[0]["status"] == "SEND_OK"
     producer.wait_for({"soon"})
     producer.recall(results[7]["recallHandle"])
-    time.sleep(2.5)  # both write the state of their wheels every second
+    time.sleep(2.5)  # both save their timer wheels every second
     if end == "clean stop":
         for process in first.processes:
             process.stop(60)

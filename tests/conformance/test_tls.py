@@ -1,4 +1,4 @@
-"""Java clients with TLS on, beside plain ones, on the same ports."""
+"""Java clients with TLS and plain ones on the same ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: differing numbers of queues to read and to write, permissions, creation on the first send and its refusal."""
+"""Topics: different read and write queue counts, permissions, automatic creation and its rejection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_more_queues_to_write_than_to_read_hide_some(
 
 
 def test_shrinking_keeps_what_is_in_the_queues(java: Agent, producer: str, puller: str, make_topic: MakeTopic) -> None:
-    """First fewer to write, later fewer to read, and back again: the messages are still there."""
+    """Reducing the write queues, then the read queues, and growing again keeps the messages."""
     topic = make_topic(read=4, write=4)
     java.call("producer.send", name=producer, topic=topic, messages=[{"body": f"{i}"} for i in range(16)])
 
@@ -115,7 +115,7 @@ def test_without_automatic_creation_the_refusal_says_what_to_do(
 
     assert "No route info" in refusal["message"], refusal
     assert not rawcall.has_route(own.namesrv, topic)
-    # A client that asks the broker all the same gets told the setting and the command.
+    # The broker's response names the setting and the command.
     ext = {
         "producerGroup": "g",
         "topic": topic,

@@ -1,4 +1,4 @@
-"""Traces that Java clients write: Apache's tool and ours tell the life of a message from them."""
+"""Traces of Java clients, read by Apache's tool and ours."""
 
 from __future__ import annotations
 

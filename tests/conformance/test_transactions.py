@@ -1,4 +1,4 @@
-"""Transactional producers: what they commit is delivered, what they roll back never, what they leave open is asked about."""
+"""Transactional producers: committed messages are delivered, rolled-back ones are not, undecided ones are checked."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SETTINGS = {
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "1500",
     "transactionCheckMax": "6",
-    "transactionOpBatchInterval": "200",  # Apache's broker asks about what it has decided, but not yet written down
+    "transactionOpBatchInterval": "200",  # Apache's broker also checks decisions that it has not written yet
 }
-# Apache's broker waits a second whenever it finds no new op messages, and for the op messages themselves.
+# Apache's broker waits a second when it finds no new op messages.
 PATIENCE_S = 60.0 if servers.TARGET == "apache" else 15.0
 
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A broker that asks soon and often."""
+    """A broker with short transaction check intervals."""
     running = servers.start(tmp_path_factory.mktemp("transactions"), SETTINGS)
     yield running
     running.dispose()
@@ -140,7 +140,7 @@ def test_an_open_transaction_is_invisible_until_the_producer_knows(
     settled = len(producer.checks())
     time.sleep(4)
     assert bodies(java, puller, topic) == ["to commit"]
-    assert len(producer.checks()) <= settled + 1  # one may have been on its way
+    assert len(producer.checks()) <= settled + 1  # one check may have been in flight
 
 
 def test_another_producer_of_the_group_answers(
@@ -153,7 +153,7 @@ def test_another_producer_of_the_group_answers(
     (other_agent,) = [agent for agent in agents.values() if agent is not java]
     second = Producer(other_agent, asking, group)
     second.answer("commit")
-    second.send(topic, {"body": "its own", "local": "commit"})  # from now on the broker knows it
+    second.send(topic, {"body": "its own", "local": "commit"})  # makes it known to the broker
 
     wait_for(java, puller, topic, ["its own", "orphan"])
 
@@ -189,7 +189,7 @@ def test_a_transaction_that_nobody_decides_is_given_up(
 
 
 def test_decisions_about_something_else_are_refused(newest: Agent, asking: Cluster, topic: str) -> None:
-    """In the raw protocol: the clients would not do it."""
+    """Uses the raw protocol, because the clients prevent it."""
     names = {"TRAN_MSG": "true", "PGROUP": "raw", "UNIQ_KEY": fresh("KEY")}
     half = {
         "a": "raw", "b": topic, "c": "TBW102", "d": "4", "e": "1", "f": "4", "g": str(int(time.time() * 1000)), "h": "0",
@@ -226,8 +226,8 @@ def test_decisions_about_something_else_are_refused(newest: Agent, asking: Clust
 @pytest.mark.skipif(servers.TARGET == "apache", reason="both sides are chosen by the test")
 @pytest.mark.parametrize("kinds", [("firearrow", "apache"), ("apache", "firearrow")], ids=lambda kinds: " then ".join(kinds))
 def test_the_other_broker_goes_on_with_open_transactions(newest: Agent, tmp_path: Path, kinds: tuple[str, str]) -> None:
-    """Copies that were made, decisions, what was left open: all of it is in the directory."""
-    # Time enough between the rounds to save that the older copies are over: Apache's broker goes by that alone.
+    """The directory contains copies, decisions and undecided transactions."""
+    # Leave time to save the progress: Apache's broker relies on it alone.
     settings = SETTINGS | {"transactionCheckInterval": "3000", "flushConsumerOffsetInterval": "200"}
     running: list[Cluster] = []
     try:

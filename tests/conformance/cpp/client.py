@@ -1,6 +1,6 @@
-"""One send and consume round with the C++ client inside the package `rocketmq`: client.py NAMESRV TOPIC GROUP COUNT.
+"""Send and consume with the C++ client of the package `rocketmq`: client.py NAMESRV TOPIC GROUP COUNT.
 
-Prints one JSON object {"sent": [...], "received": [...]}; ends with 1 when not everything comes within 60 seconds.
+Prints one JSON object {"sent": [...], "received": [...]}; exits with 1 if messages are missing after 60 seconds.
 """
 
 import json
@@ -51,7 +51,7 @@ def main() -> None:
     complete.wait(60)
     with lock:
         print(json.dumps({"sent": sent, "received": received}), flush=True)
-    # The library's own shutdown may take its time.
+    # The library's shutdown may be slow.
     os._exit(0 if len(received) >= count else 1)
 
 
