@@ -21,7 +21,7 @@ from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.pull import messages_of
+from firearrow.client.consumer.pull import decode_messages
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, ClientError, NoRouteError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
@@ -365,7 +365,7 @@ async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count:
     if answer.code != ResponseCode.SUCCESS:
         raise BrokerError(answer.code, answer.remark, address)
     try:
-        return messages_of(answer.body, queue), PullMessageResponseHeader.decode(answer.ext).next_begin_offset
+        return decode_messages(answer.body, queue), PullMessageResponseHeader.decode(answer.ext).next_begin_offset
     except ProtocolError as error:
         raise ClientError(f"{address} answered a pull of {queue} with what cannot be read: {error}") from None
 

@@ -75,7 +75,7 @@ def test_queues_of_other_rooms_belong_to_nobody() -> None:
 
 def test_a_room_that_nobody_knows_is_an_error() -> None:
     lost = MachineRoomNearby(Averagely(), queue_room=lambda queue: "", consumer_room=lambda member: "east")
-    with pytest.raises(ValueError, match="no machine room is known for MessageQueue"):
+    with pytest.raises(ValueError, match="has no machine room"):
         lost.allocate("g", "me", ALL, ["me"])
 
 

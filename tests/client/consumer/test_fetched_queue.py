@@ -27,7 +27,7 @@ def offsets(messages: list[ReceivedMessage]) -> list[int]:
 
 def test_what_was_fetched_is_handed_out_in_order_and_consumed_later() -> None:
     held = queue()
-    held.took(fetch(13, 10, 11, 12))
+    held.add(fetch(13, 10, 11, 12))
 
     assert offsets(held.hand_out(2)) == [10, 11]
     assert (held.consumed, held.handed, held.next_offset) == (10, 12, 13)
@@ -39,24 +39,24 @@ def test_what_was_fetched_is_handed_out_in_order_and_consumed_later() -> None:
 
 def test_what_was_filtered_out_counts_with_what_was_before_it() -> None:
     held = queue()
-    held.took(fetch(20, 11, 12))  # 10, and 13 to 19, are of other tags
+    held.add(fetch(20, 11, 12))  # 10, and 13 to 19, are of other tags
 
     assert offsets(held.hand_out(1)) == [11]
     assert held.handed == 12
     held.hand_out(1)
     assert (held.consumed, held.handed) == (10, 20)
 
-    held.took(fetch(30, status=PullStatus.NO_MATCH))
+    held.add(fetch(30, status=PullStatus.NO_MATCH))
     assert (held.consumed, held.handed) == (10, 30), "12 is still in hand"
     held.all_consumed()
-    held.took(fetch(40, status=PullStatus.NO_MATCH))
+    held.add(fetch(40, status=PullStatus.NO_MATCH))
     assert (held.consumed, held.handed, held.next_offset) == (40, 40, 40)
 
 
 def test_an_offset_that_is_gone_moves_everything() -> None:
     held = queue()
-    held.took(fetch(12, 10, 11))
-    held.took(fetch(500, status=PullStatus.OFFSET_MOVED))
+    held.add(fetch(12, 10, 11))
+    held.add(fetch(500, status=PullStatus.OFFSET_MOVED))
 
     assert len(held) == 0
     assert (held.consumed, held.handed, held.next_offset) == (500, 500, 500)
@@ -64,7 +64,7 @@ def test_an_offset_that_is_gone_moves_everything() -> None:
 
 def test_seeking_drops_what_is_held() -> None:
     held = queue()
-    held.took(fetch(12, 10, 11))
+    held.add(fetch(12, 10, 11))
     held.hand_out(1)
     held.seek(3)
 
@@ -74,7 +74,7 @@ def test_seeking_drops_what_is_held() -> None:
 
 def test_it_is_full_at_a_number_of_messages_and_not_ready_while_paused() -> None:
     held = queue()
-    held.took(fetch(MAX_MESSAGES + 10, *range(10, MAX_MESSAGES + 10)))
+    held.add(fetch(MAX_MESSAGES + 10, *range(10, MAX_MESSAGES + 10)))
 
     assert held.full
     assert held.ready
@@ -86,31 +86,31 @@ def test_it_is_full_at_a_number_of_messages_and_not_ready_while_paused() -> None
 
 def test_what_is_lent_is_consumed_one_behind() -> None:
     held = queue()
-    held.took(fetch(20, 10, 12, 14))
-    loan = held.lend(2)
+    held.add(fetch(20, 10, 12, 14))
+    lease = held.lease(2)
 
     assert held.position == 10
-    first = loan.next()
+    first = lease.next()
     assert first is not None
     assert first.queue_offset == 10
     held.note_taken()
     assert (held.consumed, held.position) == (10, 12), "the first is in hand"
-    loan.next()
+    lease.next()
     held.note_taken()
     assert held.consumed == 12
-    assert loan.next() is None
+    assert lease.next() is None
     held.all_consumed()
     assert (held.consumed, held.position) == (13, 13)
 
 
 def test_what_is_lent_and_not_taken_comes_back_in_order() -> None:
     held = queue()
-    held.took(fetch(14, 10, 11, 12, 13))
-    loan = held.lend(3)
-    loan.next()
-    held.call_back()
+    held.add(fetch(14, 10, 11, 12, 13))
+    lease = held.lease(3)
+    lease.next()
+    held.return_untaken()
 
-    assert loan.next() is None
+    assert lease.next() is None
     assert (held.consumed, held.handed, held.position) == (10, 11, 11)
     held.all_consumed()
     assert held.consumed == 11
@@ -119,10 +119,10 @@ def test_what_is_lent_and_not_taken_comes_back_in_order() -> None:
 
 def test_a_loan_ends_with_a_seek() -> None:
     held = queue()
-    held.took(fetch(12, 10, 11))
-    loan = held.lend(2)
+    held.add(fetch(12, 10, 11))
+    lease = held.lease(2)
     held.seek(50)
 
-    assert loan.next() is None
+    assert lease.next() is None
     held.all_consumed()
     assert (held.consumed, held.position) == (50, 50)

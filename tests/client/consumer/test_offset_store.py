@@ -78,5 +78,5 @@ def test_a_directory_that_cannot_be_written_is_told_and_borne(tmp_path: Path, ca
     offsets.path = tmp_path / "file" / "offsets.json"
     offsets.note(Q0, 1)
     asyncio.run(offsets.persist([Q0]))
-    assert "offsets were not saved" in caplog.text
+    assert "saving offsets to" in caplog.text
     assert offsets.noted(Q0) == 1

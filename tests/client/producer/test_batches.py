@@ -31,8 +31,8 @@ def test_messages_are_taken_in_order_as_long_as_they_fit() -> None:
 def test_what_cannot_be_in_a_batch_is_refused_before_anything_is_made() -> None:
     good = Message("T", b"x")
     for bad, why in (
-        (Message("U", b"x"), "a batch for 'T' with a message for 'U'"),
-        (Message("T", b"x", wait_store=False), "make two of it"),
+        (Message("U", b"x"), "mixes messages for 'T' and 'U'"),
+        (Message("T", b"x", wait_store=False), "use two batches"),
         (Message("T", b""), "is empty"),
         (Message("T", b"x" * 990), r"takes 10\d\d bytes in a batch"),
     ):

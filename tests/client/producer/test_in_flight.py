@@ -73,7 +73,7 @@ def test_the_number_of_attempts_is_limited() -> None:
             with pytest.raises(BrokerError) as caught:
                 await producer.send(Message("T", b"x"))
             assert len(a.sends) == 4
-            assert caught.value.__notes__ == ["this was attempt 4; see `retries`"]
+            assert caught.value.__notes__ == ["attempt 4 of this send; see `retries`"]
 
     run(story())
 
@@ -304,7 +304,7 @@ def test_no_name_server_and_no_broker_are_told_apart() -> None:
                 await producer.send(Message("T", b"x"))
         async with brokers(1) as (producer, (a,)):
             a.route = route_to(a, perm=4)
-            with pytest.raises(ClientError, match="no queue of the topic 'T' can be written"):
+            with pytest.raises(ClientError, match="the topic 'T' has no writable queue"):
                 await producer.send(Message("T", b"x"))
 
     run(story())
@@ -343,7 +343,7 @@ def test_the_queues_of_an_ordered_topic_are_those_of_its_configuration() -> None
         async with brokers(2) as (producer, (a, b)):
             a.route = route_to(a, b, order="broker-b:3")
             assert await producer.queues("T") == [MessageQueue("T", "broker-b", n) for n in range(3)]
-            with pytest.raises(InvalidMessageError, match="is none of the 3 queues"):
+            with pytest.raises(InvalidMessageError, match="is not a writable queue of the topic"):
                 await producer.send(Message("T", b"x"), queue=queue_of(a))
 
     run(story())
@@ -355,7 +355,7 @@ def test_answers_that_say_nothing_are_errors() -> None:
             from firearrow.wire.frame import encode_response
 
             a.answers.append(lambda conn, command: conn.write(encode_response(command, 0, None, {"msgId": "1"})))
-            with pytest.raises(ClientError, match="does not say where"):
+            with pytest.raises(ClientError, match="unknown position"):
                 await producer.send(Message("T", b"x"))
 
     run(story())
@@ -366,7 +366,7 @@ def test_what_cannot_be_written_fails_alone() -> None:
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"x"))
             for bad in (Message("T", b"x", tags="\ud800"), Message("T", b"x", flag="seven")):  # type: ignore[arg-type]
-                with pytest.raises(InvalidMessageError, match="cannot be written"):
+                with pytest.raises(InvalidMessageError, match="cannot be encoded"):
                     await producer.send(bad)
             assert (await producer.send(Message("T", b"y"))).status is SendStatus.OK
             assert len(a.sends) == 2
@@ -384,7 +384,7 @@ def test_the_time_counts_while_dialling_and_asking_for_routes() -> None:
             loop = asyncio.get_running_loop()
             async with Producer(address, send_timeout=0.1) as producer:
                 began = loop.time()
-                with pytest.raises(RequestTimeout, match="no route to the topic 'T' in time"):
+                with pytest.raises(RequestTimeout, match=r"no route to the topic 'T' from .* in time"):
                     await producer.send(Message("T", b"x"))
                 assert loop.time() - began < 1.0
             async with brokers(1) as (producer, (a,)):

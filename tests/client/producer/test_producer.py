@@ -104,9 +104,9 @@ def test_the_queue_can_be_chosen(tmp_path: Path) -> None:
                 assert result.queue_id == abs(hash_code(key)) % 8
                 last = (await stored(cluster.brokers[0], "Orders", result.queue_id))[-1]
                 assert last.get("__SHARDINGKEY") == key
-            with pytest.raises(InvalidMessageError, match="give one of them"):
+            with pytest.raises(InvalidMessageError, match="pass one of them"):
                 await producer.send(Message("Orders", b"x"), queue=third, sharding_key="k")
-            with pytest.raises(InvalidMessageError, match="is none of the 8 queues"):
+            with pytest.raises(InvalidMessageError, match="is not a writable queue of the topic"):
                 await producer.send(Message("Orders", b"x"), queue=MessageQueue("Orders", "broker-a", 8))
 
     run(story())
@@ -155,9 +155,9 @@ def test_a_batch_that_is_too_large_for_one_request_is_split(tmp_path: Path) -> N
             results = await producer.send_batch(messages)
             assert len({r.msg_id for r in results}) == 10
             assert [m.body for m in await stored(cluster.brokers[0], "Orders")] == [m.body for m in messages]
-            with pytest.raises(InvalidMessageError, match="make a batch for each topic"):
+            with pytest.raises(InvalidMessageError, match="use one batch per topic"):
                 await producer.send_batch([Message("Orders", b"x"), Message("Other", b"x")])
-            with pytest.raises(InvalidMessageError, match="empty batch"):
+            with pytest.raises(InvalidMessageError, match="batch is empty"):
                 await producer.send_batch([])
 
     run(story())
@@ -178,7 +178,7 @@ def test_what_was_stored_of_a_batch_before_it_failed_is_told(tmp_path: Path) -> 
 
         options: Any = {"max_message_size": 7_000, "hooks": [Refuse()]}
         async with servers(tmp_path) as cluster, Producer(cluster.name_server, **options) as producer:
-            with pytest.raises(PartialBatchError, match="2 of 4 messages were stored, then: enough") as caught:
+            with pytest.raises(PartialBatchError, match="2 of 4 messages were stored before an error: enough") as caught:
                 await producer.send_batch([Message("Orders", b"x" * 3000) for _ in range(4)])
             assert len(caught.value.results) == 2
 
@@ -198,7 +198,7 @@ def test_delayed_messages_wait_where_they_should(tmp_path: Path) -> None:
             timers = await stored(cluster.brokers[0], "rmq_sys_wheel_timer")
             assert [m.get("TIMER_DELAY_SEC") or m.get("TIMER_DELAY_MS") for m in timers[:3]] == ["10", "2500", "3600"]
             assert timers[3].system_properties["TIMER_DELIVER_MS"] == str(round(at.timestamp() * 1000))
-            with pytest.raises(InvalidMessageError, match="delay and delay_level say the same"):
+            with pytest.raises(InvalidMessageError, match="delay and delay_level exclude each other"):
                 await producer.send(Message("Orders", b"x"), delay=1, delay_level=1)
 
     run(story())
@@ -209,7 +209,7 @@ def test_a_delayed_message_can_be_taken_back(tmp_path: Path) -> None:
         async with servers(tmp_path, recall_message_enable=True) as cluster, Producer(cluster.name_server) as producer:
             result = await producer.send(Message("Orders", b"x"), delay=60)
             assert await producer.recall(result) == result.msg_id
-            with pytest.raises(InvalidMessageError, match="no recall handle"):
+            with pytest.raises(InvalidMessageError, match="not a recall handle"):
                 await producer.recall("nonsense!")
             plain = await producer.send(Message("Orders", b"x"))
             with pytest.raises(InvalidMessageError, match="has no recall handle"):

@@ -21,20 +21,20 @@ from tests.support.waiting import run
         (Message("T", b"x" * 101), "has 101 bytes, more than max_message_size 100"),
         (Message("T", b"x", tags=""), "tags is ''"),
         (Message("T", b"x", tags="a\x02b"), "without U\\+0001 and U\\+0002"),
-        (Message("T", b"x", keys=["a b"]), "'a b': expected a text that is not empty and without spaces"),
-        (Message("T", b"x", keys=[""]), "the key ''"),
-        (Message("T", b"x", keys=[7]), "the key 7"),  # type: ignore[list-item]
-        (Message("T", b"x", properties={"": "x"}), "the property name ''"),
+        (Message("T", b"x", keys=["a b"]), "'a b', expected a non-empty string without spaces"),
+        (Message("T", b"x", keys=[""]), "the key is ''"),
+        (Message("T", b"x", keys=[7]), "the key is 7"),  # type: ignore[list-item]
+        (Message("T", b"x", properties={"": "x"}), "the property name is ''"),
         (Message("T", b"x", properties={"n": ""}), "n is ''"),
-        (Message("T", b"x", properties={"n": 1}), "n is 1: expected a text"),  # type: ignore[dict-item]
+        (Message("T", b"x", properties={"n": 1}), "n is 1, expected a non-empty string"),  # type: ignore[dict-item]
         (Message("T", b"x", properties={"n\x01": "1"}), "property name"),
-        (Message("T", b"x", properties={"DELAY": "3"}), "'DELAY' is the protocol's own"),
-        (Message("T", b"x", properties={"UNIQ_KEY": "3"}), "'UNIQ_KEY' is the protocol's own"),
-        (Message("T", b"x", properties={"n": "ü" * 17000}), "take 340\\d\\d bytes, at most 32767 fit"),
+        (Message("T", b"x", properties={"DELAY": "3"}), "'DELAY' is reserved"),
+        (Message("T", b"x", properties={"UNIQ_KEY": "3"}), "'UNIQ_KEY' is reserved"),
+        (Message("T", b"x", properties={"n": "ü" * 17000}), "take 340\\d\\d bytes, the limit is 32767"),
         (Message("", b"x"), "topic is blank"),
         (Message("a b", b"x"), "illegal characters"),
         (Message("x" * 128, b"x"), "longer than the maximum 127"),
-        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "a topic of the broker's own"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "it belongs to the broker"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

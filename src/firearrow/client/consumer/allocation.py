@@ -1,22 +1,22 @@
-"""Who of a group consumes which queue: the six strategies, to the letter what the Java client computes.
+"""Allocation strategies: the six ways to share the queues among the members of a group, identical to the Java client's.
 
-Every member decides for itself, from the same two sorted lists, and nobody compares notes: members that compute differently
-consume queues twice or not at all. All members of a group, of whatever language, must therefore use one strategy.
+Every member computes its share from the same two sorted lists. Members that compute differently consume queues twice or not at
+all, so all members of a group, in whatever language, must use the same strategy.
 
-    N queues, C members, i the place of the deciding member, m = N mod C
+    N queues, C members, i the index of the computing member, m = N mod C
 
-    AVG               floor(N/C) queues in one run, one more for each of the first m members
+    AVG               floor(N/C) adjacent queues, one more for each of the first m members
     AVG_BY_CIRCLE     the queues i, i + C, i + 2C, ...
-    CONSISTENT_HASH   a ring with 10 places a member, at the hash of `<client id>-<r>`, r = 0..9; a queue belongs to the first
-                      place at or after the hash of `MessageQueue [topic=T, brokerName=B, queueId=Q]`. The hash is the first four
-                      bytes of the MD5, big-endian, without a sign
-    CONFIG            the queues it was given
-    MACHINE_ROOM      only brokers called `<room>@<name>` with a room of the given ones, P queues: floor(P/C) in one run, then one
-                      of the rest for each of the first P mod C members
-    MACHINE_ROOM_NEARBY-<inner>   the queues of the member's own room, shared by the inner strategy among the members there; and
-                      the queues of every room where no member is, shared among all members
+    CONSISTENT_HASH   a ring with 10 virtual nodes per member, at the hash of `<client id>-<r>`, r = 0..9; a queue belongs to the
+                      first node at or after the hash of `MessageQueue [topic=T, brokerName=B, queueId=Q]`. The hash is the first
+                      four bytes of the MD5, big-endian, unsigned
+    CONFIG            the configured queues
+    MACHINE_ROOM      the P queues of brokers named `<room>@<name>` with a given room: floor(P/C) adjacent ones, then one of the
+                      rest for each of the first P mod C members
+    MACHINE_ROOM_NEARBY-<inner>   the queues of the member's own room, shared by the inner strategy among its members, and the
+                      queues of rooms without members, shared among all members
 
-A member that is not in the list of members gets nothing (except with CONFIG, which asks nobody).
+A client that is not in the list of members gets no queues, except with CONFIG.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ VIRTUAL_NODES = 10
 
 
 class AllocationStrategy(Protocol):
+    """A way to share queues among members; implement it for a strategy of your own."""
+
     @property
     def name(self) -> str:
         """Apache's name of the strategy, which a consumer reports to operators."""
@@ -39,11 +41,11 @@ class AllocationStrategy(Protocol):
     def allocate(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The queues of the member `client_id`. Both lists are sorted and the same for every member."""
+        """Return the queues of the member `client_id`. Both lists are sorted and the same for every member."""
 
 
 class Averagely:
-    """Neighbouring queues in runs of equal length: the default."""
+    """Adjacent queues in equal shares: the default."""
 
     name = "AVG"
 
@@ -52,14 +54,14 @@ class Averagely:
     ) -> list[MessageQueue]:
         if client_id not in client_ids:
             return []
-        place = client_ids.index(client_id)
+        index = client_ids.index(client_id)
         size, rest = divmod(len(queues), len(client_ids))
-        start = place * size + min(place, rest)
-        return list(queues[start : start + size + (1 if place < rest else 0)])
+        start = index * size + min(index, rest)
+        return list(queues[start : start + size + (1 if index < rest else 0)])
 
 
 class AveragelyByCircle:
-    """Queues dealt out in turn."""
+    """Queues assigned in turn."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -72,7 +74,7 @@ class AveragelyByCircle:
 
 
 class ConsistentHash:
-    """When members come and go, few queues change hands; the shares are uneven."""
+    """Few queues move when the members change; the shares are uneven."""
 
     name = "CONSISTENT_HASH"
 
@@ -86,14 +88,14 @@ class ConsistentHash:
     ) -> list[MessageQueue]:
         if client_id not in client_ids:
             return []
-        # Where two places have one hash, the later one has it, as in the Java client's map.
+        # If two nodes have the same hash, the later one wins, as in the Java client's map.
         ring = {_ring_hash(f"{member}-{node}"): member for member in client_ids for node in range(self.virtual_nodes)}
-        places = sorted(ring)
-        return [queue for queue in queues if ring[_at_or_after(places, _ring_hash(_ring_key(queue)))] == client_id]
+        nodes = sorted(ring)
+        return [queue for queue in queues if ring[_at_or_after(nodes, _ring_hash(_ring_key(queue)))] == client_id]
 
 
 class Configured:
-    """A fixed list of queues, whatever the other members do."""
+    """A fixed list of queues, independent of the other members."""
 
     name = "CONFIG"
 
@@ -107,7 +109,7 @@ class Configured:
 
 
 class MachineRoom:
-    """Only the queues of certain rooms; the broker names say which room a queue is in: `room@broker`."""
+    """Only the queues of the given machine rooms; broker names have the form `room@broker`."""
 
     name = "MACHINE_ROOM"
 
@@ -120,10 +122,10 @@ class MachineRoom:
         if client_id not in client_ids:
             return []
         inside = [queue for queue in queues if self._room(queue) in self.rooms]
-        place, members = client_ids.index(client_id), len(client_ids)
+        index, members = client_ids.index(client_id), len(client_ids)
         size, rest = divmod(len(inside), members)
-        mine = inside[place * size : (place + 1) * size]
-        return [*mine, inside[size * members + place]] if place < rest else mine
+        mine = inside[index * size : (index + 1) * size]
+        return [*mine, inside[size * members + index]] if index < rest else mine
 
     @staticmethod
     def _room(queue: MessageQueue) -> str | None:
@@ -132,9 +134,9 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Queues go to consumers in the same room as the broker; a room without consumers is looked after by everybody.
+    """Queues go to consumers in the machine room of the broker; those of rooms without consumers are shared by all.
 
-    `queue_room` and `consumer_room` say in which room a queue's broker and a client id are. Every member must answer alike.
+    `queue_room` and `consumer_room` return the room of a queue and of a client id. They must be the same for every member.
     """
 
     def __init__(
@@ -169,7 +171,7 @@ class MachineRoomNearby:
 
 def _room_of(what: MessageQueue | str, room: str) -> str:
     if not room:
-        raise ValueError(f"no machine room is known for {what}: queue_room and consumer_room must name one for everything")
+        raise ValueError(f"{what} has no machine room: queue_room and consumer_room must return one for every queue and client")
     return room
 
 
@@ -181,6 +183,6 @@ def _ring_hash(key: str) -> int:
     return int.from_bytes(md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
-def _at_or_after(places: list[int], value: int) -> int:
-    at = bisect_left(places, value)
-    return places[at] if at < len(places) else places[0]
+def _at_or_after(nodes: list[int], value: int) -> int:
+    at = bisect_left(nodes, value)
+    return nodes[at] if at < len(nodes) else nodes[0]

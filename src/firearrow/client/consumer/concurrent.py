@@ -1,13 +1,13 @@
-"""Concurrent consumption: messages of all queues, many at a time, in no particular order.
+"""Concurrent consumption: messages of all queues in parallel, in no particular order.
 
-    pulled -> cut into batches -> a worker calls the listener -> settled:
-        consumed     out of the process queue; the offset to commit moves on
-        failed       given back to the broker, which delivers it again later; then the same
-        not given back either    kept, and tried again here after 5 s
-    broadcasting: a failed message is dropped, since nobody could deliver it to this consumer again
+    pulled -> split into batches -> a worker calls the listener -> settled:
+        consumed     removed from the process queue, so that the offset to commit advances
+        failed       sent back to the broker for redelivery, then removed likewise
+        failed, and not accepted by a broker    kept, and delivered again here after 5 s
+    broadcasting: a failed message is dropped, because brokers do not redeliver to single consumers
 
-A message that takes longer than the consume time-out is given back as well, so that the offset can move on; the listener's call
-goes on, and what becomes of it is not looked at any more.
+A message that takes longer than the consume timeout is sent back too, so that the offset can advance. The call of the listener
+continues, and its outcome is ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from firearrow.client.message import ReceivedMessage
 from firearrow.clock import wall_ms
 
 KEPT_RETRY_MS: Final = 5_000
-EXPIRED_LEVEL: Final = 3  # of a message that took too long
+EXPIRED_LEVEL: Final = 3  # delay level of a message that exceeded the consume timeout
 
 log = logging.getLogger("firearrow.client")
 
@@ -52,9 +52,9 @@ class ConcurrentDispatcher:
         count: Count,
         name: str = "consume",
     ) -> None:
-        """`call` takes a list, or, without `lists`, the message of a batch of one. `send_back` None: broadcasting.
+        """`call` takes a list, or, without `lists`, a single message. Broadcasting has no `send_back`.
 
-        `finished`: there may be room for more now.
+        `finished` is called when a process queue whose pull loop waits has become smaller.
         """
         self._call: Any = call
         self._batch_size = batch_size
@@ -63,9 +63,9 @@ class ConcurrentDispatcher:
         self._finished = finished
         self._count = count
         self._loop = asyncio.get_running_loop()
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._sending_back: set[asyncio.Task[None]] = set()
         self._stopped = False
-        self._expired: dict[int, Batch] = {}  # by identity: batches that took too long and are still in the listener's hands
+        self._expired: dict[int, Batch] = {}  # by identity: batches beyond the timeout whose call still runs
         consume_in_task = self._consume_in_task if lists else self._consume_one_in_task
         consume_in_thread = self._consume_in_thread if lists else self._consume_one_in_thread
         self._workers: Workers[Batch] = (
@@ -75,7 +75,7 @@ class ConcurrentDispatcher:
         )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Messages that were pulled and are in the process queue."""
+        """Dispatch pulled messages that are in the process queue."""
         size = self._batch_size
         if size == 1:
             self._workers.put([(held, [message]) for message in messages])
@@ -83,24 +83,24 @@ class ConcurrentDispatcher:
             self._workers.put([(held, messages[at : at + size]) for at in range(0, len(messages), size)])
 
     def expire(self, timeout_ms: int) -> None:
-        """Gives back what has been in the listener's hands for longer than that."""
+        """Send back messages whose call of the listener takes longer than the timeout."""
         limit = time.monotonic() - timeout_ms / 1000
         for batch, since in self._workers.running():
             if since < limit and id(batch) not in self._expired:
                 self._expired[id(batch)] = batch
                 held, messages = batch
-                log.warning("%s takes longer than %d ms; it is given back", messages[0], timeout_ms)
+                log.warning("%s exceeds the consume timeout of %d ms and will be redelivered", messages[0], timeout_ms)
                 if self._send_back is None:
                     self._done(held, messages)
                 else:
-                    self._give_back_later(held, messages, EXPIRED_LEVEL)
+                    self._send_back_later(held, messages, EXPIRED_LEVEL)
 
     async def stop(self, timeout_s: float) -> bool:
-        """Lets the calls in hand finish, and the giving back. True if all did."""
+        """Wait for running calls and for sending back. Return True if all finished in time."""
         self._stopped = True
         ended = await self._workers.stop(timeout_s)
-        if self._giving_back:
-            _, late = await asyncio.wait(self._giving_back, timeout=timeout_s)
+        if self._sending_back:
+            _, late = await asyncio.wait(self._sending_back, timeout=timeout_s)
             for task in late:
                 task.cancel()
             return ended and not late
@@ -114,7 +114,7 @@ class ConcurrentDispatcher:
             return None
         try:
             self._call(messages)
-        except BaseException as error:  # SystemExit in a listener ends neither the thread nor the program
+        except BaseException as error:  # SystemExit in a listener must not end the worker thread
             return failure(error, messages)
         return None
 
@@ -136,7 +136,7 @@ class ConcurrentDispatcher:
             await self._call(messages)
         except (Exception, asyncio.CancelledError) as error:
             if self._stopped and isinstance(error, asyncio.CancelledError):
-                raise  # by us, because the end does not wait any longer
+                raise  # stop() has cancelled the call
             return failure(error, messages)
         return None
 
@@ -148,11 +148,11 @@ class ConcurrentDispatcher:
             await self._call(messages[0])
         except (Exception, asyncio.CancelledError) as error:
             if self._stopped and isinstance(error, asyncio.CancelledError):
-                raise  # by us, because the end does not wait any longer
+                raise  # stop() has cancelled the call
             return failure(error, messages)
         return None
 
-    # On the loop, with what was finished since the last time.
+    # On the event loop.
 
     def _settle(self, finished: list[tuple[Batch, Outcome, float]]) -> None:
         consumed: dict[ProcessQueue, list[ReceivedMessage]] = {}
@@ -164,7 +164,7 @@ class ConcurrentDispatcher:
                 continue
             known = consumed.get(held)
             if known is None:
-                consumed[held] = messages  # of this batch alone, and not needed any more
+                consumed[held] = messages  # the list of the batch is reused
                 spent[held] = spent_s
             else:
                 known += messages
@@ -176,7 +176,7 @@ class ConcurrentDispatcher:
     def _not_consumed(self, batch: Batch, outcome: Outcome, spent_s: float) -> None:
         held, messages = batch
         if outcome is None or self._expired.pop(id(batch), None) is not None:
-            return  # it took too long, and is somebody else's by now
+            return  # it was sent back by expire()
         self._count(held.queue.topic, len(messages), False, spent_s)
         if held.dropped:
             return
@@ -188,10 +188,10 @@ class ConcurrentDispatcher:
         if not messages:
             return
         if self._send_back is None:
-            log.warning("%d messages are dropped, beginning with %s: broadcasting has no other try", len(messages), messages[0])
+            log.warning("%d messages are dropped, the first is %s: broadcasting has no redelivery", len(messages), messages[0])
             self._done(held, messages)
         else:
-            self._give_back_later(held, messages, outcome.delay_level)
+            self._send_back_later(held, messages, outcome.delay_level)
 
     def _done(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if held.dropped:
@@ -200,15 +200,15 @@ class ConcurrentDispatcher:
         offset = held.finish(messages)
         if offset != NO_OFFSET:
             self._offsets.note(held.queue, offset, only_forward=True)
-        if held.room_awaited:
+        if held.wake_pull_loop:
             self._finished(held)
 
-    def _give_back_later(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
-        task = self._loop.create_task(self._give_back(held, messages, delay_level))
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
+    def _send_back_later(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
+        task = self._loop.create_task(self._return_to_broker(held, messages, delay_level))
+        self._sending_back.add(task)
+        task.add_done_callback(self._sending_back.discard)
 
-    async def _give_back(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
+    async def _return_to_broker(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
         assert self._send_back is not None
         kept = []
         for message in messages:
@@ -221,5 +221,5 @@ class ConcurrentDispatcher:
         if kept and not self._stopped:
             for message in kept:
                 message.reconsume_times += 1
-            log.warning("%d messages stay here and are tried again in %d ms", len(kept), KEPT_RETRY_MS)
+            log.warning("%d messages were accepted by no broker and are delivered again in %d ms", len(kept), KEPT_RETRY_MS)
             self._loop.call_later(KEPT_RETRY_MS / 1000, self.put, held, kept)

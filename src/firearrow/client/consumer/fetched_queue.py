@@ -1,16 +1,16 @@
-"""What a pull consumer holds of one queue: messages fetched and not handed out, and how far its user has come.
+"""Fetched messages of one queue of a pull consumer, and the progress of its user.
 
     consumed <= handed <= next_offset
 
-    consumed      everything below is done with: what may be committed
-    handed        everything below was handed out
-    next_offset   where the next fetch begins; between `handed` and here is what is held, and what was filtered out
+    consumed      all messages below are consumed: the offset to commit
+    handed        all messages below were returned to the user
+    next_offset   start of the next fetch; held and filtered messages are between `handed` and here
 
-A plain object without clock or network. Filtered messages count as handed out once everything before them was, and as consumed
-once that was: a queue in which nothing is wanted gets committed, too.
+The object uses neither a clock nor the network. Filtered messages count as returned, and as consumed, once all messages before
+them are: the offset of a queue without matching messages is committed, too.
 
-Whoever iterates is lent some messages at a time and takes them one by one, from whatever thread: the one before the last taken is
-consumed, the last is in hand, the others come back if they are not taken.
+An iteration leases messages in groups and takes them one by one, from any thread. The message taken last is in progress, those
+before it are consumed, and those not taken return to the queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_BYTES: Final = 100 * 1024 * 1024
 
 
 class MessageLease:
-    """Messages of one queue that are taken one by one. `next` may be called in another thread than all the rest."""
+    """Messages of one queue that an iteration takes one by one. `next` may be called from another thread than the rest."""
 
     __slots__ = ("messages", "taken")
 
@@ -43,27 +43,29 @@ class MessageLease:
         self.taken += 1
         return message
 
-    def call_back(self) -> list[ReceivedMessage]:
-        """What was not taken; it cannot be taken any more."""
+    def return_untaken(self) -> list[ReceivedMessage]:
+        """Remove and return the messages that were not taken."""
         left = self.messages[self.taken :]
         del self.messages[self.taken :]
         return left
 
 
 class FetchedQueue:
+    """Held messages and offsets of one queue."""
+
     __slots__ = (
-        "_bytes", "_held", "_loan", "consumed", "handed", "next_offset", "paused", "queue", "refusal", "saved", "subscription",
+        "_bytes", "_held", "_lease", "consumed", "handed", "next_offset", "paused", "queue", "refusal", "saved", "subscription",
     )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, subscription: Subscription, offset: int) -> None:
         self.queue = queue
         self.subscription = subscription
         self.consumed = self.handed = self.next_offset = offset
-        self.saved: int | None = None  # what was committed last
+        self.saved: int | None = None  # the offset committed last
         self.paused = False
-        self.refusal: FirearrowError | None = None  # why the broker gives nothing, until it does again
+        self.refusal: FirearrowError | None = None  # a permanent error of the broker, until a fetch succeeds
         self._held: deque[ReceivedMessage] = deque()
-        self._loan: MessageLease | None = None
+        self._lease: MessageLease | None = None
         self._bytes = 0
 
     def __repr__(self) -> str:
@@ -72,8 +74,8 @@ class FetchedQueue:
     def __len__(self) -> int:
         return len(self._held)
 
-    def took(self, result: PullResult) -> None:
-        """A fetch at `next_offset` brought this."""
+    def add(self, result: PullResult) -> None:
+        """Add the result of a fetch at `next_offset`."""
         self.refusal = None
         if result.status is PullStatus.OFFSET_MOVED:
             self.seek(result.next_offset)
@@ -85,7 +87,7 @@ class FetchedQueue:
         self._skip_filtered()
 
     def hand_out(self, limit: int) -> list[ReceivedMessage]:
-        """The next messages, at most so many."""
+        """Return the next messages, at most `limit`."""
         held = self._held
         if limit >= len(held):
             messages = list(held)
@@ -100,48 +102,48 @@ class FetchedQueue:
                 self.handed = self.next_offset
         return messages
 
-    def lend(self, limit: int) -> MessageLease:
-        """The next messages, to be taken one by one."""
-        self._loan = MessageLease(self.hand_out(limit))
-        return self._loan
+    def lease(self, limit: int) -> MessageLease:
+        """Lease the next messages to an iteration."""
+        self._lease = MessageLease(self.hand_out(limit))
+        return self._lease
 
-    def call_back(self) -> None:
-        """What was lent and not taken is held again."""
-        left = [] if self._loan is None else self._loan.call_back()
+    def return_untaken(self) -> None:
+        """Put leased messages that were not taken back into the queue."""
+        left = [] if self._lease is None else self._lease.return_untaken()
         if left:
             self._held.extendleft(reversed(left))
             self._bytes += sum(message.store_size for message in left)
             self.handed = left[0].queue_offset
 
     def all_consumed(self) -> None:
-        """What was handed out, or taken of what was lent, is done with."""
-        self.call_back()
-        self._loan = None
+        """Mark all returned and taken messages as consumed."""
+        self.return_untaken()
+        self._lease = None
         self.consumed = self.handed
 
     def note_taken(self) -> None:
-        """Of what was lent, all but the last one taken is done with."""
-        if self._loan is not None and self._loan.taken:
-            self.consumed = self._loan.messages[self._loan.taken - 1].queue_offset
+        """Mark the taken messages but the last one as consumed."""
+        if self._lease is not None and self._lease.taken:
+            self.consumed = self._lease.messages[self._lease.taken - 1].queue_offset
 
     def seek(self, offset: int) -> None:
-        """Goes on at another place; what is held or lent is dropped."""
+        """Continue at another offset; held and leased messages are dropped."""
         self.drop()
         self.consumed = self.handed = self.next_offset = offset
 
     def drop(self) -> None:
-        """What is held or lent is not to be had any more."""
-        if self._loan is not None:
-            self._loan.call_back()
-            self._loan = None
+        """Drop the held and leased messages."""
+        if self._lease is not None:
+            self._lease.return_untaken()
+            self._lease = None
         self._held.clear()
         self._bytes = 0
 
     @property
     def position(self) -> int:
-        """The offset of the next message that can be had."""
-        if self._loan is not None and self._loan.taken < len(self._loan.messages):
-            return self._loan.messages[self._loan.taken].queue_offset
+        """The offset of the next message to return."""
+        if self._lease is not None and self._lease.taken < len(self._lease.messages):
+            return self._lease.messages[self._lease.taken].queue_offset
         return self.handed
 
     @property
@@ -154,7 +156,7 @@ class FetchedQueue:
 
     def _skip_filtered(self) -> None:
         if not self._held:
-            in_hand = self.handed > self.consumed
+            in_progress = self.handed > self.consumed
             self.handed = self.next_offset
-            if not in_hand:
+            if not in_progress:
                 self.consumed = self.handed

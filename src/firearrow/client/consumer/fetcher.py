@@ -1,10 +1,9 @@
-"""Inside a running pull consumer: one fetch under way for each queue, and the hand-out.
+"""Fetching for a pull consumer: one fetch in flight per queue, and the delivery of messages to the user.
 
-Each queue has a task that fetches while there is room and the queue is not paused. A seek ends the fetch that is under way (a
-broker may hold it for 20 s) and begins another at the new place; what the old one brings is not looked at.
+Each queue has a task that fetches while the queue is neither full nor paused. A seek cancels the fetch in flight, which a broker
+may hold for 20 s, and starts another at the new offset.
 
-`ready` is set while there may be something to hand out. Queues are handed out in turn, so that a long queue does not keep the
-others waiting.
+`ready` is set while there may be messages to return. Queues are served in turn, so that a long queue does not starve the others.
 """
 
 from __future__ import annotations
@@ -31,11 +30,13 @@ from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.clock import wall_ms
 from firearrow.wire.codes import ResponseCode
 
-FETCH_AGAIN_MS: Final = 1_000
-FLOW_CONTROL_AGAIN_MS: Final = 20
+RETRY_MS: Final = 1_000
+FLOW_CONTROL_RETRY_MS: Final = 20
 
-# Refusals that will not go away by themselves: whoever polls is told. Others are logged, and the fetch is tried again.
-TOLD: Final = {ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST}
+# Permanent errors, raised by `poll`. Others are logged, and the fetch is retried.
+PERMANENT_ERRORS: Final = frozenset((
+    ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+))  # fmt: skip
 
 log = logging.getLogger("firearrow.client")
 
@@ -43,12 +44,12 @@ log = logging.getLogger("firearrow.client")
 @dataclass(slots=True)
 class _Fetched:
     held: FetchedQueue
-    room: asyncio.Event = field(default_factory=asyncio.Event)
+    may_fetch: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
 
 class Fetcher:
-    """The queues of one consumer. `offsets` is where the group's progress is on record."""
+    """The queues of one consumer. `offsets` stores the progress of the group."""
 
     def __init__(
         self,
@@ -68,11 +69,11 @@ class Fetcher:
         self._auto_commit = auto_commit
         self._puller = Puller(instance, group, lite=True, batch=batch)
         self._fetched: dict[MessageQueue, _Fetched] = {}
-        self._turn: list[_Fetched] = []  # whose turn it is to be handed out is first
-        self._in_hand: list[FetchedQueue] = []
+        self._turn: list[_Fetched] = []  # the queue to serve next is first
+        self._in_progress: list[FetchedQueue] = []
         self._befores = [hook.before_consume for hook in hooks]
         self._afters = [hook.after_consume for hook in hooks]
-        self._contexts: list[ConsumeContext] = []  # of what is in hand
+        self._contexts: list[ConsumeContext] = []  # of messages in progress
         self._ready = asyncio.Event()
         self.stopped = False
 
@@ -82,41 +83,41 @@ class Fetcher:
         return sorted(self._fetched)
 
     def held(self, queue: MessageQueue) -> FetchedQueue:
-        """The queue, which must be one of this consumer's."""
+        """Return a queue of this consumer. ClientError if it is not assigned."""
         found = self._fetched.get(queue)
         if found is None:
             have = ", ".join(f"{one.topic} {one.broker_name}/{one.queue_id}" for one in self.queues()) or "none"
-            raise ClientError(f"{queue} is not one of this consumer's queues now; it has: {have}")
+            raise ClientError(f"{queue} is not assigned to this consumer; assigned are: {have}")
         return found.held
 
     async def share(self, subscription: Subscription, share: Sequence[MessageQueue]) -> list[FirearrowError]:
-        """Makes these the queues of the topic. Returns why some cannot be taken yet: their offsets are not known."""
+        """Own exactly these queues of the topic. Return the errors of queues whose offsets are not known yet."""
         mine = [queue for queue in self._fetched if queue.topic == subscription.topic]
         drop, take = differences(mine, share)
         await self.drop(drop)
-        troubles = []
+        errors = []
         for queue in take:
             try:
                 stored = await self._stored(queue)
                 offset = await self.resolve(queue, self._start_from) if stored is None else stored
             except FirearrowError as error:
-                troubles.append(error)
+                errors.append(error)
                 continue
             self.take(queue, subscription, offset, stored)
         for queue in share:
             if queue in self._fetched:
-                self._wants(queue, subscription)
-        return troubles
+                self._apply_subscription(queue, subscription)
+        return errors
 
     def take(self, queue: MessageQueue, subscription: Subscription, offset: int, stored: int | None) -> None:
-        """The queue is ours from now on, from this offset; `stored` is what is on record for the group."""
+        """Start to fetch a queue at an offset; `stored` is the committed offset of the group."""
         fetched = self._fetched[queue] = _Fetched(FetchedQueue(queue, subscription, offset))
         fetched.held.saved = stored
         self._turn.append(fetched)
-        self._fetch_anew(fetched)
+        self._restart_fetch(fetched)
 
     async def drop(self, queues: Iterable[MessageQueue]) -> None:
-        """These are not ours any more; with `auto_commit` what was consumed of them is committed."""
+        """Give up queues; with `auto_commit` their consumed offsets are committed."""
         gone = [self._fetched.pop(queue) for queue in queues if queue in self._fetched]
         for fetched in gone:
             self._turn.remove(fetched)
@@ -133,23 +134,23 @@ class Fetcher:
     def pause(self, queues: Iterable[MessageQueue] | None, paused: bool) -> None:
         for queue in self.queues() if queues is None else list(queues):
             self.held(queue).paused = paused
-            self.held(queue).call_back()
-            self._look(self._fetched[queue])
+            self.held(queue).return_untaken()
+            self._update_state(self._fetched[queue])
 
     # Messages.
 
     def hand_out(self, limit: int) -> list[ReceivedMessage]:
-        """Messages that wait, at most so many; raises what a broker refuses for good, if nothing waits."""
+        """Return held messages, at most `limit`. If there are none, raise a permanent error of a broker."""
         messages: list[ReceivedMessage] = []
         for _ in range(len(self._turn)):
             fetched = self._turn[0]
             if fetched.held.ready:
                 got = fetched.held.hand_out(limit - len(messages))
                 messages += got
-                self._in_hand.append(fetched.held)
+                self._in_progress.append(fetched.held)
                 if self._befores:
                     self._begin_context(fetched.held.queue, got)
-                self._look(fetched)
+                self._update_state(fetched)
                 if len(messages) >= limit:
                     self._next_turn()
                     return messages
@@ -162,32 +163,32 @@ class Fetcher:
                     raise refusal
         return messages
 
-    def lend(self, limit: int) -> MessageLease | None:
-        """Messages of the queue whose turn it is; None if none wait. Raises as `hand_out` does."""
+    def lease(self, limit: int) -> MessageLease | None:
+        """Lease messages of the next queue; None if there are none. Raises like `hand_out`."""
         for _ in range(len(self._turn)):
             fetched = self._turn[0]
             self._next_turn()
             if fetched.held.ready:
-                loan = fetched.held.lend(1 if self._befores else limit)
-                self._in_hand.append(fetched.held)
+                lease = fetched.held.lease(1 if self._befores else limit)
+                self._in_progress.append(fetched.held)
                 if self._befores:
-                    self._begin_context(fetched.held.queue, list(loan.messages))
-                self._look(fetched)
-                return loan
+                    self._begin_context(fetched.held.queue, list(lease.messages))
+                self._update_state(fetched)
+                return lease
         self.hand_out(0)
         return None
 
-    def finish_in_hand(self) -> None:
-        """What was handed out is done with."""
-        for held in self._in_hand:
+    def finish_in_progress(self) -> None:
+        """Mark the returned messages as consumed."""
+        for held in self._in_progress:
             held.all_consumed()
-        self._in_hand.clear()
+        self._in_progress.clear()
         self._end_contexts(succeeded=True)
 
     async def wait_ready(self) -> None:
         await self._ready.wait()
 
-    # Places.
+    # Offsets.
 
     async def resolve(self, queue: MessageQueue, position: Position) -> int:
         """Return the offset of a position in a queue."""
@@ -196,9 +197,9 @@ class Fetcher:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         held = self.held(queue)
         held.seek(offset)
-        if held in self._in_hand:
-            self._in_hand.remove(held)
-        self._fetch_anew(self._fetched[queue])
+        if held in self._in_progress:
+            self._in_progress.remove(held)
+        self._restart_fetch(self._fetched[queue])
 
     async def lag(self) -> dict[MessageQueue, int]:
         queues = self.queues()
@@ -212,34 +213,34 @@ class Fetcher:
     # Committing.
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
-        """These offsets, or all that was handed out. FirearrowError if a broker does not take it."""
+        """Commit these offsets, or all returned messages. FirearrowError if a broker rejects it."""
         if offsets is None:
-            self.finish_in_hand()
+            self.finish_in_progress()
             offsets = {queue: offset for queue, offset in self.consumed().items() if self._fetched[queue].held.saved != offset}
         await asyncio.gather(*(self._commit(queue, offset) for queue, offset in offsets.items()))
 
     async def save(self) -> None:
-        """What is consumed and not on record yet; troubles are logged, the next time may be better."""
+        """Commit what is consumed and not committed yet. Errors are logged; the next call retries."""
         await self._save([fetched.held for fetched in self._fetched.values()])
 
     async def stop(self, *, consumed: bool) -> None:
-        """Ends all fetches. `consumed`: what is in hand is done with."""
+        """Stop all fetches. With `consumed`, messages in progress count as consumed."""
         if self.stopped:
             return
         self.stopped = True
         self._ready.set()
         if consumed:
-            self.finish_in_hand()
+            self.finish_in_progress()
         self._end_contexts(succeeded=False)
         tasks = [fetched.task for fetched in self._fetched.values() if fetched.task is not None]
         await self.drop(self.queues())
         if tasks:
             await asyncio.wait(tasks)
 
-    # Inside.
+    # Internals.
 
-    def _wants(self, queue: MessageQueue, subscription: Subscription) -> None:
-        """What is held of a queue is what was wanted when it was fetched; another expression needs another fetch."""
+    def _apply_subscription(self, queue: MessageQueue, subscription: Subscription) -> None:
+        """Fetch again if the expression has changed, because held messages match the old one."""
         fetched = self._fetched[queue]
         before, fetched.held.subscription = fetched.held.subscription, subscription
         if (before.kind, before.expression) != (subscription.kind, subscription.expression):
@@ -250,56 +251,56 @@ class Fetcher:
             return await self._offsets.read(queue)
         except BrokerError as error:
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                return None  # it will, from the first fetch on
+                return None  # the first fetch creates it
             raise
 
-    def _fetch_anew(self, fetched: _Fetched) -> None:
+    def _restart_fetch(self, fetched: _Fetched) -> None:
         if fetched.task is not None:
             fetched.task.cancel()
-        self._look(fetched)
+        self._update_state(fetched)
         fetched.task = asyncio.get_running_loop().create_task(self._fetch(fetched), name=f"fetch {fetched.held.queue}")
 
-    def _look(self, fetched: _Fetched) -> None:
-        """Room or not, ready or not: after anything about a queue has changed."""
+    def _update_state(self, fetched: _Fetched) -> None:
+        """Update the events after a change of the queue."""
         held = fetched.held
         if held.paused or held.full:
-            fetched.room.clear()
+            fetched.may_fetch.clear()
         else:
-            fetched.room.set()
+            fetched.may_fetch.set()
         if held.ready or held.refusal is not None:
             self._ready.set()
 
     async def _fetch(self, fetched: _Fetched) -> None:
         held = fetched.held
         while True:
-            await fetched.room.wait()
+            await fetched.may_fetch.wait()
             offset = held.next_offset
             try:
-                held.took(await self._puller.pull(held.queue, offset, held.subscription))
+                held.add(await self._puller.pull(held.queue, offset, held.subscription))
             except BrokerError as error:
                 await self._refused(fetched, error)
             except FirearrowError as error:
-                log.warning("group %s gets nothing of %s: %s; it is tried again", self._group, held.queue, error)
-                await self._look_for_route(held.queue)
-                await asyncio.sleep(FETCH_AGAIN_MS / 1000)
+                log.warning("group %s: fetching from %s failed and will be retried: %s", self._group, held.queue, error)
+                await self._refresh_route(held.queue)
+                await asyncio.sleep(RETRY_MS / 1000)
             except Exception:
-                log.exception("group %s: fetching of %s failed; it is tried again", self._group, held.queue)
-                await asyncio.sleep(FETCH_AGAIN_MS / 1000)
+                log.exception("group %s: fetching from %s failed and will be retried", self._group, held.queue)
+                await asyncio.sleep(RETRY_MS / 1000)
             else:
-                self._look(fetched)
+                self._update_state(fetched)
                 if held.next_offset == offset:
-                    await asyncio.sleep(FLOW_CONTROL_AGAIN_MS / 1000)  # a broker that holds nothing must not be asked in circles
+                    await asyncio.sleep(FLOW_CONTROL_RETRY_MS / 1000)  # the broker did not hold the pull
 
     async def _refused(self, fetched: _Fetched, error: BrokerError) -> None:
         held = fetched.held
-        if error.code in TOLD or (error.code == ResponseCode.SYSTEM_ERROR and held.subscription.kind == SQL92):
+        if error.code in PERMANENT_ERRORS or (error.code == ResponseCode.SYSTEM_ERROR and held.subscription.kind == SQL92):
             held.refusal = error
-            self._look(fetched)
+            self._update_state(fetched)
         elif error.code != ResponseCode.FLOW_CONTROL:
-            log.warning("group %s gets nothing of %s: %s; it is tried again", self._group, held.queue, error)
-        await asyncio.sleep((FLOW_CONTROL_AGAIN_MS if error.code == ResponseCode.FLOW_CONTROL else FETCH_AGAIN_MS) / 1000)
+            log.warning("group %s: fetching from %s failed and will be retried: %s", self._group, held.queue, error)
+        await asyncio.sleep((FLOW_CONTROL_RETRY_MS if error.code == ResponseCode.FLOW_CONTROL else RETRY_MS) / 1000)
 
-    async def _look_for_route(self, queue: MessageQueue) -> None:
+    async def _refresh_route(self, queue: MessageQueue) -> None:
         with contextlib.suppress(FirearrowError):
             await self._instance.route(queue.topic, refresh=True)
 
@@ -335,6 +336,6 @@ class Fetcher:
             if outcome is None:
                 held.saved = held.consumed
             elif isinstance(outcome, FirearrowError):
-                log.warning("group %s: the offset of %s was not committed: %s", self._group, held.queue, outcome)
+                log.warning("group %s: committing the offset of %s failed: %s", self._group, held.queue, outcome)
             else:
                 raise outcome

@@ -1,11 +1,11 @@
-"""The listener: the user's function that consumes, and what its outcome means.
+"""Listeners: the user's functions that consume messages.
 
-    it returns                          consumed
-    it raises RetryLater                try again later: when, is said in the exception
-    it raises anything else             try again later: the usual delay, and the log has the traceback
+    returns               the message is acknowledged
+    raises RetryLater     the message is redelivered after the delay in the exception
+    raises another error  the message is redelivered after the usual delay; the traceback is logged
 
-A listener takes one message, or a list when the consumer's `batch_size` is above 1. Coroutine functions run as tasks on the event
-loop; everything else is called in worker threads.
+A listener takes one message, or a list if the consumer's `batch_size` is above 1. Coroutine functions run on the event loop,
+other functions in worker threads.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ Listener = (
 )
 
 
-class RetryLater(Exception):  # noqa: N818 (what it asks for, not an error)
-    """Raised by a listener: this could not be consumed now.
+class RetryLater(Exception):  # noqa: N818 (a request, not an error)
+    """Raised by a listener to have a message redelivered.
 
-    `delay_level` 1 to 18 chooses when it comes again (1 s, 5 s, 10 s, 30 s, 1 m, ...); 0 leaves it to the broker, which waits
-    longer each time; -1 asks for no other try: it becomes a dead letter. In a list, the messages before `first` are consumed. An
-    orderly consumer suspends its queue for `suspend_time` instead and tries again itself.
+    `delay_level` 1 to 18 chooses the delay (1 s, 5 s, 10 s, 30 s, 1 m, ...); 0 leaves it to the broker, which waits longer each
+    time; -1 makes the message a dead letter. In a list, the messages before `first` are acknowledged. An orderly consumer
+    suspends the queue for `suspend_time` and then delivers the message again.
     """
 
     def __init__(self, delay_level: int = 0, *, first: int = 0, suspend_time: Duration | None = None, reason: str = "") -> None:
         if not DEAD_LETTER <= delay_level <= HIGHEST_LEVEL:
             raise ValueError(f"delay_level is {delay_level}, expected 1 to {HIGHEST_LEVEL}, 0 (usual) or -1 (dead letter)")
         if first < 0:
-            raise ValueError(f"first is {first}, expected the place of the first message that was not consumed")
+            raise ValueError(f"first is {first}, expected the index of the first message that was not consumed")
         self.delay_level = delay_level
         self.first = first
         self.suspend_time = suspend_time
-        super().__init__(reason or "the listener asked for another try later")
+        super().__init__(reason or "the listener asked for redelivery")
 
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """What a listener's call came to when it was no success."""
+    """The outcome of a failed call of a listener."""
 
     error: BaseException
     delay_level: int = 0
@@ -66,23 +66,23 @@ class Failure:
     suspend_ms: int | None = None
 
 
-# orderly? -> succeeded? -> Apache's word for it
+# [orderly][succeeded]: Apache's names
 _STATUS: Final = (("RECONSUME_LATER", "CONSUME_SUCCESS"), ("SUSPEND_CURRENT_QUEUE_A_MOMENT", "SUCCESS"))
 
 Outcome = Failure | None
-"""None: everything consumed."""
+"""None: all messages are consumed."""
 
 
 def is_coroutine_listener(listener: Callable[..., Any]) -> bool:
-    """Also for a partial of, or an object whose `__call__` is, a coroutine function."""
+    """Return True for a coroutine function, a partial of one, and an object whose `__call__` is one."""
     while isinstance(listener, functools.partial):
         listener = listener.func
-    call = getattr(listener, "__call__", None)  # noqa: B004 (it is looked at, not asked for whether it is there)
+    call = getattr(listener, "__call__", None)  # noqa: B004 (the attribute is inspected)
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
 
 
 def taking_lists(listener: Callable[..., Any], *, coroutine: bool, batch_size: int) -> Callable[[list[ReceivedMessage]], Any]:
-    """The listener as something that is given a list, whatever it takes itself."""
+    """Adapt the listener to take a list."""
     if batch_size > 1:
         return listener
     if coroutine:
@@ -97,7 +97,7 @@ def taking_lists(listener: Callable[..., Any], *, coroutine: bool, batch_size: i
 def hooked(
     call: Callable[[list[ReceivedMessage]], Any], hooks: Sequence[ConsumeHook], *, coroutine: bool, orderly: bool, group: str
 ) -> Callable[[list[ReceivedMessage]], Any]:
-    """`call` with hooks around it. They are called on the event loop also when the listener is called in a thread."""
+    """Wrap `call` in hooks, which run on the event loop even if the listener runs in a thread."""
     if not hooks:
         return call
     befores, afters = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]

@@ -1,11 +1,11 @@
-"""How far a group has consumed: kept by the brokers, or, for broadcasting, in a file of this machine.
+"""Stores of consumed offsets: at the brokers, or, for broadcasting, in a local file.
 
-Both stores have a table in memory that is written while consuming (`note`) and saved every few seconds and at the end
-(`persist`). What was noted and not saved is consumed again after a crash.
+Both stores have a table in memory that is updated while consuming (`note`) and saved every few seconds and at the end
+(`persist`). Messages above the saved offset are delivered again after a crash.
 
-The file of a broadcasting consumer is Apache's, by name and content, so that either client can go on where the other was:
+The file of a broadcasting consumer has Apache's name and format, so that either client can continue from the other's offsets:
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json     and offsets.json.bak, the one before
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json     and offsets.json.bak, the previous version
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:128}}
 """
 
@@ -40,27 +40,29 @@ log = logging.getLogger("firearrow.client")
 
 
 class OffsetStore(Protocol):
+    """The offsets of a group in the queues of this consumer."""
+
     def note(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
-        """The group has consumed everything below `offset`. With `only_forward` a smaller one than known is ignored."""
+        """Record that all messages below `offset` are consumed. With `only_forward`, a smaller offset is ignored."""
 
     def noted(self, queue: MessageQueue) -> int | None:
-        """What was noted last, without asking anybody."""
+        """Return the offset noted last, without a request."""
 
     def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """All that is noted, of one topic or of all."""
+        """Return the noted offsets of one topic or of all."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is somebody else's now."""
+        """Forget a queue that now belongs to another member."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """What is stored, None if nothing is. FirearrowError if it cannot be known; ask again later then."""
+        """Return the stored offset, None if there is no such. FirearrowError if it is temporarily unavailable."""
 
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> None:
-        """Saves what is noted for these queues. With `confirmed` it returns when that has happened or has failed."""
+        """Save the noted offsets of these queues. With `confirmed`, wait for the responses."""
 
 
 class BrokerOffsets:
-    """The offsets of a clustering group, kept by the broker that has the queue."""
+    """Offsets of a clustering group, stored by the broker of the queue."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
@@ -93,12 +95,12 @@ class BrokerOffsets:
         commits = [self.commit(queue, self._noted[queue], confirmed=confirmed) for queue in queues if queue in self._noted]
         for outcome in await asyncio.gather(*commits, return_exceptions=True):
             if isinstance(outcome, FirearrowError):
-                log.warning("an offset of group %s was not committed: %s; it is tried again later", self._group, outcome)
+                log.warning("committing an offset of group %s failed and will be retried: %s", self._group, outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
 
     async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool = True) -> None:
-        """Stores one offset now, whatever is noted. FirearrowError if that fails."""
+        """Store one offset now, independent of what is noted. FirearrowError if that fails."""
         address = await master_address(self._instance, queue)
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
@@ -110,7 +112,7 @@ class BrokerOffsets:
 
 
 class LocalOffsets:
-    """The offsets of one broadcasting consumer, in a file. `directory` stands in for `~/.rocketmq_offsets`."""
+    """Offsets of one broadcasting consumer in a file. `directory` replaces `~/.rocketmq_offsets`."""
 
     def __init__(self, client_id: str, group: str, directory: str | os.PathLike[str] | None = None) -> None:
         home = Path.home() / LOCAL_DIRECTORY if directory is None else Path(directory)
@@ -128,7 +130,7 @@ class LocalOffsets:
         return {queue: offset for queue, offset in self._noted.items() if topic is None or queue.topic == topic}
 
     def forget(self, queue: MessageQueue) -> None:
-        """Nobody else takes a broadcasting consumer's queue: what was consumed stays on record."""
+        """Keep the offset: a broadcasting consumer's queue has no other owner."""
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self._noted.get(queue, self._saved.get(queue))
@@ -140,7 +142,7 @@ class LocalOffsets:
         try:
             _save(self.path, self._saved | wanted)
         except OSError as error:
-            log.error("offsets were not saved to %s: %s; after a restart messages may come again", self.path, error)
+            log.error("saving offsets to %s failed: %s; after a restart messages may be delivered again", self.path, error)
         else:
             self._saved |= wanted
 
@@ -152,7 +154,7 @@ def _note(noted: dict[MessageQueue, int], queue: MessageQueue, offset: int, only
 
 
 def _load(path: Path) -> dict[MessageQueue, int]:
-    """The offsets of a file; of the copy before it, if the file is damaged; none, if there is no file."""
+    """Load the offsets of a file, of its backup if it is damaged, or none if there is no file."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             text = candidate.read_bytes()
@@ -170,7 +172,7 @@ def _load(path: Path) -> dict[MessageQueue, int]:
 
 
 def _save(path: Path, table: dict[MessageQueue, int]) -> None:
-    """Written beside, synced and moved into place: there is a whole file at any moment."""
+    """Write the file atomically and keep the previous version as backup."""
     keyed = {bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
     text = fastjson.dumps_pretty(ResetOffsetBody(keyed).to_json())
     path.parent.mkdir(parents=True, exist_ok=True)

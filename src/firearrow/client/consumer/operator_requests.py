@@ -1,4 +1,4 @@
-"""What operators ask of a push consumer through a broker: how it is doing (307), and to consume one message now (309)."""
+"""Requests of operators to a push consumer: its running info (307), and consuming one message directly (309)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEBIBYTE = 1024 * 1024
 async def consume_once(
     call: Callable[[list[ReceivedMessage]], Any], message: ReceivedMessage, *, coroutine: bool, orderly: bool
 ) -> ConsumeMessageDirectlyResult:
-    """Gives a message to the listener and says how it went; nothing is committed or given back."""
+    """Pass a message to the listener and report the outcome, without committing or redelivery."""
     began = time.monotonic()
     outcome: Outcome = None
     if coroutine:
@@ -30,7 +30,7 @@ async def consume_once(
         except Exception as error:
             outcome = failure(error, [message])
     else:
-        outcome = await _in_a_thread(call, message)
+        outcome = await _call_in_thread(call, message)
     spent_ms = int((time.monotonic() - began) * 1000)
     if outcome is None:
         return ConsumeMessageDirectlyResult(orderly, True, "CR_SUCCESS", None, spent_ms)
@@ -38,12 +38,12 @@ async def consume_once(
     return ConsumeMessageDirectlyResult(orderly, True, result, f"{type(outcome.error).__name__}: {outcome.error}", spent_ms)
 
 
-async def _in_a_thread(call: Callable[[list[ReceivedMessage]], Any], message: ReceivedMessage) -> Outcome:
-    """A thread of its own: the workers may all be busy, which may be what the operator wants to find out."""
+async def _call_in_thread(call: Callable[[list[ReceivedMessage]], Any], message: ReceivedMessage) -> Outcome:
+    """Use a separate thread: the workers may all be busy, which the operator may be investigating."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Outcome] = loop.create_future()
 
-    def tell(outcome: Outcome) -> None:
+    def set_outcome(outcome: Outcome) -> None:
         if not done.done():
             done.set_result(outcome)
 
@@ -51,9 +51,9 @@ async def _in_a_thread(call: Callable[[list[ReceivedMessage]], Any], message: Re
         outcome: Outcome = None
         try:
             call([message])
-        except BaseException as error:  # whatever the listener raises is the answer
+        except BaseException as error:  # reported to the operator
             outcome = failure(error, [message])
-        loop.call_soon_threadsafe(tell, outcome)
+        loop.call_soon_threadsafe(set_outcome, outcome)
 
     threading.Thread(target=run, name="firearrow-consume-directly", daemon=True).start()
     return await done
@@ -87,7 +87,7 @@ def _queue_info(held: ProcessQueue, consumed: int | None) -> dict[str, Any]:
         "cachedMsgMinOffset": 0 if oldest is None else oldest.queue_offset,
         "cachedMsgSizeInMiB": held.held_bytes // MEBIBYTE,
         "commitOffset": -1 if consumed is None else consumed,
-        "droped": held.dropped,  # as every client spells it
+        "droped": held.dropped,  # Apache's spelling
         "lastConsumeTimestamp": held.last_consume_ms,
         "lastLockTimestamp": held.last_lock_ms,
         "lastPullTimestamp": held.last_pull_ms,

@@ -1,11 +1,11 @@
-"""Orderly consumption: the messages of a queue one after the other, never the next before the last one is done with.
+"""Orderly consumption: the messages of a queue strictly one after the other.
 
-A queue that has messages gets a *turn*: a worker gives up to `TURN_MESSAGES` of them to the listener, in order, and stops at the
-first failure, when the queue is not ours any more, or when its lock is too old to be trusted. Then other queues have theirs.
+A queue with messages gets a *turn*: a worker passes up to `TURN_MESSAGES` of them to the listener, in order. It stops at the
+first failure, when the queue was dropped, or when its lock is too old to be trusted. Then other queues have their turn.
 
     consumed     the offset to commit is that of the next message
-    failed       the queue rests (1 s, or what the listener asks for), then the same messages come again, and again, up to the
-                 maximum; only then are they sent to the retry topic, where the broker makes them dead letters, and left out
+    failed       the queue is suspended (1 s, or as the listener asks), then the same messages are delivered again, up to the
+                 maximum of attempts; then they are sent to the retry topic, where the broker makes them dead letters
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ from firearrow.clock import wall_ms
 TURN_MESSAGES: Final = 64
 MIN_SUSPEND_MS: Final = 10
 MAX_SUSPEND_MS: Final = 30_000
-NOT_LOCKED_MS: Final = 500  # how soon to look again for a lock that was lost
+NOT_LOCKED_MS: Final = 500  # how soon to check a lost lock again
 
 log = logging.getLogger("firearrow.client")
 
 
 class Turn:
+    """Messages of one queue that a worker passes to the listener."""
+
     __slots__ = ("consumed", "failure", "held", "messages")
 
     def __init__(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self.held = held
         self.messages = messages
-        self.consumed = 0  # how many of them; the worker counts
+        self.consumed = 0  # counted by the worker
         self.failure: Failure | None = None
 
 
-class Orderly:
+class OrderlyDispatcher:
+    """Runs one turn at a time for each queue."""
+
     def __init__(
         self,
         call: Callable[[list[ReceivedMessage]], object] | Callable[[list[ReceivedMessage]], Awaitable[object]],
@@ -60,7 +64,7 @@ class Orderly:
         now_ms: Callable[[], int],
         name: str = "consume",
     ) -> None:
-        """`max_reconsume_times` None: for ever. `send_back` None: broadcasting, which needs no locks and has no dead letters."""
+        """`max_reconsume_times` None is unlimited. `send_back` None is broadcasting, without locks and dead letters."""
         self._call: Any = call
         self._batch_size = batch_size
         self._offsets = offsets
@@ -71,7 +75,7 @@ class Orderly:
         self._count = count
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
-        self._after_failure: set[asyncio.Task[None]] = set()
+        self._failure_tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._workers: Workers[Turn] = (
             TaskWorkers(concurrency, self._consume_in_task, self._settle)
@@ -80,33 +84,33 @@ class Orderly:
         )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Messages that were pulled and are in the process queue."""
+        """Dispatch pulled messages that are in the process queue."""
         held.waiting.extend(messages)
-        self.go_on(held)
+        self.start_turn(held)
 
-    def go_on(self, held: ProcessQueue) -> None:
-        """Gives the queue a turn, if it has messages and none now."""
-        if held.running or held.resting or held.dropped or not held.waiting or self._stopped:
+    def start_turn(self, held: ProcessQueue) -> None:
+        """Give the queue a turn if it has messages and no turn is running."""
+        if held.running or held.suspended or held.dropped or not held.waiting or self._stopped:
             return
         if not self._may_consume(held):
-            self._rest(held, NOT_LOCKED_MS)
+            self._suspend(held, NOT_LOCKED_MS)
             return
         held.running = True
         waiting = held.waiting
         self._workers.put([Turn(held, [waiting.popleft() for _ in range(min(len(waiting), TURN_MESSAGES))])])
 
     def expire(self, timeout_ms: int) -> None:
-        """In order means that nothing can be taken away from a listener: it is told of in the log only."""
+        """Log calls beyond the timeout. They are not redelivered, which would break the order."""
         limit = time.monotonic() - timeout_ms / 1000
         for turn, since in self._workers.running():
             if since < limit:
-                log.warning("the queue %s has been in the listener's hands for more than %d ms", turn.held.queue, timeout_ms)
+                log.warning("the listener has been processing %s for more than %d ms", turn.held.queue, timeout_ms)
 
     async def stop(self, timeout_s: float) -> bool:
         self._stopped = True
         ended = await self._workers.stop(timeout_s)
-        if self._after_failure:
-            _, late = await asyncio.wait(self._after_failure, timeout=timeout_s)
+        if self._failure_tasks:
+            _, late = await asyncio.wait(self._failure_tasks, timeout=timeout_s)
             for task in late:
                 task.cancel()
             return ended and not late
@@ -118,7 +122,7 @@ class Orderly:
         for batch in self._batches(turn):
             try:
                 self._call(batch)
-            except BaseException as error:  # SystemExit in a listener ends neither the thread nor the program
+            except BaseException as error:  # SystemExit in a listener must not end the worker thread
                 turn.failure = failure(error, batch)
                 turn.consumed += turn.failure.first
                 return
@@ -130,7 +134,7 @@ class Orderly:
                 await self._call(batch)
             except (Exception, asyncio.CancelledError) as error:
                 if self._stopped and isinstance(error, asyncio.CancelledError):
-                    raise  # by us, because the end does not wait any longer
+                    raise  # stop() has cancelled the call
                 turn.failure = failure(error, batch)
                 turn.consumed += turn.failure.first
                 return
@@ -146,7 +150,7 @@ class Orderly:
     def _may_consume(self, held: ProcessQueue) -> bool:
         return self._send_back is None or (held.locked and not held.lock_expired(self._now_ms()))
 
-    # On the loop.
+    # On the event loop.
 
     def _settle(self, finished: list[tuple[Turn, None, float]]) -> None:
         for turn, _, spent_s in finished:
@@ -160,50 +164,50 @@ class Orderly:
             held.waiting.extendleft(reversed(left))
             if turn.failure is not None and not held.dropped:
                 failed = left[: max(self._batch_size - turn.failure.first, 1)]
-                task = self._loop.create_task(self._after(held, failed, turn.failure))
-                self._after_failure.add(task)
-                task.add_done_callback(self._after_failure.discard)
+                task = self._loop.create_task(self._handle_failure(held, failed, turn.failure))
+                self._failure_tasks.add(task)
+                task.add_done_callback(self._failure_tasks.discard)
             else:
                 held.running = False
-                self.go_on(held)
+                self.start_turn(held)
 
     def _done(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         held.last_consume_ms = wall_ms()
         offset = held.finish(messages)
-        # A queue that was dropped while the listener had these is still ours at the broker: its lock is given back afterwards.
+        # A queue dropped during the call still belongs to us at the broker: its lock is released afterwards.
         if offset != NO_OFFSET:
             self._offsets.note(held.queue, offset)
-        if held.room_awaited:
+        if held.wake_pull_loop:
             self._finished(held)
 
-    async def _after(self, held: ProcessQueue, failed: list[ReceivedMessage], why: Failure) -> None:
-        """The messages at the head of the queue were not consumed: dead letters if it was the last try, else a rest."""
-        again = False
+    async def _handle_failure(self, held: ProcessQueue, failed: list[ReceivedMessage], why: Failure) -> None:
+        """Handle failed messages at the head of the queue: dead letters after the last attempt, else suspend the queue."""
+        redeliver = False
         for message in failed:
             limit = self._max_reconsume_times
             last = why.delay_level == DEAD_LETTER or (limit is not None and message.reconsume_times >= limit)
-            if last and await self._gives_up(message):
+            if last and await self._discard(message):
                 if message in held.waiting:
                     held.waiting.remove(message)
                 self._done(held, [message])
             else:
                 message.reconsume_times += 1
-                again = True
+                redeliver = True
         wanted_ms = self._suspend_ms if why.suspend_ms is None else why.suspend_ms
         held.running = False
-        self._rest(held, min(max(wanted_ms, MIN_SUSPEND_MS), MAX_SUSPEND_MS) if again else 0)
+        self._suspend(held, min(max(wanted_ms, MIN_SUSPEND_MS), MAX_SUSPEND_MS) if redeliver else 0)
 
-    async def _gives_up(self, message: ReceivedMessage) -> bool:
+    async def _discard(self, message: ReceivedMessage) -> bool:
         if self._send_back is not None:
             return await self._send_back.as_message(message, DEAD_LETTER)
-        log.warning("%s is dropped: broadcasting has no dead letters", message)
+        log.warning("%s is dropped: a broadcasting group has no dead letters", message)
         return True
 
-    def _rest(self, held: ProcessQueue, for_ms: int) -> None:
-        """The queue has no turn for a while."""
-        held.resting = True
-        self._loop.call_later(for_ms / 1000, self._rested, held)
+    def _suspend(self, held: ProcessQueue, for_ms: int) -> None:
+        """Give the queue no turn for a while."""
+        held.suspended = True
+        self._loop.call_later(for_ms / 1000, self._resume, held)
 
-    def _rested(self, held: ProcessQueue) -> None:
-        held.resting = False
-        self.go_on(held)
+    def _resume(self, held: ProcessQueue) -> None:
+        held.suspended = False
+        self.start_turn(held)

@@ -1,16 +1,15 @@
-"""What a consumer holds of one queue: messages pulled and not consumed yet.
+"""Process queue: the messages of one queue that were pulled and are not consumed yet.
 
-Messages come in the order of their offsets and are finished in any order. The offset to commit is the smallest one that is not
-finished, or, when everything is, the one after the last: whatever happens, no message below it is lost, and what was finished
-above it may be delivered once more.
+Messages arrive in the order of their offsets and are finished in any order. The offset to commit is the smallest unfinished one,
+or the one after the last if all are finished. No message below it can be lost; finished messages above it may be redelivered.
 
-    order      11 12 13 14 15 16        offsets as they came
-    unfinished    12    14 15 16        finished are 11 and 13: the offset to commit is 12
+    order      11 12 13 14 15 16        offsets in order of arrival
+    unfinished    12    14 15 16        11 and 13 are finished: the offset to commit is 12
 
-A plain object that belongs to the event loop's thread; worker threads only read `dropped`. It never looks at a clock.
+The object belongs to the event loop's thread; worker threads only read `dropped`. It uses no clock.
 
-Flow control: nothing more is pulled while `MAX_MESSAGES` or `MAX_BYTES` are held, or, for concurrent consumption, while the
-oldest and the newest are more than `MAX_SPAN` apart (one message that does not finish must not lead to endless redelivery).
+Flow control: pulling pauses while `MAX_MESSAGES` or `MAX_BYTES` are held, or, for concurrent consumption, while the oldest and
+the newest offset are more than `MAX_SPAN` apart, which bounds the redelivery caused by one message that does not finish.
 """
 
 from __future__ import annotations
@@ -30,36 +29,38 @@ NO_OFFSET: Final = -1
 
 
 class ProcessQueue:
+    """The unfinished messages of one queue and the state of its consumption."""
+
     __slots__ = (
         "_bytes", "_end", "_order", "_unfinished", "dropped", "dropped_ms", "last_consume_ms", "last_lock_ms", "last_pull_ms",
-        "locked", "max_offset", "queue", "resting", "room_awaited", "running", "waiting",
+        "locked", "max_offset", "queue", "running", "suspended", "waiting", "wake_pull_loop",
     )  # fmt: skip
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
         self.queue = queue
-        self.dropped = False  # not ours any more: what is still held is not handed out, and nothing is committed for it
-        self.dropped_ms = 0  # since when an orderly queue waits to be given back
+        self.dropped = False  # no longer ours: held messages are not delivered, and nothing is committed
+        self.dropped_ms = 0  # since when an orderly queue waits to be released
         self.locked = False  # at the broker, for orderly consumption
         self.last_lock_ms = 0
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
-        self.max_offset = 0  # of the queue at the broker, as last heard
-        self.running = False  # orderly: in a worker's hands, one turn at a time
-        self.resting = False  # orderly: after a failure, or while the lock is lost
-        self.waiting: deque[ReceivedMessage] = deque()  # orderly: held and not handed out
-        self.room_awaited = False  # the pull loop waits until something is finished
+        self.max_offset = 0  # of the queue at the broker, as last reported
+        self.running = False  # orderly: a turn is running
+        self.suspended = False  # orderly: after a failure, or while the lock is lost
+        self.waiting: deque[ReceivedMessage] = deque()  # orderly: held and not in a turn
+        self.wake_pull_loop = False  # the pull loop waits until messages are finished
         self._unfinished: dict[int, ReceivedMessage] = {}
         self._order: deque[int] = deque()
         self._bytes = 0
-        self._end = NO_OFFSET  # one after the newest offset that came
+        self._end = NO_OFFSET  # one after the newest offset
 
     def __repr__(self) -> str:
         return f"<ProcessQueue {self.queue} {len(self._unfinished)} held{' dropped' if self.dropped else ''}>"
 
-    # Filling and emptying.
+    # Adding and removing.
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages that were pulled, in the order of their offsets."""
+        """Add pulled messages, in the order of their offsets."""
         if not messages:
             return
         unfinished, order = self._unfinished, self._order
@@ -73,7 +74,7 @@ class ProcessQueue:
         self._end = messages[-1].queue_offset + 1
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> int:
-        """These are done with, one way or another. Returns the offset that may be committed now, NO_OFFSET if there is none."""
+        """Remove messages. Return the offset that may be committed now, or NO_OFFSET."""
         unfinished, order = self._unfinished, self._order
         freed = 0
         for message in messages:
@@ -85,18 +86,18 @@ class ProcessQueue:
         return order[0] if order else self._end
 
     def holds(self, message: ReceivedMessage) -> bool:
-        """False once it is finished, or was taken away because it took too long."""
+        """Return False once the message is finished or was sent back."""
         return message.queue_offset in self._unfinished
 
     def clear(self) -> None:
-        """Forgets what is held: it will be pulled again."""
+        """Remove all messages; they will be pulled again."""
         self._unfinished.clear()
         self._order.clear()
         self.waiting.clear()
         self._bytes = 0
         self._end = NO_OFFSET
 
-    # Looking.
+    # State.
 
     def __len__(self) -> int:
         return len(self._unfinished)
@@ -121,7 +122,7 @@ class ProcessQueue:
         return self._end - 1 if self._order else 0
 
     def full(self, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES, max_span: int | None = MAX_SPAN) -> str | None:
-        """Why nothing more should be pulled; None if there is room. `max_span` None is for orderly consumption."""
+        """Return the reason to pause pulling, or None. Orderly consumption has no `max_span`."""
         if len(self._unfinished) >= max_messages:
             return f"{len(self._unfinished)} messages are held, the limit is {max_messages}"
         if self._bytes >= max_bytes:

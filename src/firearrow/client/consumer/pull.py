@@ -53,7 +53,7 @@ PULL_BATCH: Final = 32
 PUSH_SUSPEND_MS: Final = 15_000
 PULL_SUSPEND_MS: Final = 20_000
 TIMEOUT_MS: Final = 30_000
-PULL_TIMEOUT_MS: Final = 10_000  # of a pull that is not to be held
+PULL_TIMEOUT_MS: Final = 10_000  # of a pull without long polling
 
 COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
@@ -81,7 +81,7 @@ class PullResult:
 
 
 class Puller:
-    """Pulls for one group. A push consumer is known by its heartbeats; a pull consumer (`lite`) says what it wants each time."""
+    """Pulls for one group. The subscription of a push consumer is in its heartbeats; a pull consumer (`lite`) sends it along."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Puller:
         self._suspend_ms = suspend_ms if suspend_ms is not None else PULL_SUSPEND_MS if lite else PUSH_SUSPEND_MS
         self._batch = batch
         self._namespace = instance.options.namespace
-        self._suggested: dict[MessageQueue, int] = {}  # broker id to read from
+        self._suggested: dict[MessageQueue, int] = {}  # broker id to read from, by queue
 
     async def pull(
         self,
@@ -110,13 +110,13 @@ class Puller:
         suspend_ms: int | None = None,
         batch: int | None = None,
     ) -> PullResult:
-        """One pull. `suspend_ms` 0 asks for an answer at once. BrokerError or ClientError if there is no result."""
+        """Pull once. `suspend_ms` 0 disables long polling. BrokerError or ClientError if there is no result."""
         address, is_slave = await self._address(queue)
         hold_ms = self._suspend_ms if suspend_ms is None else suspend_ms
         flags = (SUSPEND if hold_ms > 0 else 0) | (WITH_SUBSCRIPTION | LITE if self._lite else 0)
         if commit_offset is not None and not is_slave:
             flags |= COMMIT_OFFSET
-        # Brokers before 5.0 have one code for both; one that has not said its version is asked in the way that all know.
+        # Brokers before 5.0 have one code for both; a broker of unknown version gets the code that all know.
         lite = self._lite and self._instance.broker_version(address) >= VERSION_5_0_0
         header_class = LitePullMessageRequestHeader if lite else PullMessageRequestHeader
         pull = header_class(
@@ -134,7 +134,7 @@ class Puller:
             header = PullMessageResponseHeader.decode(answer.ext)
             messages = self._messages(answer.body, queue, subscription) if status is PullStatus.FOUND else []
         except ProtocolError as error:
-            raise ClientError(f"the answer of {address} to a pull of {queue} at {offset} cannot be read: {error}") from error
+            raise ClientError(f"the response of {address} to a pull of {queue} at {offset} is malformed: {error}") from error
         self._note_suggestion(queue, header.suggest_which_broker_id)
         return PullResult(status, header.next_begin_offset, header.min_offset, header.max_offset, messages)
 
@@ -142,7 +142,7 @@ class Puller:
         self._suggested.pop(queue, None)
 
     def _messages(self, body: bytes, queue: MessageQueue, subscription: Subscription) -> list[ReceivedMessage]:
-        messages = messages_of(body, queue, self._namespace)
+        messages = decode_messages(body, queue, self._namespace)
         if subscription.tags is not None:
             return [message for message in messages if message.tags in subscription.tags]
         return messages
@@ -155,7 +155,7 @@ class Puller:
             found = self._instance.broker_address(queue.broker_name, broker_id)
         if found is None:
             raise ClientError(
-                f"the broker {queue.broker_name!r} of {queue} has no address: is it down, or has it left the cluster?"
+                f"the broker {queue.broker_name!r} of {queue} has no address; is it down, or has it left the cluster?"
             )
         return found
 
@@ -174,13 +174,13 @@ _i64 = struct.Struct(">q").unpack_from
 
 
 class PulledMessage(ReceivedMessage):
-    """The empty slots of the base are filled at the first look, as `__getattr__` is called for those only."""
+    """A message in a pull response. The unset slots of the base class are filled on access: `__getattr__` is called for these."""
 
-    __slots__ = ("_at", "_run", "_short", "queue_offset", "store_size")
+    __slots__ = ("_at", "_body_bytes", "_run", "queue_offset", "store_size")
 
     _at: int
     _run: bytes
-    _short: int  # bytes of the body, if it can be cut out as it is; -1: the record must be decoded
+    _body_bytes: int  # bytes of a body that can be sliced out; -1: the record must be decoded
     queue_offset: int
     store_size: int
 
@@ -188,10 +188,10 @@ class PulledMessage(ReceivedMessage):
     def body(self) -> bytes:
         body = self._body
         if body is None:
-            short = self._short
-            if short >= 0:
+            body_bytes = self._body_bytes
+            if body_bytes >= 0:
                 at = self._at + HEAD_BYTES
-                body = self._body = self._run[at : at + short]
+                body = self._body = self._run[at : at + body_bytes]
             else:
                 record = self._record
                 body = self._body = inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
@@ -203,11 +203,11 @@ class PulledMessage(ReceivedMessage):
 
     @property
     def store_ms(self) -> int:
-        if self._short < 0:
+        if self._body_bytes < 0:
             return super().store_ms
         return int(_i64(self._run, self._at + AT_STORE_TIMESTAMP_V4)[0])
 
-    if not TYPE_CHECKING:  # or a type checker would believe that a message has every attribute there is
+    if not TYPE_CHECKING:  # otherwise a type checker would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             if name == "_record":
@@ -215,25 +215,25 @@ class PulledMessage(ReceivedMessage):
             elif name == "reconsume_times":
                 self.reconsume_times = self._record.reconsume_times
             else:
-                raise AttributeError(f"a message has no {name}")
+                raise AttributeError(f"a message has no attribute {name!r}")
             return getattr(self, name)
 
     def _text(self, name: bytes) -> str | None:
-        short = self._short
-        if short < 0:
+        body_bytes = self._body_bytes
+        if body_bytes < 0:
             return super()._text(name)
         run = self._run
-        at = self._at + HEAD_BYTES + short
+        at = self._at + HEAD_BYTES + body_bytes
         at += 1 + run[at]
         (length,) = _i16(run, at)
         found = find(run[at + 2 : at + 2 + length], name)
         return None if found is None else found.decode(errors="replace")
 
 
-def messages_of(run: bytes, queue: MessageQueue, namespace: str = "") -> list[ReceivedMessage]:
-    """The messages of a pull of `queue`. ProtocolError if the run is broken; nothing of it is taken then."""
+def decode_messages(run: bytes, queue: MessageQueue, namespace: str = "") -> list[ReceivedMessage]:
+    """Return the messages of a pull response. ProtocolError, and no messages, if a record is malformed."""
     if queue.topic.startswith(RETRY_PREFIX):
-        return _retried(run, queue, namespace)
+        return _decode_retried(run, queue, namespace)
     messages: list[ReceivedMessage] = []
     topic = without_namespace(queue.topic, namespace)
     new, append, end, at = PulledMessage.__new__, messages.append, len(run), 0
@@ -241,7 +241,7 @@ def messages_of(run: bytes, queue: MessageQueue, namespace: str = "") -> list[Re
         while at < end:
             total, magic, queue_offset, sys_flag, length = _scan(run, at)
             if total < FIXED_BYTES_V1 or total > end - at or (magic != MAGIC_V1 and magic != MAGIC_V2):
-                raise ProtocolError(f"a record at {at} of {end} bytes of a pull of {queue} is broken")
+                raise ProtocolError(f"malformed record at byte {at} of {end} in a pull of {queue}")
             message = new(PulledMessage)
             message._run = run
             message._at = at
@@ -252,20 +252,20 @@ def messages_of(run: bytes, queue: MessageQueue, namespace: str = "") -> list[Re
             message.queue_offset = queue_offset
             message.store_size = total
             if sys_flag & (_V6 | COMPRESSED) or magic == MAGIC_V2:
-                message._short = -1
+                message._body_bytes = -1
             elif 0 <= length <= total - FIXED_BYTES_V1:
-                message._short = length
+                message._body_bytes = length
             else:
-                raise ProtocolError(f"a record at {at} with a body of {length} bytes in {total}")
+                raise ProtocolError(f"malformed record at byte {at}: a body of {length} bytes in {total}")
             append(message)
             at += total
     except struct.error:
-        raise ProtocolError(f"a pull of {queue} ends in the middle of a record, at {at} of {end} bytes") from None
+        raise ProtocolError(f"a pull of {queue} ends within a record, at byte {at} of {end}") from None
     return messages
 
 
-def _retried(run: bytes, queue: MessageQueue, namespace: str) -> list[ReceivedMessage]:
-    """Messages that are delivered again show the topic they were sent to at first."""
+def _decode_retried(run: bytes, queue: MessageQueue, namespace: str) -> list[ReceivedMessage]:
+    """Decode messages of a retry topic, which show their original topic."""
     messages: list[ReceivedMessage] = []
     at = 0
     while at < len(run):

@@ -1,16 +1,16 @@
-"""The pull consumer: its user asks for messages and decides what is done with them and when.
+"""The pull consumer: the user polls for messages or iterates over them.
 
     async with PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as consumer:
         async for message in consumer:
             ...
 
-Queues come by subscription (`topics`, `subscribe`), shared with the other members of the group, or by `assign`, which asks
-nobody. For each queue one fetch is always under way while there is room, so that `poll` finds messages waiting.
+Queues are assigned by subscription (`topics`, `subscribe`), shared with the other members of the group, or by `assign`,
+independent of the group. Messages are fetched ahead: one fetch per queue is in flight while its buffer is not full.
 
-What is committed: with `auto_commit` (the default) what an earlier `poll` returned counts as consumed at the next one, and an
-iterated message when the next is asked for; that is committed every few seconds, when a queue goes to another member, and at the
-end. Leaving `async with` by an exception does not count what is in hand: it comes again. Without `auto_commit` nothing is
-committed but by `commit`.
+With `auto_commit` (the default) the messages of a `poll` count as consumed at the next `poll`, and an iterated message when the
+next is taken. Consumed offsets are committed every few seconds, when a queue moves to another member, and at the end. When
+`async with` is left by an exception, the messages in progress do not count and are delivered again. Without `auto_commit` only
+`commit` commits.
 """
 
 from __future__ import annotations
@@ -101,16 +101,16 @@ class PullConsumer:
         named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
         self._subscriptions = {one.topic: one for one in named}
         self._running: _Running | None = None
-        self._loan: MessageLease | None = None
+        self._lease: MessageLease | None = None
         self._warned_s = -math.inf
         self._closed = False
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Connects, joins the group and takes its share of the queues. `async with` does it too."""
+        """Connect, join the group and take a share of the queues. Called by `async with`."""
         if self._closed:
-            raise ClosedError("this consumer has been closed; make another one")
+            raise ClosedError("this consumer has been closed; create another one")
         if self._running is not None:
             return
         joins = bool(self._subscriptions)
@@ -130,7 +130,7 @@ class PullConsumer:
         running.saving = asyncio.get_running_loop().create_task(self._keep_saving(running), name=f"offsets of {self._group}")
 
     async def close(self) -> None:
-        """Commits (with `auto_commit`) and leaves the group. `async with` does it too; a second time does nothing."""
+        """Commit (with `auto_commit`) and leave the group. Called by `async with`; repeated calls do nothing."""
         await self._end(consumed=True)
 
     async def __aenter__(self) -> Self:
@@ -152,7 +152,7 @@ class PullConsumer:
         running = self._open()
         fetching = running.fetching
         timeout_s = seconds("timeout", timeout, or_zero=True)
-        fetching.finish_in_hand()
+        fetching.finish_in_progress()
         messages = fetching.hand_out(max_messages)
         if not messages and timeout_s:
             with contextlib.suppress(TimeoutError):
@@ -169,14 +169,14 @@ class PullConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """The next message, however long that takes; the one before it counts as consumed. Ends when the consumer is closed."""
+        """Wait for the next message; the previous one counts as consumed. Ends when the consumer is closed."""
         message = self.next_buffered()
         if message is not None:
             return message
         fetching = self._open().fetching
-        fetching.finish_in_hand()
+        fetching.finish_in_progress()
         while not fetching.stopped:
-            self._loan = fetching.lend(PULL_BATCH)
+            self._lease = fetching.lease(PULL_BATCH)
             message = self.next_buffered()
             if message is not None:
                 return message
@@ -184,16 +184,16 @@ class PullConsumer:
         raise StopAsyncIteration
 
     def next_buffered(self) -> ReceivedMessage | None:
-        """What `async for` would give without waiting, None if it would wait. The only method for every thread."""
-        return None if self._loan is None else self._loan.next()
+        """Return the message that `async for` would return without waiting, else None. May be called from any thread."""
+        return None if self._lease is None else self._lease.next()
 
-    # Which queues.
+    # Queues.
 
     async def subscribe(self, topic: str, expression: Expression = "*") -> None:
-        """Adds a topic, or changes what is wanted of it."""
+        """Subscribe to a topic, or change its expression."""
         running = self._open()
         if running.assigned:
-            raise ClientError("this consumer was assigned its queues; a subscription needs a consumer of its own")
+            raise ClientError("this consumer uses assign; use another consumer for subscriptions")
         named = self._subscription(topic, expression)
         first = not self._subscriptions
         self._subscriptions[named.topic] = named
@@ -204,7 +204,7 @@ class PullConsumer:
             await running.rebalance.run_once()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Gives up a topic; its queues go to the other members of the group."""
+        """Unsubscribe from a topic; its queues go to the other members of the group."""
         running = self._open()
         name = with_namespace(topic, self._options.namespace)
         if self._subscriptions.pop(name, None) is not None:
@@ -212,7 +212,7 @@ class PullConsumer:
             await running.instance.heartbeat_now()
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Takes exactly these queues, whatever the group does. Not together with subscriptions."""
+        """Consume exactly these queues, independent of the group. Not together with subscriptions."""
         running = self._open()
         if self._subscriptions:
             raise ClientError(
@@ -225,28 +225,28 @@ class PullConsumer:
             by_topic.setdefault(queue.topic, []).append(queue)
         for topic, share in by_topic.items():
             await running.instance.route(topic)
-            for trouble in await running.fetching.share(subscription(topic, expression, wall_ms()), share):
-                raise trouble
+            for error in await running.fetching.share(subscription(topic, expression, wall_ms()), share):
+                raise error
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic, sorted: what `assign` can be given."""
+        """Return all readable queues of a topic, sorted, for use with `assign`."""
         check_topic(topic)
         route = await self._open().instance.route(with_namespace(topic, self._options.namespace), refresh=True)
         return route.read_queues()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues this consumer has at this moment, sorted."""
+        """Return the queues assigned at present, sorted."""
         return self._open().fetching.queues()
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Gives nothing more of these queues (all, if none are named) until `resume`."""
+        """Return no messages of these queues (default: all) until `resume`."""
         self._open().fetching.pause(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Goes on with these queues (all, if none are named)."""
+        """Resume these queues (default: all)."""
         self._open().fetching.pause(queues, False)
 
-    # Where in them.
+    # Offsets.
 
     async def seek(self, queue: MessageQueue, to: Position) -> None:
         """Continue at an offset, at the first message stored at or after a time, at `"earliest"` or at `"latest"`."""
@@ -255,11 +255,11 @@ class PullConsumer:
         fetching.seek(queue, await fetching.resolve(queue, to))
 
     async def seek_all(self, to: Position) -> None:
-        """The same for every queue this consumer has."""
+        """Seek in all assigned queues."""
         await asyncio.gather(*(self.seek(queue, to) for queue in self.assignment()))
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that will be handed out."""
+        """Return the offset of the next message of a queue."""
         return self._open().fetching.held(queue).position
 
     async def offset_at(self, queue: MessageQueue, to: Position) -> int:
@@ -267,18 +267,18 @@ class PullConsumer:
         return await self._open().fetching.resolve(queue, to)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commits what was handed out so far, or these offsets, and returns when the brokers have them."""
+        """Commit all returned messages, or the given offsets, and wait for the brokers."""
         await self._open().fetching.commit(offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What the broker has on record for the group; None if nothing."""
+        """Return the committed offset of the group, None if there is no such."""
         return await self._open().offsets.read(queue)
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """For each queue of this consumer, how many messages there are that were not handed out yet."""
+        """Return the number of messages not returned yet, by assigned queue."""
         return await self._open().fetching.lag()
 
-    # What the instance asks of a consumer.
+    # ConsumerMember, called by the instance.
 
     @property
     def group(self) -> str:
@@ -332,7 +332,7 @@ class PullConsumer:
         consumed = {} if self._running is None else self._running.fetching.consumed()
         return {queue: offset for queue, offset in consumed.items() if queue.topic == topic}
 
-    # Inside.
+    # Internals.
 
     def _subscription(self, topic: str, expression: Expression) -> Subscription:
         check_topic(topic)
@@ -360,10 +360,10 @@ class PullConsumer:
         wanted = self._subscriptions.get(topic)
         if wanted is None or self._running is None:
             return True
-        troubles = await self._running.fetching.share(wanted, share)
-        for trouble in troubles:
-            log.warning("group %s does not take a queue of %s yet: where to begin is not known: %s", self._group, topic, trouble)
-        return not troubles
+        errors = await self._running.fetching.share(wanted, share)
+        for error in errors:
+            log.warning("group %s: a queue of %s is not taken yet, its offset is unknown: %s", self._group, topic, error)
+        return not errors
 
     async def _keep_saving(self, running: _Running) -> None:
         while self._auto_commit:
@@ -378,7 +378,7 @@ class PullConsumer:
 
     def _open(self) -> _Running:
         if self._running is None:
-            when = "has been closed" if self._closed else "was not started; use it in a `with` statement, or call start()"
+            when = "has been closed" if self._closed else "was not started; use `with` or call start()"
             raise ClosedError(f"this consumer of group {self._group!r} {when}")
         return self._running
 
@@ -403,7 +403,7 @@ class PullConsumer:
 
 @dataclass(slots=True)
 class _Running:
-    """What a consumer has between start and close."""
+    """The state of a consumer between start and close."""
 
     instance: ClientInstance
     offsets: BrokerOffsets
@@ -411,12 +411,12 @@ class _Running:
     rebalance: Rebalancer
     trace: Trace | None
     saving: asyncio.Task[None] | None = None
-    apart: bool = False  # not a member of the group when it started
+    apart: bool = False  # registered outside the group, for `assign`
     assigned: bool = False
 
 
 class _AssignedTopics:
-    """Keeps the routes of assigned topics fresh without joining the group: the side of a producer that never sends."""
+    """A producer member that never sends: it keeps the routes of assigned topics fresh without joining the group."""
 
     group = CLIENT_INNER_PRODUCER_GROUP
 
@@ -427,7 +427,7 @@ class _AssignedTopics:
         return {queue.topic for queue in self._fetching.queues()}
 
     def route_changed(self, topic: str) -> None:
-        """Assigned queues stay assigned."""
+        """Do nothing: assigned queues stay assigned."""
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
-        """It has none."""
+        """Do nothing: it has no transactions."""

@@ -1,7 +1,7 @@
-"""The task that keeps a queue supplied: pull, hand out, pull again, for as long as the queue is ours.
+"""Pull loop: the task that pulls messages of one queue while the queue is owned.
 
-It waits while `hold_back` names a reason (paused, full, not locked) and looks again when it is woken, or after a moment in any
-case. Refusals and lost connections do not end it: it waits a second (20 ms when the broker only wants less haste) and goes on.
+It pauses while `hold_back` returns a reason (paused, full, not locked), until it is woken or a second has passed. After errors it
+continues: after a second, or after 20 ms if the broker only throttles.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.wire.codes import ResponseCode
 
-ERROR_AGAIN_MS: Final = 1_000
-FLOW_CONTROL_AGAIN_MS: Final = 20
-LOOK_AGAIN_MS: Final = 1_000
-_LOG_EVERY: Final = 30  # errors in a row that are logged once
+ERROR_PAUSE_MS: Final = 1_000
+FLOW_CONTROL_PAUSE_MS: Final = 20
+RECHECK_MS: Final = 1_000
+_LOG_EVERY: Final = 30  # of consecutive errors one in so many is logged
 
 log = logging.getLogger("firearrow.client")
 
 
 class PullLoop:
+    """Pulls one queue and passes the messages on."""
+
     def __init__(
         self,
         puller: Puller,
@@ -44,9 +46,8 @@ class PullLoop:
         pulled: Callable[[str, int, float], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`skipped`: nothing is held and nothing below this offset is wanted. `moved`: go on elsewhere; the loop ends then.
-
-        `pulled` counts: topic, messages, seconds.
+        """`skipped` is called if nothing is held and no message below the offset matches; `moved` if the loop must restart at
+        another offset, after which it ends; `pulled` with topic, number of messages and seconds, for statistics.
         """
         self.held = held
         self.next_offset = offset
@@ -70,7 +71,7 @@ class PullLoop:
         self._woken.set()
 
     async def stop(self) -> None:
-        """Ends it, also in the middle of a pull. Not to be called by the loop itself."""
+        """Stop, also during a pull."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -91,11 +92,11 @@ class PullLoop:
                     held.queue, self.next_offset, subscription, commit_offset=self._consumed(held.queue)
                 )
             except FirearrowError as error:
-                await self._trouble(error)
+                await self._pause_after(error)
                 continue
             except Exception:
-                log.exception("pulling from %s failed; it goes on in %d ms", held.queue, ERROR_AGAIN_MS)
-                await asyncio.sleep(ERROR_AGAIN_MS / 1000)
+                log.exception("pulling from %s failed and will be retried in %d ms", held.queue, ERROR_PAUSE_MS)
+                await asyncio.sleep(ERROR_PAUSE_MS / 1000)
                 continue
             self._errors = 0
             if held.dropped:
@@ -119,17 +120,17 @@ class PullLoop:
 
     async def _wait(self) -> None:
         self._woken.clear()
-        self.held.room_awaited = True
+        self.held.wake_pull_loop = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AGAIN_MS / 1000):
+            async with asyncio.timeout(RECHECK_MS / 1000):
                 await self._woken.wait()
-        self.held.room_awaited = False
+        self.held.wake_pull_loop = False
 
-    async def _trouble(self, error: FirearrowError) -> None:
-        again_ms = ERROR_AGAIN_MS
+    async def _pause_after(self, error: FirearrowError) -> None:
+        pause_ms = ERROR_PAUSE_MS
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-            again_ms = FLOW_CONTROL_AGAIN_MS
+            pause_ms = FLOW_CONTROL_PAUSE_MS
         elif self._errors % _LOG_EVERY == 0:
-            log.warning("pulling from %s at %d failed: %s; it goes on", self.held.queue, self.next_offset, error)
+            log.warning("pulling from %s at %d failed and will be retried: %s", self.held.queue, self.next_offset, error)
         self._errors += 1
-        await asyncio.sleep(again_ms / 1000)
+        await asyncio.sleep(pause_ms / 1000)

@@ -1,22 +1,21 @@
-"""The push consumer: its user gives it a listener, and it is called with every message of the subscriptions.
+"""The push consumer: calls a listener with every message of its subscriptions.
 
     async def handle(message: ReceivedMessage) -> None: ...
 
     async with PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
         await consumer.run()
 
-The listener may be a coroutine function, which runs on the event loop, or an ordinary one, which runs in worker threads;
-`concurrency` says how many calls there are at most at a time. What it returns does not matter, and what it raises means: try
-again later (see listening.py).
+The listener is a coroutine function, which runs on the event loop, or a function, which runs in worker threads; `concurrency`
+limits the simultaneous calls. Its return value is ignored; an exception causes redelivery (see listener.py).
 
-    concurrent (default)   messages in no particular order; what fails comes again from the broker, later each time, and is a
-                           dead letter in `%DLQ%<group>` when `max_attempts` is reached (17 if not given: once, and 16 retries)
-    orderly                the messages of a queue one after the other; what fails is tried again before anything else of its
-                           queue, for ever if `max_attempts` is not given
-    broadcasting           every member gets every message; there are no retries, and offsets are kept in a local file
+    concurrent (default)   messages in no particular order; a failed message is redelivered by the broker with increasing delays
+                           and becomes a dead letter in `%DLQ%<group>` after `max_attempts` (default 17: once and 16 retries)
+    orderly                the messages of a queue one after the other; a failed message is delivered again before any other of
+                           its queue, without limit unless `max_attempts` is given
+    broadcasting           every member gets every message; there is no redelivery, and offsets are kept in a local file
 
-Delivery is at least once: offsets are saved every few seconds and at the end, and after a crash what was consumed since comes
-again. `close` lets the calls in hand finish first.
+Delivery is at least once: offsets are committed every few seconds and at the end, so messages consumed since the last commit are
+delivered again after a crash. `close` waits for running calls.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
-from firearrow.client.consumer.orderly import Orderly
+from firearrow.client.consumer.orderly import OrderlyDispatcher
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLockClient
@@ -76,8 +75,8 @@ CONCURRENCY: Final = 20
 CONSUME_TIMEOUT_S: Final = 15 * 60.0
 SUSPEND_TIME_S: Final = 1.0
 SHUTDOWN_TIMEOUT_S: Final = 30.0
-FOR_EVER: Final = 2**31 - 1
-_BROADCASTING_NAMES: Final = 16  # members of one broadcasting group in one process that keep their offsets apart by themselves
+UNLIMITED: Final = 2**31 - 1
+_BROADCASTING_NAMES: Final = 16  # members of a broadcasting group in one process with offset files of their own
 
 log = logging.getLogger("firearrow.client")
 
@@ -149,7 +148,7 @@ class PushConsumer:
         self._settings = _Settings(
             orderly=orderly, broadcasting=broadcasting, start_from=start_from,
             batch_size=_between("batch_size", batch_size, 1, 1024), concurrency=_between("concurrency", concurrency, 1, 1000),
-            max_reconsume_times=None if max_attempts is None else _between("max_attempts", max_attempts, 1, FOR_EVER) - 1,
+            max_reconsume_times=None if max_attempts is None else _between("max_attempts", max_attempts, 1, UNLIMITED) - 1,
             suspend_ms=milliseconds("suspend_time", suspend_time),
             consume_timeout_ms=milliseconds("consume_timeout", consume_timeout),
             pull_batch=_between("pull_batch", pull_batch, 1, 1024),
@@ -171,12 +170,12 @@ class PushConsumer:
         self._ended: asyncio.Event | None = None
         self._closed = False
 
-    # Life.
+    # Lifecycle.
 
     async def start(self) -> None:
-        """Connects, joins the group, takes its share of the queues and begins. `async with` does it too."""
+        """Connect, join the group, take a share of the queues and start to consume. Called by `async with`."""
         if self._closed:
-            raise ClosedError(f"this consumer of group {self._group!r} has been closed; make another one")
+            raise ClosedError(f"this consumer of group {self._group!r} has been closed; create another one")
         if self._running is not None:
             return
         instance = await self._acquire()
@@ -187,11 +186,11 @@ class PushConsumer:
             await self._check_filters(instance)
             await running.rebalance.run_once()
             running.rebalance.start()
-            running.keep("offsets", self._options.persist_offset_interval_ms, self._save_offsets)
-            running.keep("expiry", min(60_000, max(self._settings.consume_timeout_ms // 4, 1)), self._expire)
-            running.keep("statistics", TICK_MS, self._tick_statistics)
+            running.schedule("offsets", self._options.persist_offset_interval_ms, self._save_offsets)
+            running.schedule("expiry", min(60_000, max(self._settings.consume_timeout_ms // 4, 1)), self._expire)
+            running.schedule("statistics", TICK_MS, self._tick_statistics)
             if running.locks is not None:
-                running.keep("locks", RENEW_MS, running.consuming.renew_locks)
+                running.schedule("locks", RENEW_MS, running.consuming.renew_locks)
         except BaseException:
             await self._end(instance)
             raise
@@ -206,7 +205,7 @@ class PushConsumer:
                 await ended.wait()
 
     async def close(self) -> None:
-        """Lets the calls in hand finish, saves offsets, leaves the group. `async with` does it too; again does nothing."""
+        """Wait for running calls, commit offsets and leave the group. Called by `async with`; repeated calls do nothing."""
         self._closed = True
         if self._running is not None:
             await self._end(self._running.instance)
@@ -220,25 +219,25 @@ class PushConsumer:
     ) -> None:
         await self.close()
 
-    # While it runs.
+    # Control.
 
     def pause(self) -> None:
-        """Fetches nothing more; what was fetched is still consumed."""
+        """Stop fetching; messages already fetched are still consumed."""
         self._open().consuming.pause(True)
 
     def resume(self) -> None:
-        """Goes on fetching."""
+        """Continue fetching."""
         self._open().consuming.pause(False)
 
     async def subscribe(self, topic: str, expression: Expression = EVERYTHING) -> None:
-        """Adds a topic, or changes what is wanted of it. All members of a group must subscribe alike."""
+        """Subscribe to a topic, or change its expression. All members of a group must have the same subscriptions."""
         running = self._open()
         self._add(topic, expression)
         await running.instance.heartbeat_now()
         await running.rebalance.run_once()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Gives up a topic."""
+        """Unsubscribe from a topic."""
         running = self._open()
         name = with_namespace(topic, self._options.namespace)
         if self._subscriptions.pop(name, None) is not None:
@@ -246,15 +245,15 @@ class PushConsumer:
             await running.instance.heartbeat_now()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues this consumer has at this moment, sorted; its retry topic's among them."""
+        """Return the queues assigned at present, sorted, including those of the retry topic."""
         return sorted(self._open().consuming.queues)
 
     async def commit(self) -> None:
-        """Saves offsets now, instead of within the next few seconds."""
+        """Commit offsets now instead of within the next few seconds."""
         running = self._open()
         await running.offsets.persist(list(running.consuming.queues), confirmed=True)
 
-    # What the instance asks of a consumer.
+    # ConsumerMember, called by the instance.
 
     @property
     def group(self) -> str:
@@ -307,7 +306,7 @@ class PushConsumer:
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         return {} if self._running is None else self._running.offsets.table(topic)
 
-    # Inside.
+    # Internals.
 
     def _add(self, topic: str, expression: Expression) -> None:
         check_topic(topic)
@@ -315,7 +314,7 @@ class PushConsumer:
         self._subscriptions[name] = subscription(name, expression, wall_ms())
 
     async def _acquire(self) -> ClientInstance:
-        """A broadcasting consumer's offsets are kept under its client id, so that must be the same after a restart."""
+        """Acquire an instance. The offset file of a broadcasting consumer needs a client id that survives restarts."""
         options = self._options
         if not self._settings.broadcasting or options.instance_name is not None:
             return await acquire(options, consumer_group=self._group)
@@ -326,7 +325,7 @@ class PushConsumer:
             except ClientError:
                 if number == _BROADCASTING_NAMES:
                     raise
-        raise AssertionError("the loop ends with a return or an error")
+        raise AssertionError("unreachable")
 
     def _run_with(self, instance: ClientInstance) -> _Running:
         settings, group = self._settings, self._group
@@ -345,12 +344,12 @@ class PushConsumer:
         limit = settings.max_reconsume_times
         send_back = None
         if not settings.broadcasting:
-            usual = FOR_EVER if settings.orderly else MAX_RECONSUME_TIMES
+            usual = UNLIMITED if settings.orderly else MAX_RECONSUME_TIMES
             send_back = SendBack(instance, group, usual if limit is None else limit)
         stats = ConsumerStats(wall_ms())
-        service: ConcurrentDispatcher | Orderly
+        service: ConcurrentDispatcher | OrderlyDispatcher
         if settings.orderly:
-            service = Orderly(
+            service = OrderlyDispatcher(
                 call, coroutine=coroutine, concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
                 send_back=send_back, max_reconsume_times=limit, suspend_ms=settings.suspend_ms, finished=self._finished,
                 count=stats.consumed, now_ms=wall_ms, name=group,
@@ -380,7 +379,7 @@ class PushConsumer:
             self._running.consuming.wake(held)
 
     async def _check_filters(self, instance: ClientInstance) -> None:
-        """Brokers say at once whether they can evaluate an SQL92 expression; a pull would only fail again and again."""
+        """Have brokers check SQL92 expressions at the start, rather than fail with every pull. BrokerError if one is rejected."""
         for wanted in list(self._subscriptions.values()):
             if wanted.kind != SQL92:
                 continue
@@ -394,7 +393,7 @@ class PushConsumer:
                     except BrokerError:
                         raise
                     except FirearrowError as error:
-                        log.warning("%s cannot be asked whether it can filter %s: %s", address, wanted.topic, error)
+                        log.warning("%s cannot check the expression for %s: %s", address, wanted.topic, error)
 
     async def _save_offsets(self) -> None:
         if self._running is not None:
@@ -410,7 +409,7 @@ class PushConsumer:
 
     def _open(self) -> _Running:
         if self._running is None:
-            when = "has been closed" if self._closed else "was not started; use it in a `with` statement, or call start()"
+            when = "has been closed" if self._closed else "was not started; use `with` or call start()"
             raise ClosedError(f"this consumer of group {self._group!r} {when}")
         return self._running
 
@@ -449,11 +448,11 @@ class _Settings:
 
 @dataclass(slots=True)
 class _Running:
-    """What a consumer has between start and close."""
+    """The state of a consumer between start and close."""
 
     instance: ClientInstance
     offsets: OffsetStore
-    service: ConcurrentDispatcher | Orderly
+    service: ConcurrentDispatcher | OrderlyDispatcher
     consuming: QueueManager
     rebalance: Rebalancer
     locks: QueueLockClient | None
@@ -464,8 +463,8 @@ class _Running:
     trace: Trace | None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def keep(self, what: str, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(_every(interval_ms, do), name=what))
+    def schedule(self, name: str, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(_every(interval_ms, do), name=name))
 
     async def stop(self, timeout_s: float) -> None:
         await self.rebalance.stop()
@@ -483,7 +482,7 @@ async def _every(interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
         try:
             await do()
         except Exception:
-            log.exception("%s failed; it is tried again in %d ms", do, interval_ms)
+            log.exception("%s failed and will be retried in %d ms", do, interval_ms)
 
 
 def _between(name: str, value: int, low: int, high: int) -> int:

@@ -1,7 +1,7 @@
-"""Locks of queues at their brokers, by which the members of a group keep out of each other's way (41, 42).
+"""Queue locks at the brokers, which give one member of a group exclusive use of a queue (41, 42).
 
-A lock lives 60 s at the broker; it is renewed every 20 s and not trusted here when it is older than 30 s. Orderly consumption
-begins with the lock and ends with giving it back.
+A lock expires after 60 s at the broker. It is renewed every 20 s and no longer trusted here after 30 s. Orderly consumption
+starts with the lock and ends with its release.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ log = logging.getLogger("firearrow.client")
 
 
 class QueueLockClient:
+    """Locks and unlocks queues for one group."""
+
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """Takes or renews the locks of these queues: (those that are ours now, those of which nothing is known)."""
+        """Acquire or renew locks. Return (the locked queues, the queues of brokers that did not respond)."""
         ours: set[MessageQueue] = set()
         unknown: set[MessageQueue] = set()
         for wanted in _by_broker(queues):
@@ -42,7 +44,7 @@ class QueueLockClient:
                 answer = await self._instance.check(address, RequestCode.LOCK_BATCH_MQ, text, timeout_ms=TIMEOUT_MS)
                 locked = LockBatchResponseBody.from_json(fastjson.loads(answer.body)).lock_ok_mq_set
             except (FirearrowError, ProtocolError) as error:
-                log.warning("group %s: the queues of %s cannot be locked: %s", self._group, wanted[0].broker_name, error)
+                log.warning("group %s: locking queues of %s failed: %s", self._group, wanted[0].broker_name, error)
                 unknown.update(wanted)
             else:
                 ours.update(MessageQueue(queue.topic, queue.broker_name, queue.queue_id) for queue in locked)
@@ -59,7 +61,12 @@ class QueueLockClient:
                 else:
                     await self._instance.oneway(address, RequestCode.UNLOCK_BATCH_MQ, text)
             except FirearrowError as error:
-                log.warning("group %s: queues of %s stay locked for a minute: %s", self._group, mine[0].broker_name, error)
+                log.warning(
+                    "group %s: unlocking queues of %s failed: %s",
+                    self._group,
+                    mine[0].broker_name,
+                    error,
+                )
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> list[list[MessageQueue]]:

@@ -1,12 +1,11 @@
-"""Inside a running push consumer: which queues it has, their pull loops, and how queues come and go.
+"""Queues of a running push consumer: taking, dropping and moving them, and their pull loops.
 
-    taken      (orderly: locked) -> where to begin is found out -> process queue and pull loop
-    dropped    no more pulls -> (orderly: the call in hand ends) -> the offset is saved -> (orderly: unlocked)
-    moved      the broker or an operator says to go on elsewhere: as dropped and taken, at the given offset
+    take       (orderly: lock) -> find the start offset -> create process queue and pull loop
+    drop       stop pulling -> (orderly: wait for the running call) -> commit the offset -> (orderly: unlock)
+    move       the broker or an operator sets another offset: drop, then take at that offset
 
-Changes are made one at a time. A queue that is dropped forgets what it holds; of concurrent calls in hand nothing is committed
-any more, so those messages go to the next owner again. That is the one place where consuming in peace makes duplicates, and
-RocketMQ allows it.
+Changes are made one at a time. Messages of concurrent calls that run while their queue is dropped are not committed, so the next
+owner consumes them again. This is the only source of duplicates without a failure; RocketMQ has it, too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
 from firearrow.client.consumer.offset_store import OffsetStore
-from firearrow.client.consumer.orderly import Orderly
+from firearrow.client.consumer.orderly import OrderlyDispatcher
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.pull_loop import PullLoop
@@ -34,19 +33,21 @@ from firearrow.client.message import MessageQueue
 from firearrow.clock import wall_ms
 from firearrow.wire.names import RETRY_PREFIX
 
-LET_GO_MS: Final = 500  # how long a dropped orderly queue may finish its call before other queues have their turn
-FORCE_MS: Final = 20_000  # then it is given up with the call still running
+RELEASE_WAIT_MS: Final = 500  # how long to wait for the call of a dropped orderly queue before handling other queues
+FORCE_RELEASE_MS: Final = 20_000  # after this time a queue is released while its call still runs
 
 log = logging.getLogger("firearrow.client")
 
 
 class QueueManager:
+    """The process queues and pull loops of one consumer."""
+
     def __init__(
         self,
         instance: ClientInstance,
         puller: Puller,
         offsets: OffsetStore,
-        service: ConcurrentDispatcher | Orderly,
+        service: ConcurrentDispatcher | OrderlyDispatcher,
         *,
         locks: QueueLockClient | None,
         start_from: StartFrom,
@@ -54,7 +55,7 @@ class QueueManager:
         full: Callable[[ProcessQueue], str | None],
         pulled: Callable[[str, int, float], None],
     ) -> None:
-        """`locks` None: consumption is not orderly, or broadcasting."""
+        """`locks` is for orderly consumption of a clustering group."""
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self.paused = False
         self._loops: dict[MessageQueue, PullLoop] = {}
@@ -69,10 +70,10 @@ class QueueManager:
         self._pulled = pulled
         self._changing = asyncio.Lock()
 
-    # Queues come and go.
+    # Changes.
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
-        """Makes these the queues of the topic. False if something is left to do: try again."""
+        """Own exactly these queues of the topic. Return False if the call must be repeated."""
         async with self._changing:
             mine = {queue for queue, held in self.queues.items() if queue.topic == topic}
             drop, _ = differences(mine, share)
@@ -86,7 +87,7 @@ class QueueManager:
             return await self._take(take) and done
 
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Goes on at these offsets in those of the queues that are here."""
+        """Continue at these offsets in the queues that are owned."""
         async with self._changing:
             for queue, offset in offsets.items():
                 held = self.queues.get(queue)
@@ -97,7 +98,7 @@ class QueueManager:
         await self.share(topic, ())
 
     async def renew_locks(self) -> None:
-        """Every 20 s; a lock that could not be renewed is not trusted after 30 s."""
+        """Renew all locks; called every 20 s."""
         if self._locks is None or not self.queues:
             return
         held_queues = list(self.queues)
@@ -113,7 +114,7 @@ class QueueManager:
                     self.wake(held)
             elif held.locked:
                 held.locked = False
-                log.warning("the lock of %s is somebody else's now; the queue rests until it comes back", queue)
+                log.warning("the lock of %s was lost; the queue is suspended until it is locked again", queue)
 
     def wake(self, held: ProcessQueue) -> None:
         loop = self._loops.get(held.queue)
@@ -126,12 +127,12 @@ class QueueManager:
             loop.wake()
 
     async def stop(self, timeout_s: float) -> None:
-        """No more pulls; the calls in hand finish; offsets are saved and locks given back."""
+        """Stop pulling, wait for running calls, commit offsets and release locks."""
         async with self._changing:
             for loop in list(self._loops.values()):
                 await loop.stop()
             if not await self._service.stop(timeout_s):
-                log.warning("some calls of the listener took longer than %g s; their messages will be delivered again", timeout_s)
+                log.warning("some calls of the listener took longer than %g s; their messages will be redelivered", timeout_s)
             await self._offsets.persist(list(self.queues), confirmed=True)
             if self._locks is not None:
                 await self._locks.unlock(list(self.queues), confirmed=True)
@@ -140,25 +141,25 @@ class QueueManager:
             self.queues.clear()
             self._loops.clear()
 
-    # Inside; all under `_changing`.
+    # Internals; all hold `_changing`.
 
     async def _take(self, queues: Sequence[MessageQueue]) -> bool:
         wanted = list(queues)
         if self._locks is not None and wanted:
             ours, _ = await self._locks.lock(wanted)
             wanted = [queue for queue in wanted if queue in ours]
-        begins = await asyncio.gather(*(self._first_offset(queue) for queue in wanted))
-        for queue, offset in zip(wanted, begins, strict=True):
+        offsets = await asyncio.gather(*(self._first_offset(queue) for queue in wanted))
+        for queue, offset in zip(wanted, offsets, strict=True):
             if offset is not None:
                 self._begin(queue, offset)
-        return len(wanted) == len(queues) and None not in begins
+        return len(wanted) == len(queues) and None not in offsets
 
     async def _drop(self, queue: MessageQueue) -> bool:
         held = self.queues[queue]
         if not held.dropped:
             held.dropped, held.dropped_ms = True, wall_ms()
         await self._loops[queue].stop()
-        if not await self._let_go(held):
+        if not await self._wait_for_call(held):
             return False
         await self._offsets.persist([queue])
         if self._locks is not None:
@@ -166,31 +167,31 @@ class QueueManager:
         self._offsets.forget(queue)
         self._puller.forget(queue)
         self._forget(held)
-        log.info("gave up %s", queue)
+        log.info("released %s", queue)
         return True
 
     async def _restart(self, held: ProcessQueue, offset: int) -> None:
         queue = held.queue
         held.dropped, held.dropped_ms = True, wall_ms()
         await self._loops[queue].stop()
-        await self._let_go(held)
+        await self._wait_for_call(held)
         self._offsets.note(queue, offset)
         await self._offsets.persist([queue], confirmed=True)
         self._forget(held)
         fresh = self._begin(queue, offset)
         fresh.locked, fresh.last_lock_ms = held.locked, held.last_lock_ms
-        log.info("going on with %s at %d", queue, offset)
+        log.info("continuing %s at %d", queue, offset)
 
-    async def _let_go(self, held: ProcessQueue) -> bool:
-        """Waits for the call in hand of an orderly queue. False if the queue must stay for now."""
+    async def _wait_for_call(self, held: ProcessQueue) -> bool:
+        """Wait for the running call of an orderly queue. Return False if the queue must be kept for now."""
         began = time.monotonic()
         while held.running:
-            if wall_ms() - held.dropped_ms > FORCE_MS:
+            if wall_ms() - held.dropped_ms > FORCE_RELEASE_MS:
                 log.warning(
-                    "%s is given up while the listener still has messages of it; they will be delivered again", held.queue
+                    "%s is released while a call of the listener still runs; its messages will be redelivered", held.queue
                 )
                 return True
-            if time.monotonic() - began > LET_GO_MS / 1000:
+            if time.monotonic() - began > RELEASE_WAIT_MS / 1000:
                 return False
             await asyncio.sleep(0.005)
         return True
@@ -201,7 +202,7 @@ class QueueManager:
         self._loops.pop(held.queue, None)
 
     async def _first_offset(self, queue: MessageQueue) -> int | None:
-        """Where to begin; None if that cannot be known now."""
+        """Return the start offset, None if it is not known now. The retry topic of the group is consumed completely."""
         try:
             stored = await self._offsets.read(queue)
             if stored is not None and stored >= 0:
@@ -209,7 +210,7 @@ class QueueManager:
             position = 0 if queue.topic.startswith(RETRY_PREFIX) and self._start_from != "earliest" else self._start_from
             return await queue_offsets.resolve(self._instance, queue, position)
         except FirearrowError as error:
-            log.warning("%s is not taken yet: where to begin is not known: %s", queue, error)
+            log.warning("%s is not taken yet, its start offset is unknown: %s", queue, error)
             return None
 
     def _begin(self, queue: MessageQueue, offset: int) -> ProcessQueue:
@@ -246,7 +247,7 @@ class QueueManager:
         self._offsets.note(held.queue, offset, only_forward=True)
 
     async def _moved(self, held: ProcessQueue, offset: int) -> None:
-        log.warning("%s has nothing at the offset asked for; the broker says to go on at %d", held.queue, offset)
+        log.warning("the offset in %s is out of range; the broker continues at %d", held.queue, offset)
         async with self._changing:
             if self.queues.get(held.queue) is held and not held.dropped:
                 await self._restart(held, offset)

@@ -55,44 +55,44 @@ async def resolve(instance: ClientInstance, queue: MessageQueue, position: Posit
 
 
 async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
-    """The offset that the next message will get."""
+    """Return the offset of the next message to arrive."""
     header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
     answer = await instance.check(await master_address(instance, queue), header)
     return GetMaxOffsetResponseHeader.decode(answer.ext).offset
 
 
 async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
-    """The offset of the oldest message that is still there."""
+    """Return the offset of the oldest message."""
     header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
     answer = await instance.check(await master_address(instance, queue), header)
     return GetMinOffsetResponseHeader.decode(answer.ext).offset
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
-    """The offset of the first message stored at or after a moment; the end of the queue if there is none."""
+    """Return the offset of the first message stored at or after a time; the end of the queue if there is no such."""
     header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
     address = await master_address(instance, queue)
     answer = await instance.check(address, header)
     offset = SearchOffsetResponseHeader.decode(answer.ext).offset
     if instance.broker_version(address) >= VERSION_5_0_0:
         return offset
-    # Older brokers answer with the message that is nearest to the moment, which may be the last one before it.
+    # Older brokers return the message nearest to the time, which may be the last one before it.
     everything = subscription(queue.topic, EVERYTHING, timestamp_ms)
     nearest = await Puller(instance, TOOLS_CONSUMER_GROUP, lite=True).pull(queue, offset, everything, suspend_ms=0, batch=1)
     return offset + 1 if nearest.messages and nearest.messages[0].store_ms < timestamp_ms else offset
 
 
 async def master_address(instance: ClientInstance, queue: MessageQueue) -> str:
-    """Of the broker that has the queue; another broker of the name if there is no master. Looks once more if none is known."""
+    """Return the master's address, or a replica's without master. Refreshes the route once if no address is known."""
     found = instance.broker_address(queue.broker_name)
     if found is None:
         await instance.route(queue.topic, refresh=True)
         found = instance.broker_address(queue.broker_name)
     if found is None:
-        raise ClientError(f"the broker {queue.broker_name!r} of {queue} has no address: is it down, or has it left the cluster?")
+        raise ClientError(f"the broker {queue.broker_name!r} of {queue} has no address; is it down, or has it left the cluster?")
     return found[0]
 
 
-def milliseconds(moment: datetime) -> int:
-    """A moment as brokers count; one without a time zone is local time."""
-    return int(moment.timestamp() * 1000)
+def milliseconds(time: datetime) -> int:
+    """Convert a datetime to milliseconds since 1970; without a time zone it is local time."""
+    return int(time.timestamp() * 1000)

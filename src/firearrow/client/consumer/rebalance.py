@@ -73,7 +73,7 @@ class Rebalancer:
 
     @property
     def problem(self) -> FirearrowError | None:
-        """The reason why queues of a subscribed topic cannot be assigned, None if there is none."""
+        """The reason why queues of a subscribed topic cannot be assigned, or None."""
         return self._report.problem
 
     def start(self) -> None:

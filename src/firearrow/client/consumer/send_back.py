@@ -1,9 +1,9 @@
-"""Giving a message back that could not be consumed: the broker delivers it again later, or makes it a dead letter.
+"""Sending back messages that were not consumed: the broker redelivers them, or makes them dead letters.
 
-At first by asking the broker that has it (36), which copies its own record to `%RETRY%<group>` with a delay. If that fails, by
-sending the message to `%RETRY%<group>` as a producer would, to any broker. If that fails as well, the consumer keeps it.
+First the broker of the message is asked (36) to copy its record to `%RETRY%<group>` with a delay. If that fails, the message is
+sent to `%RETRY%<group>` of any broker like a producer's. If that fails as well, the consumer keeps the message.
 
-How often is counted in the message (`reconsume_times`). Beyond `max_reconsume_times` the broker puts it into `%DLQ%<group>`.
+`reconsume_times` of the message counts the redeliveries. Beyond `max_reconsume_times` the broker puts it into `%DLQ%<group>`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ TIMEOUT_MS: Final = 5_000
 _STORED: Final = frozenset((
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
 ))  # fmt: skip
-_NOT_AGAIN: Final = ("TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_REMOVED_PROPERTIES: Final = ("TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 log = logging.getLogger("firearrow.client")
 
 
 class SendBack:
+    """Sends back the messages of one group."""
+
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int = MAX_RECONSUME_TIMES) -> None:
         self._instance = instance
         self._group = group
         self.max_reconsume_times = max_reconsume_times
 
     async def to_broker(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """True when a broker has taken it. `delay_level` as in `RetryLater`."""
+        """Return True when a broker has accepted the message. `delay_level` is that of `RetryLater`."""
         try:
             address = await master_address(self._instance, message.queue)
             header = ConsumerSendMsgBackRequestHeader(
@@ -55,14 +57,14 @@ class SendBack:
             )
             await self._instance.check(address, header, timeout_ms=TIMEOUT_MS)
         except FirearrowError as error:
-            log.warning("%s cannot be given back to its broker (%s); sending it to the retry topic", message, error)
+            log.warning("%s cannot be sent back to its broker and goes to the retry topic instead: %s", message, error)
             return await self.as_message(message, delay_level)
         if delay_level == DEAD_LETTER or message.reconsume_times >= self.max_reconsume_times:
             self._log_dead_letter(message)
         return True
 
     async def as_message(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
-        """Sends it to the retry topic. True when it is stored."""
+        """Send the message to the retry topic. Return True when it is stored."""
         try:
             queue = await self._retry_queue(message.queue.broker_name)
             address = await master_address(self._instance, queue)
@@ -81,28 +83,28 @@ class SendBack:
         attempts = message.reconsume_times + 1
         log.warning("%s is a dead letter in %s after %d attempts", message, dlq_topic(self._group), attempts)
 
-    async def _retry_queue(self, not_there: str) -> MessageQueue:
-        """Any queue of the retry topic; on another broker than the one that has just refused, if there is another."""
+    async def _retry_queue(self, failed_broker: str) -> MessageQueue:
+        """Return a queue of the retry topic, preferably on another broker than `failed_broker`, which has just failed."""
         topic = retry_topic(self._group)
         queues = (await self._instance.route(topic)).write_queues()
-        elsewhere = [queue for queue in queues if queue.broker_name != not_there]
+        elsewhere = [queue for queue in queues if queue.broker_name != failed_broker]
         if not queues:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"no queue of {topic} can be written to", "every broker")
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"no queue of {topic} is writable", "every broker")
         return random.choice(elsewhere or queues)
 
     def _send_header(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> SendMessageRequestHeaderV2:
         known = message.all_properties
-        for name in _NOT_AGAIN:
+        for name in _REMOVED_PROPERTIES:
             known.pop(name, None)
         if not message.queue.topic.startswith(RETRY_PREFIX):
             known[properties.PROPERTY_RETRY_TOPIC] = message.queue.topic
         known.setdefault(properties.PROPERTY_ORIGIN_MESSAGE_ID, message.offset_msg_id)
-        if delay_level == DEAD_LETTER:  # older brokers would delay it nevertheless
+        if delay_level == DEAD_LETTER:  # otherwise older brokers would delay it
             known.pop(properties.PROPERTY_DELAY_TIME_LEVEL, None)
         else:
             level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
             known[properties.PROPERTY_DELAY_TIME_LEVEL] = str(level)
-        # A broker makes it a dead letter when it was tried more often than the limit that comes with it.
+        # The broker makes it a dead letter if it was delivered more often than the limit in the request.
         limit = message.reconsume_times if delay_level == DEAD_LETTER else self.max_reconsume_times
         return SendMessageRequestHeaderV2(
             producer_group=CLIENT_INNER_PRODUCER_GROUP,

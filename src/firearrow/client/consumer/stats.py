@@ -1,4 +1,4 @@
-"""What a consumer can tell operators about its speed: counts by topic, and rates over the last minute."""
+"""Consumption statistics for operators: counts by topic, and rates over the last minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TICK_MS: Final = 10_000
 WINDOW_TICKS: Final = 6
 
 Count = Callable[[str, int, bool, float], None]
-"""topic, how many messages, consumed or failed, how many seconds the listener took"""
+"""Arguments: topic, number of messages, consumed or failed, seconds in the listener."""
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class _Counts:
 
 
 class ConsumerStats:
+    """Counters by topic with a window of samples."""
+
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._counts: dict[str, _Counts] = {}
@@ -48,12 +50,12 @@ class ConsumerStats:
         counts.pull_s += spent_s
 
     def tick(self, now_ms: int) -> None:
-        """Every TICK_MS."""
+        """Take a sample; called every TICK_MS."""
         for topic, counts in self._counts.items():
             self._before[topic].append(replace(counts, at_ms=now_ms))
 
     def status(self, topic: str, now_ms: int) -> dict[str, Any]:
-        """In the words of a running info: rates a second, times in milliseconds."""
+        """Return the fields of a running info: rates per second, times in milliseconds."""
         counts = self._of(topic)
         before = self._before[topic][0]
         seconds = max(now_ms - before.at_ms, 1) / 1000

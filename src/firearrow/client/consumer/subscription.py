@@ -1,10 +1,10 @@
-"""What a consumer wants of a topic: tags, or an SQL92 expression over properties.
+"""Subscriptions: a topic and a filter by tags or by an SQL92 expression.
 
     "*", "" or None       every message
-    "new || paid"         messages whose tag is one of these (split at `||`, trimmed, empty parts ignored)
-    Sql("amount > 100")   messages for which the expression is true; the broker alone evaluates it
+    "new || paid"         messages with one of these tags (split at `||`, trimmed, empty parts ignored)
+    Sql("amount > 100")   messages for which the expression is true; evaluated by the broker
 
-A broker compares the hash codes of tags, and different tags can share one, so the client looks at the text again.
+A broker compares the hash codes of tags, which can collide, so the client compares the text again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ Expression = str | Sql | None
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
+    """A parsed subscription to one topic."""
+
     topic: str
     expression: str
     kind: str  # TAG or SQL92
-    version: int  # the newer one holds: brokers and members compare it
-    tags: frozenset[str] | None  # None: tags do not matter
+    version: int  # time of subscribing; brokers and members use the newest
+    tags: frozenset[str] | None  # None: all messages
 
     @property
     def data(self) -> SubscriptionData:
-        """The form of heartbeats."""
+        """The form used in heartbeats."""
         tags = sorted(self.tags or ())
         return SubscriptionData(
             topic=self.topic,
@@ -56,10 +58,10 @@ class Subscription:
 
 
 def subscription(topic: str, expression: Expression, version: int) -> Subscription:
-    """`version` is the time of subscribing in milliseconds. Raises ValueError for an expression that can match nothing."""
+    """Parse an expression. `version` is the time of subscribing in ms. ValueError for an expression without tags or condition."""
     if isinstance(expression, Sql):
         if not expression.expression.strip():
-            raise ValueError(f"the SQL92 expression for topic {topic!r} is blank; write a condition, or '*' for everything")
+            raise ValueError(f"the SQL92 expression for topic {topic!r} is blank; write a condition, or '*' for all messages")
         return Subscription(topic, expression.expression, SQL92, version, None)
     if expression is None or expression.strip() in ("", EVERYTHING):
         return Subscription(topic, EVERYTHING, TAG, version, None)

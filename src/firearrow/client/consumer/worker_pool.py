@@ -1,13 +1,13 @@
-"""Who calls the listener: worker threads for functions, tasks for coroutine functions. Neither is made per message.
+"""Workers that call the listener: threads for functions, tasks for coroutine functions. They are reused for all messages.
 
-Jobs are put into one queue that all workers take from. A job that is finished is handed back, together with all that finished
-meanwhile and how long each took, in one call on the event loop (`settle`): a quick listener needs no trip to it per message.
+All workers take jobs from one queue. Finished jobs are passed to `settle` in groups, with the duration of each, in one call on
+the event loop: a fast listener does not cost a loop iteration per message.
 
-No more workers are woken than are of use. Threads share one interpreter, and twenty of them around a listener that only computes
-would only take turns; so one begins, and others join while jobs wait and few get finished, which is how a listener that waits
-for something looks. Tasks join one by one, each woken by the one before it.
+Only as many workers run as are useful. Threads share one interpreter, and many of them around a CPU-bound listener would only
+contend for it. So one thread starts, and others join while jobs wait and few are finished, the sign of a listener that blocks.
+Tasks join one by one, each woken by its predecessor.
 
-`stop` lets the calls in hand finish and hands out no more.
+`stop` waits for running calls and starts no more.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from typing import Final, Generic, Protocol, TypeVar
 
 log = logging.getLogger("firearrow.client")
 
-LOOK_S: Final = 0.002  # how often to look whether more threads would help
-QUICK_JOBS: Final = 40  # a thread that finishes so many between two looks does not wait for anything
-SLICE_S: Final = 0.005  # how long coroutines that never wait may keep the loop
+CHECK_INTERVAL_S: Final = 0.002  # between checks whether more threads would help
+QUICK_JOBS: Final = 40  # a thread that finishes so many between two checks does not block
+SLICE_S: Final = 0.005  # how long coroutines that never wait may occupy the loop
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 
 class Workers(Protocol[J]):
+    """A pool that runs jobs."""
+
     def put(self, jobs: Iterable[J]) -> None: ...
 
     def running(self) -> list[tuple[J, float]]:
-        """Jobs in hand, and since when (`time.monotonic`)."""
+        """Return the running jobs and their start (`time.monotonic`)."""
 
     async def stop(self, timeout_s: float) -> bool:
-        """True if every job in hand was finished, and settled, in time."""
+        """Return True if every running job was finished and settled in time."""
 
 
 class ThreadWorkers(Generic[J, R]):
-    """`call` runs in the threads and must not raise; `settle` on the loop.
+    """`call` runs in the threads and must not raise; `settle` runs on the loop.
 
-    With `patient` a job may be settled LOOK_S after it was finished: the loop is not woken for what it is about to see anyway.
+    With `patient`, finished jobs wait for the next check, up to CHECK_INTERVAL_S, instead of waking the loop.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class ThreadWorkers(Generic[J, R]):
         self._settling = False
         self._settled_jobs = 0
         self._seen_jobs = 0
-        self._looking = False
+        self._checking = False
         self._stopped = False
 
     def put(self, jobs: Iterable[J]) -> None:
@@ -78,9 +80,9 @@ class ThreadWorkers(Generic[J, R]):
         self._jobs.extend(jobs)
         if len(self._idle) == len(self._threads):
             self._wake_one()
-        if not self._looking and self._jobs:
-            self._looking = True
-            self._loop.call_later(LOOK_S, self._look)
+        if not self._checking and self._jobs:
+            self._checking = True
+            self._loop.call_later(CHECK_INTERVAL_S, self._check)
 
     def running(self) -> list[tuple[J, float]]:
         return [(job, thread.since) for thread in self._threads if (job := thread.job) is not None]
@@ -89,17 +91,17 @@ class ThreadWorkers(Generic[J, R]):
         self._stopped = True
         self._jobs.clear()
         for thread in self._threads:
-            with contextlib.suppress(RuntimeError):  # it is at work and will see that it is to end
-                thread.bell.release()
+            with contextlib.suppress(RuntimeError):  # it is working and will see `_stopped`
+                thread.wakeup.release()
         ends = time.monotonic() + timeout_s
         while any(thread.job is not None for thread in self._threads) and time.monotonic() < ends:
-            await asyncio.sleep(LOOK_S)
-        self._hand_back()
+            await asyncio.sleep(CHECK_INTERVAL_S)
+        self._settle_finished()
         return all(thread.job is None for thread in self._threads)
 
     def _wake_one(self) -> None:
         try:
-            self._idle.popleft().bell.release()
+            self._idle.popleft().wakeup.release()
         except IndexError:
             if len(self._threads) < self._count:
                 thread: _Thread[J] = _Thread()
@@ -107,11 +109,11 @@ class ThreadWorkers(Generic[J, R]):
                 name = f"firearrow-{self._name}-{len(self._threads)}"
                 threading.Thread(target=self._work, args=(thread,), name=name, daemon=True).start()
 
-    def _look(self) -> None:
-        """While jobs wait: are those at work held up, and would one more help?"""
-        self._looking = False  # before handing back: what finishes from now on rings
+    def _check(self) -> None:
+        """Wake more threads if jobs wait while the running threads finish few of them."""
+        self._checking = False  # before settling: jobs that finish from now on wake the loop
         if self._patient:
-            self._hand_back()
+            self._settle_finished()
         if not self._jobs or self._stopped:
             return
         ended = self._settled_jobs + len(self._finished)
@@ -121,8 +123,8 @@ class ThreadWorkers(Generic[J, R]):
             for _ in range(max(busy, 1)):
                 self._wake_one()
         if busy < self._count:
-            self._looking = True
-            self._loop.call_later(LOOK_S, self._look)
+            self._checking = True
+            self._loop.call_later(CHECK_INTERVAL_S, self._check)
 
     def _work(self, me: _Thread[J]) -> None:
         jobs, call, finished = self._jobs, self._call, self._finished
@@ -130,32 +132,32 @@ class ThreadWorkers(Generic[J, R]):
             try:
                 job = jobs.popleft()
             except IndexError:
-                self._rest(me)
+                self._sleep(me)
                 continue
             me.since = now = time.monotonic()
             me.job = job
             result = call(job)
             finished.append((job, result, time.monotonic() - now))
             me.job = None
-            if not self._settling and not (self._patient and self._looking):
+            if not self._settling and not (self._patient and self._checking):
                 self._settling = True
                 try:
-                    self._loop.call_soon_threadsafe(self._hand_back)
-                except RuntimeError:  # the loop is closed: nobody wants to know any more
+                    self._loop.call_soon_threadsafe(self._settle_finished)
+                except RuntimeError:  # the loop is closed
                     return
 
-    def _rest(self, me: _Thread[J]) -> None:
+    def _sleep(self, me: _Thread[J]) -> None:
         self._idle.append(me)
-        if self._jobs or self._stopped:  # something came before anybody could know that we rest
+        if self._jobs or self._stopped:  # a job came before this thread was registered as idle
             try:
                 self._idle.remove(me)
-            except ValueError:  # and somebody rings already
-                me.bell.acquire()
+            except ValueError:  # another thread is waking this one
+                me.wakeup.acquire()
             return
-        me.bell.acquire()
+        me.wakeup.acquire()
 
-    def _hand_back(self) -> None:
-        self._settling = False  # before looking: what finishes from now on rings again
+    def _settle_finished(self) -> None:
+        self._settling = False  # before collecting: jobs that finish from now on schedule another call
         finished = [self._finished.popleft() for _ in range(len(self._finished))]
         if finished:
             self._settled_jobs += len(finished)
@@ -163,16 +165,16 @@ class ThreadWorkers(Generic[J, R]):
 
 
 class _Thread(Generic[J]):
-    __slots__ = ("bell", "job", "since")
+    __slots__ = ("job", "since", "wakeup")
 
     def __init__(self) -> None:
-        self.bell = threading.Lock()  # rung by releasing it
-        self.bell.acquire()
+        self.wakeup = threading.Lock()  # released to wake the thread
+        self.wakeup.acquire()
         self.job: J | None = None
         self.since = 0.0
 
 
-class _InHand(Generic[J]):
+class _RunningJob(Generic[J]):
     __slots__ = ("job", "since")
 
     def __init__(self) -> None:
@@ -190,9 +192,9 @@ class TaskWorkers(Generic[J, R]):
         self._settle = settle
         self._jobs: deque[J] = deque()
         self._finished: list[tuple[J, R, float]] = []
-        self._tasks: dict[asyncio.Task[None], _InHand[J]] = {}
+        self._tasks: dict[asyncio.Task[None], _RunningJob[J]] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._waking = False  # one was woken and has not begun
+        self._waking = False  # a task was woken and has not started
         self._settling = False
         self._stopped = False
 
@@ -219,7 +221,7 @@ class TaskWorkers(Generic[J, R]):
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1)
-        self._hand_back()
+        self._settle_finished()
         return not late
 
     def _wake_one(self) -> None:
@@ -228,7 +230,7 @@ class TaskWorkers(Generic[J, R]):
             self._idle.popleft().set_result(None)
         elif len(self._tasks) < self._count:
             self._waking = True
-            mine: _InHand[J] = _InHand()
+            mine: _RunningJob[J] = _RunningJob()
             task = self._loop.create_task(self._work(mine))
             self._tasks[task] = mine
             task.add_done_callback(self._ended)
@@ -236,9 +238,9 @@ class TaskWorkers(Generic[J, R]):
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a consuming task ended", exc_info=error)
+            log.error("a worker task failed", exc_info=error)
 
-    async def _work(self, mine: _InHand[J]) -> None:
+    async def _work(self, mine: _RunningJob[J]) -> None:
         jobs, call, monotonic = self._jobs, self._call, time.monotonic
         self._waking = False
         began = now = monotonic()
@@ -253,7 +255,7 @@ class TaskWorkers(Generic[J, R]):
                 began = now = monotonic()
                 continue
             if jobs and not self._waking:
-                self._wake_one()  # it begins if this call waits for something
+                self._wake_one()  # it starts if this call waits
             mine.since = since = now
             mine.job = job
             result = await call(job)
@@ -262,12 +264,12 @@ class TaskWorkers(Generic[J, R]):
             self._finished.append((job, result, now - since))
             if not self._settling:
                 self._settling = True
-                self._loop.call_soon(self._hand_back)
+                self._loop.call_soon(self._settle_finished)
             if now - began > SLICE_S:
                 await asyncio.sleep(0)
                 began = now = monotonic()
 
-    def _hand_back(self) -> None:
+    def _settle_finished(self) -> None:
         self._settling = False
         finished, self._finished = self._finished, []
         if finished:

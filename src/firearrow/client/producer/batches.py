@@ -1,7 +1,7 @@
-"""Batches: many messages of one topic in one request, for one queue.
+"""Batches: several messages of one topic in one request to one queue.
 
-A batch is as large as one message may be; what does not fit goes into the next one. Its messages travel uncompressed, each with
-its own id, and get consecutive offsets. Brokers take no delayed messages and no halves of transactions in batches.
+A batch has the maximum size of a message; further messages go into the next batch. Its messages are uncompressed, have an id
+each, and get consecutive offsets. Brokers accept neither delayed nor half messages in batches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firearrow.client.message import Message, SendResult
 from firearrow.client.producer.validation import check_body, properties_text
 from firearrow.wire import batch
 
-_FIXED_BYTES = 22  # of a message in a batch, beside its body and properties
+_FIXED_BYTES = 22  # per message in a batch, in addition to body and properties
 
 
 class Batch(NamedTuple):
@@ -25,32 +25,32 @@ class Batch(NamedTuple):
 
 
 class PartialBatchError(FirearrowError):
-    """Some batches of a `send_batch` were stored before one failed. `results` are those of the messages that were stored."""
+    """A batch of a `send_batch` failed after others were stored. `results` are those of the stored messages."""
 
     def __init__(self, results: list[SendResult], total: int, cause: BaseException) -> None:
         self.results = results
-        super().__init__(f"{len(results)} of {total} messages were stored, then: {cause}; send the others again")
+        super().__init__(f"{len(results)} of {total} messages were stored before an error: {cause}; send the others again")
 
 
 def split_into_batches(
-    messages: Sequence[Message], max_size: int, next_id: Callable[[], str], more: Callable[[], dict[str, str]]
+    messages: Sequence[Message], max_size: int, next_id: Callable[[], str], extra: Callable[[], dict[str, str]]
 ) -> Iterator[Batch]:
-    """Batches of at most `max_size` bytes, in order. InvalidMessageError, before the first one, if one message cannot be sent."""
+    """Split messages into batches of at most `max_size` bytes. InvalidMessageError, before the first, for an invalid message."""
     if not messages:
-        raise InvalidMessageError("an empty batch: give at least one message")
+        raise InvalidMessageError("the batch is empty: pass at least one message")
     first = messages[0]
     for message in messages:
         if message.topic != first.topic:
             raise InvalidMessageError(
-                f"a batch for {first.topic!r} with a message for {message.topic!r}: make a batch for each topic"
+                f"the batch mixes messages for {first.topic!r} and {message.topic!r}: use one batch per topic"
             )
         if message.wait_store != first.wait_store:
-            raise InvalidMessageError("a batch in which some messages wait for the store and some do not: make two of it")
+            raise InvalidMessageError("wait_store differs within the batch: use two batches")
     ready: list[tuple[Message, str, bytes]] = []
     for message in messages:
         check_body(message, max_size)
         msg_id = next_id()
-        properties = properties_text(message, msg_id, more()).encode()
+        properties = properties_text(message, msg_id, extra()).encode()
         size = _FIXED_BYTES + len(message.body) + len(properties)
         if size > max_size:
             raise InvalidMessageError(
@@ -61,10 +61,10 @@ def split_into_batches(
 
 
 def results_of(batch_messages: int, result: SendResult) -> list[SendResult]:
-    """The result of each message, from that of its batch."""
+    """Return the result of each message from that of its batch."""
     offset_ids = result.offset_msg_id.split(",")
     msg_ids = result.msg_id.split(",")
-    if len(offset_ids) != batch_messages:  # brokers that keep a batch as one unit give one id
+    if len(offset_ids) != batch_messages:  # a broker that stores a batch as one unit returns one id
         offset_ids = [result.offset_msg_id] * batch_messages
     return [
         replace(result, msg_id=msg_ids[n], offset_msg_id=offset_ids[n], queue_offset=result.queue_offset + n)

@@ -1,8 +1,8 @@
-"""When a message is to be delivered: by level, after a time, or at a time.
+"""Delivery times of messages: a delay level, a delay, or a point in time.
 
-Levels are known to every broker: 18 of them, from one second to two hours, unless its `messageDelayLevel` says otherwise. Any
-other time needs the timers of 5.x, and an older broker would deliver such a message at once without a word. So for those a
-time that is a level's is sent as the level, and any other is refused.
+Every broker knows the 18 levels, from one second to two hours unless its `messageDelayLevel` differs. Other delays need the
+timers of 5.x; an older broker would silently deliver such a message at once. For older brokers a delay that equals a level is
+sent as the level, and any other is rejected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ When = datetime | float
 
 
 def delay_properties(delay: Duration | None, delay_level: int | None, deliver_at: When | None) -> dict[str, str]:
-    """The properties that say so; none for None."""
+    """Return the properties that delay a message. InvalidMessageError unless at most one of the arguments is given."""
     given = [
         name for name, value in (("delay", delay), ("delay_level", delay_level), ("deliver_at", deliver_at)) if value is not None
     ]
     if len(given) > 1:
-        raise InvalidMessageError(f"{' and '.join(given)} say the same thing in different ways: give one of them")
+        raise InvalidMessageError(f"{' and '.join(given)} exclude each other: pass one of them")
     if delay_level is not None:
         if not isinstance(delay_level, int) or isinstance(delay_level, bool) or delay_level < 1:
             raise InvalidMessageError(f"delay_level is {delay_level!r}, expected a number from 1 (1 s) to 18 (2 h)")
@@ -39,7 +39,7 @@ def delay_properties(delay: Duration | None, delay_level: int | None, deliver_at
     if delay is not None:
         delay_ms = round((delay.total_seconds() if isinstance(delay, timedelta) else float(delay)) * 1000)
         if delay_ms < 0:
-            raise InvalidMessageError(f"delay is {delay!r}, expected seconds from now on")
+            raise InvalidMessageError(f"delay is {delay!r}, expected seconds from 0 on, or a timedelta")
         if delay_ms == 0:
             return {}
         if delay_ms % 1000 == 0:
@@ -52,13 +52,13 @@ def delay_properties(delay: Duration | None, delay_level: int | None, deliver_at
 
 
 def for_version(properties: dict[str, str], version: int) -> dict[str, str]:
-    """The same for a broker of this version (0: unknown)."""
+    """Return the properties for a broker of this version (0: unknown)."""
     if not version or version >= VERSION_5_0_0 or not any(name.startswith("TIMER_") for name in properties):
         return properties
     seconds = properties.get(PROPERTY_TIMER_DELAY_SEC)
     if seconds is not None and int(seconds) in LEVELS_S:
         return {PROPERTY_DELAY_TIME_LEVEL: str(LEVELS_S.index(int(seconds)) + 1)}
     raise InvalidMessageError(
-        f"the broker is older than 5.0 and knows no {' '.join(properties)}, it would deliver at once; "
+        f"the broker is older than 5.0, does not know {' '.join(properties)} and would deliver at once; "
         f"use delay_level, or a delay of {', '.join(map(str, LEVELS_S))} seconds"
     )

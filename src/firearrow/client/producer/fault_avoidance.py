@@ -1,12 +1,11 @@
-"""Avoiding brokers that are slow or fail (`sendLatencyFaultEnable`).
+"""Avoidance of slow and failed brokers (`sendLatencyFaultEnable`).
 
-How long a send took says for how long its broker is left alone: the highest row that was reached counts, and a send that failed
-counts as ten seconds.
+The latency of a send decides for how long its broker is avoided; a failed send counts as ten seconds.
 
-    took at least    50   100   550  1800  3000   5000  15000 ms
-    left alone for    0     0  2000  5000  6000  10000  30000 ms
+    latency at least   50   100   550  1800  3000   5000  15000 ms
+    avoided for         0     0  2000  5000  6000  10000  30000 ms
 
-A broker that could not even be connected to is called unreachable until a send to it succeeds or its time is over.
+A broker that refused a connection is unreachable until a send to it succeeds or the time has passed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Fault(NamedTuple):
 
 
 class FaultTable:
-    """Times are of any clock that goes forward."""
+    """Latencies and failures by broker. Times are those of any monotonic clock."""
 
     def __init__(self) -> None:
         self.faults: dict[str, Fault] = {}
@@ -45,7 +44,7 @@ class FaultTable:
         return fault is None or fault.reachable or now_ms >= fault.until_ms
 
     def penalty(self, broker_name: str) -> tuple[float, float]:
-        """Smaller is better, among brokers that are all to be left alone."""
+        """Return a sort key among brokers that should all be avoided; the smallest is the best choice."""
         fault = self.faults.get(broker_name)
         return (0.0, 0.0) if fault is None else (fault.until_ms, fault.latency_ms)
 

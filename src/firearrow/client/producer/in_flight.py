@@ -1,7 +1,7 @@
-"""Sends under way: from the choice of a queue to the answer, over as many attempts as are allowed.
+"""Sends in flight, from the choice of a queue to the response, over all attempts.
 
-A send is one object and no task: it is its own waiter on the channel (net/channel.py), and what happens to it calls it. What it
-costs is what tens of thousands a second cost.
+A send is one object without a task: it is its own waiter on the channel (net/channel.py), which calls it on every event. This is
+the hot path of a producer that sends tens of thousands of messages per second.
 
 After a failure
 - the next attempt goes to another broker if there is one, otherwise to the same broker after a pause. All attempts together have
@@ -12,7 +12,7 @@ After a failure
 - RETRIED lists the response codes that are retried; they are Apache's.
 - an idempotent producer retries on the same queue until the timeout: the broker recognizes a repeat by its number.
 
-No more than `max_in_flight` messages, or their bytes, are under way; those beyond wait here in their order.
+At most `max_in_flight` messages, and `max_in_flight_bytes`, are in flight; further sends wait here in order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RETRIED: Final = frozenset((
     ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY,
 ))  # fmt: skip
-_ROUTE_IS_WRONG: Final = frozenset((
+_ROUTE_OUTDATED: Final = frozenset((
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.SERVICE_NOT_AVAILABLE,
     ResponseCode.NOT_LEADER_FOR_QUEUE,
 ))  # fmt: skip
@@ -58,7 +58,7 @@ _MAX_PAUSE_S: Final = 1.0
 
 
 class SendAttempt:
-    """One message, or one batch, on its way. Filled by the producer, driven by `InFlightSends` and the channel."""
+    """One message or batch in flight. Created by the producer, driven by `InFlightSends` and the channel."""
 
     __slots__ = (
         "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "error", "finished", "flag", "future",
@@ -94,8 +94,8 @@ class SendAttempt:
         self.flag = flag
         self.sys_flag = sys_flag
         self.born_ms = born_ms
-        self.end = end  # when the time of all attempts is over
-        self.deadline = end  # of the attempt under way
+        self.end = end  # deadline of all attempts together
+        self.deadline = end  # of the current attempt; read by the channel
         self.may_move = may_move  # to another queue
         self.retries = retries  # attempts left after this one
         self.attempts = 0
@@ -107,8 +107,8 @@ class SendAttempt:
         self.channel: Channel | None = None
         self.context: SendContext | None = None
 
-    def form(self) -> SendTemplate:
-        return self.target.single if self.code == SINGLE else self.target.form(self.code, batch=self.is_batch)
+    def template(self) -> SendTemplate:
+        return self.target.single if self.code == SINGLE else self.target.template(self.code, batch=self.is_batch)
 
     def answered(self, answer: Command) -> None:
         self.sending.answered(self, answer)
@@ -134,11 +134,11 @@ class InFlightSends:
         attempt_timeout_s: float | None,
         max_in_flight: int,
         max_in_flight_bytes: int,
-        destinations: RouteCache,
+        routes: RouteCache,
     ) -> None:
         self.in_flight = 0
         self.in_flight_bytes = 0
-        self._starting = False  # sends that waited for room
+        self._starting = False  # guards _start_waiting against recursion
         self._connections = connections
         self._open = connections.open
         self._hooks = hooks
@@ -148,29 +148,29 @@ class InFlightSends:
         self._attempt_s = attempt_timeout_s
         self._max_in_flight = max_in_flight
         self._max_bytes = max_in_flight_bytes
-        self._few = max_in_flight * 3 // 4  # whoever waits for room is woken then, and not for every answer
-        self._few_bytes = max_in_flight_bytes * 3 // 4
-        self._route_suspect = destinations.suspect
-        self.topics = destinations.known
+        self._low_watermark = max_in_flight * 3 // 4  # wakes waiting senders in groups, not on every response
+        self._low_watermark_bytes = max_in_flight_bytes * 3 // 4
+        self._route_suspect = routes.suspect
+        self.topics = routes.known
         self._waiting: deque[SendAttempt] = deque()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._room: list[asyncio.Future[None]] = []
+        self._capacity_waiters: list[asyncio.Future[None]] = []
 
     @property
     def full(self) -> bool:
         return self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or bool(self._waiting)
 
     async def wait_for_capacity(self) -> None:
-        """Returns at once if another send would not have to wait, and otherwise when a quarter of them may."""
+        """Return when another send need not wait: at once, or when a quarter of the capacity is free."""
         while self.full:
             waiter = self._loop.create_future()
-            self._room.append(waiter)
+            self._capacity_waiters.append(waiter)
             await waiter
 
     async def idle(self, timeout_s: float) -> bool:
-        """Waits until nothing is under way; False if that takes longer."""
+        """Wait until nothing is in flight. Return False after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.in_flight or self._waiting:
@@ -186,7 +186,7 @@ class InFlightSends:
         return targets.turns.choose_available(targets.targets, self._faults, self._loop.time() * 1000, last_broker)
 
     def start(self, send: SendAttempt) -> None:
-        """Sends it, now or when there is room."""
+        """Send, now or when there is capacity."""
         if self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or self._waiting:
             self._waiting.append(send)
         else:
@@ -195,13 +195,13 @@ class InFlightSends:
             self._attempt(send)
 
     def cancel_all(self, why: str) -> None:
-        """Nothing that waits for room is sent any more."""
+        """Fail the sends that wait for capacity."""
         waiting, self._waiting = self._waiting, deque()
         for send in waiting:
             if not send.future.done():
                 send.future.set_exception(ClosedError(why))
 
-    # ---- what becomes of an attempt
+    # ---- events of an attempt
 
     def answered(self, send: SendAttempt, answer: Command) -> None:
         code = answer.code
@@ -225,7 +225,7 @@ class InFlightSends:
                     ext.get("TRACE_ON") != "false",
                 )
             except (KeyError, TypeError, ValueError):
-                self._finish(send, None, ClientError(f"{target.address} stored a message and does not say where: {answer!r}"))
+                self._finish(send, None, ClientError(f"{target.address} stored a message at an unknown position: {answer!r}"))
                 return
             if code != 0 and self._retry_unless_ok and self._may_retry(send):
                 self._retry(send)
@@ -234,14 +234,14 @@ class InFlightSends:
             return
         error = BrokerError(code, answer.remark, target.address)
         if code == ResponseCode.GO_AWAY and send.channel is not None and not send.gone_away:
-            send.gone_away = True  # the same broker, or the one that has its address now, on a new connection; once
+            send.gone_away = True  # once: the same address on a new connection
             self._connections.leave(send.channel)
             self._attempt(send)
             return
-        if code in _ROUTE_IS_WRONG:
+        if code in _ROUTE_OUTDATED:
             self._route_suspect(target.queue.topic)
         if code in RETRIED and self._may_retry(send):
-            log.debug("sending %s again: %s", send.msg_id, error)
+            log.debug("retrying %s: %s", send.msg_id, error)
             self._retry(send)
         else:
             self._finish(send, None, error)
@@ -254,7 +254,7 @@ class InFlightSends:
         what = f"the {'batch' if send.is_batch else 'message'} {send.msg_id[:64]}"
         error = RequestTimeout(
             f"no answer from {send.target.address} ({send.target.queue}) in time; {what} may have been stored: "
-            "send it again if twice is better than never, or give it more time (timeout)"
+            "send it again if duplicates are acceptable, or increase the timeout"
         )
         self._finish(send, None, error)
 
@@ -263,12 +263,12 @@ class InFlightSends:
         self._route_suspect(send.target.queue.topic)
         if self._may_retry(send, sent=sent):
             send.error = None if sent else error
-            log.debug("sending %s again: %s", send.msg_id, error)
+            log.debug("retrying %s: %s", send.msg_id, error)
             self._retry(send)
         else:
             self._finish(send, None, error)
 
-    # ---- inside
+    # ---- internals
 
     def _attempt(self, send: SendAttempt) -> None:
         target = send.target
@@ -290,7 +290,7 @@ class InFlightSends:
             self._submit(send, channel)
 
     def _dial(self, send: SendAttempt) -> None:
-        """Goes on when there is a connection, if that is before the time of the send is up."""
+        """Open a connection, then submit, unless the timeout of the send comes first."""
         send.channel = None
         attempt = send.attempts
         timer: asyncio.TimerHandle | None = None
@@ -305,7 +305,7 @@ class InFlightSends:
             timer = self._loop.call_at(send.end, self._still_dialling, send, attempt)
 
     def _still_dialling(self, send: SendAttempt, attempt: int) -> None:
-        """The time of a send is up, whatever the connection it waits for still becomes."""
+        """Fail a send whose timeout has come while its connection is being opened."""
         if send.channel is None and send.attempts == attempt and not send.finished:
             where = send.target.address
             self._finish(send, None, RequestTimeout(f"no connection to {where} in time; message {send.msg_id[:64]} was not sent"))
@@ -328,9 +328,9 @@ class InFlightSends:
             send.deadline = min(send.end, now + self._attempt_s)
         opaque = channel.take_opaque()
         try:
-            frame = send.form().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
+            frame = send.template().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
         except (TypeError, ValueError) as error:
-            self._finish(send, None, InvalidMessageError(f"a message to {send.target.queue.topic!r} cannot be written: {error}"))
+            self._finish(send, None, InvalidMessageError(f"message to {send.target.queue.topic!r} cannot be encoded: {error}"))
         else:
             channel.submit(frame, opaque, send)
 
@@ -348,7 +348,7 @@ class InFlightSends:
     def _retry(self, send: SendAttempt) -> None:
         last = send.target.broker_name
         if self._idempotent or not send.may_move:
-            send.target = send.targets.by_queue.get(send.target.queue, send.target)  # it may have another address by now
+            send.target = send.targets.by_queue.get(send.target.queue, send.target)  # its address may have changed
         else:
             send.target = self.choose(send.targets, last)
         if send.target.broker_name != last and send.attempts < len(send.targets.route.brokers):
@@ -381,7 +381,7 @@ class InFlightSends:
                 future.set_result(result)
             elif error is not None:
                 if send.attempts > 1:
-                    error.add_note(f"this was attempt {send.attempts}; see `retries`")
+                    error.add_note(f"attempt {send.attempts} of this send; see `retries`")
                 future.set_exception(error)
         context = send.context
         if context is not None:
@@ -390,16 +390,16 @@ class InFlightSends:
             call_hooks([hook.after_send for hook in self._hooks], context)
         if self._waiting:
             self._start_waiting()
-        if self._room and self.in_flight <= self._few and self.in_flight_bytes <= self._few_bytes:
-            room, self._room = self._room, []
-            for waiter in room:
+        if self._capacity_waiters and self.in_flight <= self._low_watermark and self.in_flight_bytes <= self._low_watermark_bytes:
+            waiters, self._capacity_waiters = self._capacity_waiters, []
+            for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
         if not self.in_flight:
             self._idle.set()
 
     def _start_waiting(self) -> None:
-        if self._starting:  # one that fails at once makes room for the next: the loop below goes on with it
+        if self._starting:  # a send that fails at once frees capacity; the loop below takes the next one
             return
         self._starting = True
         try:
@@ -418,5 +418,5 @@ class InFlightSends:
 
 
 def _other(queue: MessageQueue, queue_id: int) -> MessageQueue:
-    """Brokers choose the queue themselves for some messages."""
+    """Return the queue that the broker chose instead of ours."""
     return MessageQueue(queue.topic, queue.broker_name, queue_id)

@@ -3,9 +3,8 @@
     async with Producer("127.0.0.1:9876", group="orders") as producer:
         result = await producer.send(Message("Orders", b"hello", tags="new", keys=["A1"]))
 
-Every send is one object in `InFlightSends`; `send` waits for it, `send_nowait` gives a future, so that thousands can be under way
-without
-a task each. The route of a topic is asked for at its first message; messages that come meanwhile keep their order.
+Every send is one object in `InFlightSends`; `send` waits for it, `send_nowait` returns a future, so that thousands can be in
+flight without a task each. The route of a topic is looked up at its first message; messages sent meanwhile keep their order.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
 COMPRESS_OVER: Final = 4096
 SEND_TIMEOUT_S: Final = 3.0
-IDEMPOTENT_IN_FLIGHT: Final = 200  # a broker remembers the last 256 numbers of a producer and queue
+IDEMPOTENT_IN_FLIGHT: Final = 200  # a broker remembers the last 256 numbers per producer and queue
 
 _now_ns = time.time_ns
 
 
 class Producer:
-    """Sends messages. All methods are for the event loop that `start` ran on."""
+    """Sends messages. Its methods belong to the event loop on which `start` ran."""
 
     @document_keywords
     def __init__(
@@ -115,7 +114,7 @@ class Producer:
         self.max_message_size = max_message_size
         self.hooks: list[SendHook] = list(hooks)
         self._compress_over = compress_over
-        self._plain_below = min(compress_over, max_message_size + 1)  # smaller bodies need no second look
+        self._plain_below = min(compress_over, max_message_size + 1)  # smaller bodies need neither a check nor compression
         self._compress, self._compressed_flag = compressor(compression)
         self._latency_fault = latency_fault
         self._retry_unless_ok = retry_unless_ok
@@ -137,10 +136,10 @@ class Producer:
         self._trace: Trace | None = None
         self._hooks: tuple[SendHook, ...] = ()
 
-    # ---- life
+    # ---- lifecycle
 
     async def start(self) -> None:
-        """Makes the producer ready; connections are made when they are needed. A second time does nothing."""
+        """Prepare the producer; connections are opened on demand. Does nothing if it is started already."""
         if self._sending is not None:
             return
         self._loop = asyncio.get_running_loop()
@@ -151,7 +150,7 @@ class Producer:
         self._hooks = tuple(self.hooks)
         sender = Sender(self.group, self.options.language, instance.connections.signer)
         self._topics = RouteCache(instance, sender, self.options.namespace)
-        self._next_id = message_ids.maker(instance.ip)
+        self._next_id = message_ids.id_generator(instance.ip)
         self._producer_id = f"{instance.client_id}-{uuid.uuid4().hex[:12]}"[-128:]
         self._sending = InFlightSends(
             instance.connections,
@@ -162,17 +161,17 @@ class Producer:
             attempt_timeout_s=self._attempt_timeout_s,
             max_in_flight=self._max_in_flight,
             max_in_flight_bytes=self._max_in_flight_bytes,
-            destinations=self._topics,
+            routes=self._topics,
         )
         await instance.register_producer(self.group, self)
         log.info("producer %s started as %s", self.group, instance.client_id)
 
     async def close(self) -> None:
-        """Waits for what is under way, says goodbye to the brokers and closes. A second time does nothing."""
+        """Wait for the sends in flight, unregister from the brokers and close. Does nothing if it is closed already."""
         sending, instance = self._sending, self._instance
         if sending is None or instance is None:
             return
-        await self._destinations().settled(self._send_timeout_s)
+        await self._routes().settled(self._send_timeout_s)
         await sending.idle(self._send_timeout_s)
         self._sending = None
         sending.cancel_all("the producer was closed before the message could be sent")
@@ -208,17 +207,17 @@ class Producer:
         deliver_at: When | None = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Sends a message and returns where it is stored.
+        """Send a message and return its position.
 
-        `queue`, `selector` (called with all queues and the message) or `sharding_key` choose the queue. `delay` (seconds),
-        `delay_level` (1 to 18) or `deliver_at` say when it is delivered.
+        `queue`, `selector` (called with all queues and the message) or `sharding_key` choose the queue. `delay`, `delay_level`
+        (1 to 18) or `deliver_at` (a datetime or seconds since 1970) delay the delivery. `timeout` replaces `send_timeout`.
         """
-        more = None
+        extra = None
         if delay is not None or delay_level is not None or deliver_at is not None:
-            more = delay_properties(delay, delay_level, deliver_at)
+            extra = delay_properties(delay, delay_level, deliver_at)
             if delay_level is None:
-                more = for_version(more, await self._oldest_version(message.topic))
-        return await self._soon(message, queue, selector, sharding_key, more, timeout)
+                extra = for_version(extra, await self._oldest_version(message.topic))
+        return await self._start_send(message, queue, selector, sharding_key, extra, timeout)
 
     def send_nowait(
         self,
@@ -232,18 +231,18 @@ class Producer:
         deliver_at: When | None = None,
         timeout: Duration | None = None,
     ) -> asyncio.Future[SendResult]:
-        """The same without waiting: the future gives the result. What is wrong with the message itself is raised at once.
+        """Send a message without waiting; the future has the result. An invalid message raises at once.
 
-        Messages for one queue are sent in the order of the calls. A fast sender awaits `wait_for_capacity` in between.
+        Messages for one queue are sent in the order of the calls. In asyncio a fast sender awaits `wait_for_capacity` in between.
         """
-        more = None
+        extra = None
         if delay is not None or delay_level is not None or deliver_at is not None:
-            more = delay_properties(delay, delay_level, deliver_at)
-        return self._soon(message, queue, selector, sharding_key, more, timeout)
+            extra = delay_properties(delay, delay_level, deliver_at)
+        return self._start_send(message, queue, selector, sharding_key, extra, timeout)
 
     async def wait_for_capacity(self) -> None:
-        """Returns when fewer than `max_in_flight` messages are under way."""
-        await self._destinations().settled()
+        """Wait until fewer than `max_in_flight` messages are in flight."""
+        await self._routes().settled()
         await self._running().wait_for_capacity()
 
     async def send_oneway(
@@ -254,19 +253,19 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> None:
-        """Sends a message and does not ask whether it was stored."""
+        """Send a message without a response from the broker."""
         self._running()
-        targets = await self._destinations().get(message.topic)
-        more = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
+        targets = await self._routes().get(message.topic)
+        extra = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
         target = self._target(targets, message, queue, selector, sharding_key)
         body, sys_flag = self._body(message)
         now_ms = _now_ns() // 1_000_000
         msg_id = self._next_id(now_ms)
-        properties = properties_text(message, msg_id, self._added(more))
+        properties = properties_text(message, msg_id, self._added(extra))
         with self._hooked_oneway(message, target, msg_id, now_ms, len(body), fixed=queue or selector or sharding_key):
             channel = await self._known().connections.get(target.address)
-            form = target.form(SINGLE, oneway=True)
-            channel.write(form.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
+            template = target.template(SINGLE, oneway=True)
+            channel.write(template.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
             await channel.wait_for_capacity()
 
     async def send_batch(
@@ -278,17 +277,17 @@ class Producer:
         sharding_key: str | None = None,
         timeout: Duration | None = None,
     ) -> list[SendResult]:
-        """Sends messages of one topic in as few requests as their size allows; one result for each message, in order.
+        """Send messages of one topic in as few requests as their size allows; return one result per message, in order.
 
-        The messages of one request go to one queue. PartialBatchError tells what was stored when a later request fails.
+        The messages of one request go to one queue. PartialBatchError has the results so far if a later request fails.
         """
         self._running()
         messages = list(messages)
-        more = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
+        extra = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
         batches = split_into_batches(
-            messages, self.max_message_size, lambda: self._next_id(_now_ns() // 1_000_000), lambda: self._added(more) or {}
+            messages, self.max_message_size, lambda: self._next_id(_now_ns() // 1_000_000), lambda: self._added(extra) or {}
         )
-        targets = await self._destinations().get(messages[0].topic)
+        targets = await self._routes().get(messages[0].topic)
         results: list[SendResult] = []
         for batch in batches:
             target = self._target(targets, batch.messages[0], queue, selector, sharding_key)
@@ -317,41 +316,41 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> ReceivedMessage:
-        """Sends a message that asks, and returns the reply of whoever consumes it (`reply`). RequestTimeout if none comes."""
+        """Send a request message and return the reply of its consumer (`reply`). RequestTimeout if none comes in time."""
         instance = self._known()
-        await self._destinations().get(message.topic)
+        await self._routes().get(message.topic)
         await instance.ensure_known_to_brokers()
         correlation_id = str(uuid.uuid4())
         reply = instance.replies.expect(correlation_id)
         timeout_s = seconds("timeout", timeout)
-        more = request_properties(correlation_id, instance.client_id, milliseconds("timeout", timeout))
+        extra = request_properties(correlation_id, instance.client_id, milliseconds("timeout", timeout))
         try:
             async with asyncio.timeout(timeout_s):
-                await self._soon(message, queue, selector, sharding_key, more, timeout)
+                await self._start_send(message, queue, selector, sharding_key, extra, timeout)
                 return await reply
         except TimeoutError as error:
             if isinstance(error, RequestTimeout):
                 raise
             raise RequestTimeout(
                 f"no reply to the request {correlation_id} to {message.topic!r} within {timeout_s:g} s; "
-                "does a consumer of the topic reply, and in time?"
+                "check that a consumer of the topic calls `reply` in time"
             ) from None
         finally:
             instance.replies.forget(correlation_id)
 
     async def reply(self, request: ReceivedMessage, body: bytes, *, timeout: Duration | None = None) -> SendResult:
-        """Answers a message that was sent with `request`."""
-        message, more = reply_message(request, body)
-        targets = await self._destinations().get(message.topic, full_name=message.topic)
+        """Reply to a message that was sent with `request`."""
+        message, extra = reply_message(request, body)
+        targets = await self._routes().get(message.topic, full_name=message.topic)
         here = [target for target in targets.targets if target.broker_name == request.queue.broker_name]
         target = here[0] if here else self._running().choose(targets)
-        send = self._prepare(targets, target, message, more, False, timeout)
+        send = self._prepare(targets, target, message, extra, False, timeout)
         send.code = RequestCode.SEND_REPLY_MESSAGE_V2
         self._running().start(send)
         return await send.future
 
     async def recall(self, handle: str | SendResult) -> str:
-        """Takes back a delayed message before its time, by the `recall_handle` of its result. Returns the id of the message."""
+        """Recall a delayed message before its delivery, by the `recall_handle` of its result. Return the message id."""
         text = handle.recall_handle if isinstance(handle, SendResult) else handle
         if not text:
             raise InvalidMessageError(
@@ -362,7 +361,7 @@ class Producer:
         await instance.route(found.topic)
         address = instance.broker_address(found.broker_name, only_this=True)
         if address is None:
-            raise ClientError(f"the broker {found.broker_name!r} of the recall handle is not known: is it stopped?")
+            raise ClientError(f"the broker {found.broker_name!r} of the recall handle is not in any route; is it stopped?")
         header = RecallMessageRequestHeader(
             producer_group=self.group, topic=found.topic, recall_handle=text, bname=found.broker_name
         )
@@ -370,11 +369,11 @@ class Producer:
         return str(answer.ext.get("msgId", found.msg_id))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be sent to."""
+        """Return the writable queues of a topic."""
         self._running()
-        return list((await self._destinations().get(topic)).queues)
+        return list((await self._routes().get(topic)).queues)
 
-    # ---- the side that the instance sees
+    # ---- ProducerMember, called by the instance
 
     def topics(self) -> set[str]:
         return self._topics.full_names() if self._topics is not None else set()
@@ -384,19 +383,17 @@ class Producer:
             self._topics.route_changed(topic)
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
-        log.warning(
-            "%s asks for the outcome of transaction %s, but this is no TransactionProducer", address, header.transaction_id
-        )
+        log.warning("%s checks transaction %s, but this is not a TransactionProducer", address, header.transaction_id)
 
-    # ---- inside
+    # ---- internals
 
-    def _soon(
+    def _start_send(
         self,
         message: Message,
         queue: MessageQueue | None,
         selector: Selector | None,
         sharding_key: str | None,
-        more: dict[str, str] | None,
+        extra: dict[str, str] | None,
         timeout: Duration | None,
     ) -> asyncio.Future[SendResult]:
         sending = self._sending
@@ -404,14 +401,14 @@ class Producer:
             raise closed_error("producer")
         targets = sending.topics.get(message.topic)
         if targets is None:
-            return self._when_routed(message, queue, selector, sharding_key, more, timeout)
+            return self._when_routed(message, queue, selector, sharding_key, extra, timeout)
         if queue is None and selector is None and sharding_key is None:
             target, fixed = sending.choose(targets), False
         else:
             target, fixed = self._target(targets, message, queue, selector, sharding_key), True
             if sharding_key is not None:
-                more = {**(more or {}), PROPERTY_SHARDING_KEY: sharding_key}
-        send = self._prepare(targets, target, message, more, fixed, timeout)
+                extra = {**(extra or {}), PROPERTY_SHARDING_KEY: sharding_key}
+        send = self._prepare(targets, target, message, extra, fixed, timeout)
         sending.start(send)
         return send.future
 
@@ -420,7 +417,7 @@ class Producer:
         targets: TopicRouting,
         target: Target,
         message: Message,
-        more: dict[str, str] | None,
+        extra: dict[str, str] | None,
         fixed: bool,
         timeout: Duration | None,
     ) -> SendAttempt:
@@ -430,11 +427,11 @@ class Producer:
         now_ms = _now_ns() // 1_000_000
         msg_id = self._next_id(now_ms)
         if self._adds:
-            more = self._added(more)
-        properties = properties_text(message, msg_id, more)
+            extra = self._added(extra)
+        properties = properties_text(message, msg_id, extra)
         send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout, now_ms)
         if self._hooks:
-            send.context = self._context([message], send, more, fixed)
+            send.context = self._context([message], send, extra, fixed)
         return send
 
     def _new_send(
@@ -460,7 +457,7 @@ class Producer:
         )  # fmt: skip
 
     def _body(self, message: Message) -> tuple[bytes, int]:
-        """The body as it travels, and the flags that say how."""
+        """Return the body to send, compressed if it is large, and the system flags of the compression."""
         check_body(message, self.max_message_size)
         body = bytes(message.body)
         if len(body) >= self._compress_over:
@@ -469,13 +466,13 @@ class Producer:
                 return compressed, self._compressed_flag
         return body, 0
 
-    def _added(self, more: dict[str, str] | None) -> dict[str, str] | None:
-        """What the producer adds to every message beside its id."""
+    def _added(self, extra: dict[str, str] | None) -> dict[str, str] | None:
+        """Return the properties that the producer adds to a message, merged with `extra`."""
         if not self._idempotent:
-            return {**(more or {}), **self._namespace_properties} if self._namespace_properties else more
+            return {**(extra or {}), **self._namespace_properties} if self._namespace_properties else extra
         self._sequence += 1
         own = {"__PRODUCER_ID": self._producer_id, "__PRODUCER_SEQ": str(self._sequence)}
-        return {**(more or {}), **self._namespace_properties, **own}
+        return {**(extra or {}), **self._namespace_properties, **own}
 
     def _target(
         self,
@@ -486,7 +483,7 @@ class Producer:
         sharding_key: str | None,
     ) -> Target:
         if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
-            raise InvalidMessageError("queue, selector and sharding_key each choose the queue: give one of them")
+            raise InvalidMessageError("queue, selector and sharding_key exclude each other: pass one of them")
         if queue is not None:
             return targets.of_queue(queue)
         if selector is not None:
@@ -494,20 +491,20 @@ class Producer:
         if sharding_key is not None:
             if not sharding_key or "\x01" in sharding_key or "\x02" in sharding_key:
                 raise InvalidMessageError(
-                    f"sharding_key is {sharding_key!r}, expected a text that is not empty, without U+0001 and U+0002"
+                    f"sharding_key is {sharding_key!r}, expected a non-empty string without U+0001 and U+0002"
                 )
             return targets.targets[by_sharding_key(len(targets.targets), sharding_key)]
         return self._running().choose(targets)
 
     def _context(
-        self, messages: Sequence[Message], send: SendAttempt, more: dict[str, str] | None = None, fixed: bool = False
+        self, messages: Sequence[Message], send: SendAttempt, extra: dict[str, str] | None = None, fixed: bool = False
     ) -> SendContext | None:
         if not self._hooks:
             return None
         kind = MessageKind.NORMAL
-        if more and "TRAN_MSG" in more:
+        if extra and "TRAN_MSG" in extra:
             kind = MessageKind.TRANSACTION_HALF
-        elif more and any(name == "DELAY" or name.startswith("TIMER_") for name in more):
+        elif extra and any(name == "DELAY" or name.startswith("TIMER_") for name in extra):
             kind = MessageKind.DELAY
         elif fixed:
             kind = MessageKind.ORDER
@@ -518,7 +515,7 @@ class Producer:
     def _hooked_oneway(
         self, message: Message, target: Target, msg_id: str, now_ms: int, size: int, *, fixed: object
     ) -> Iterator[None]:
-        """Hooks see a one-way send without a result: nobody knows one."""
+        """Call the hooks around a one-way send; it has no result."""
         if not self._hooks:
             yield
             return
@@ -541,52 +538,52 @@ class Producer:
         queue: MessageQueue | None,
         selector: Selector | None,
         sharding_key: str | None,
-        more: dict[str, str] | None,
+        extra: dict[str, str] | None,
         timeout: Duration | None,
     ) -> asyncio.Future[SendResult]:
-        """The first message of a topic, and those that come before its route is known."""
+        """Send a message as soon as the route of its topic is known."""
         check_body(message, self.max_message_size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SendResult] = loop.create_future()
         began = loop.time()
-        patience_s = self._send_timeout_s if timeout is None else seconds("timeout", timeout)
+        timeout_s = self._send_timeout_s if timeout is None else seconds("timeout", timeout)
 
         def expired() -> None:
             if not future.done():
                 servers = "; ".join(self.options.name_servers)
-                future.set_exception(RequestTimeout(f"no route to the topic {message.topic!r} in time from {servers}"))
+                future.set_exception(RequestTimeout(f"no route to the topic {message.topic!r} from {servers} in time"))
 
-        timer = loop.call_later(patience_s, expired)
+        timer = loop.call_later(timeout_s, expired)
 
-        def routed(targets: TopicRouting | None, problem: Exception | None) -> None:
+        def routed(targets: TopicRouting | None, error: Exception | None) -> None:
             timer.cancel()
             if future.done():
                 return
             if targets is None:
-                future.set_exception(problem or NoRouteError(message.topic))
+                future.set_exception(error or NoRouteError(message.topic))
                 return
-            left_s = max(0.001, patience_s - (loop.time() - began))
+            left_s = max(0.001, timeout_s - (loop.time() - began))
             try:
-                send = self._soon(message, queue, selector, sharding_key, more, left_s)
-            except Exception as error:
-                future.set_exception(error)
+                send = self._start_send(message, queue, selector, sharding_key, extra, left_s)
+            except Exception as invalid:
+                future.set_exception(invalid)
             else:
-                send.add_done_callback(lambda done: _hand_on(done, future))
+                send.add_done_callback(lambda done: _copy_outcome(done, future))
                 future.add_done_callback(lambda done: send.cancel() if done.cancelled() else None)
 
-        self._destinations().ask(message.topic, routed)
+        self._routes().request(message.topic, routed)
         return future
 
     async def _oldest_version(self, topic: str) -> int:
-        """The version of the oldest broker that the topic has; 0 if they do not say."""
-        targets = await self._destinations().get(topic)
+        """Return the version of the topic's oldest broker, 0 if one is unknown."""
+        targets = await self._routes().get(topic)
         instance = self._known()
         addresses = {target.address for target in targets.targets}
         if any(not instance.broker_version(address) for address in addresses):
             await instance.heartbeat_now()
         return min(instance.broker_version(address) for address in addresses)
 
-    def _destinations(self) -> RouteCache:
+    def _routes(self) -> RouteCache:
         if self._topics is None:
             raise closed_error("producer")
         return self._topics
@@ -602,7 +599,7 @@ class Producer:
         return self._instance
 
 
-def _hand_on(done: asyncio.Future[SendResult], future: asyncio.Future[SendResult]) -> None:
+def _copy_outcome(done: asyncio.Future[SendResult], future: asyncio.Future[SendResult]) -> None:
     if future.done():
         return
     if done.cancelled():

@@ -1,6 +1,6 @@
-"""Taking back a message that waits for its time (370).
+"""Recall handles of delayed messages (370).
 
-The broker gave a handle with the send's result: URL-safe Base64 of `v1 <topic> <broker name> <deliver ms> <message id>`.
+The result of a send contains the handle: URL-safe Base64 of `v1 <topic> <broker name> <deliver ms> <message id>`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def parse_recall_handle(handle: str) -> RecallTarget:
     try:
         version, topic, broker_name, deliver_ms, msg_id = base64.urlsafe_b64decode(handle).decode().split(" ")
         if version != "v1":
-            raise InvalidMessageError(f"the recall handle {handle!r} is of version {version!r}, expected v1")
+            raise InvalidMessageError(f"the recall handle {handle!r} has version {version!r}, expected v1")
         return RecallTarget(topic, broker_name, int(deliver_ms), msg_id)
     except InvalidMessageError:
         raise
     except (ValueError, binascii.Error):
         raise InvalidMessageError(
-            f"{handle!r} is no recall handle: expected what `recall_handle` of a delayed message's result says"
+            f"{handle!r} is not a recall handle: pass the `recall_handle` of the result of a delayed message"
         ) from None

@@ -1,8 +1,8 @@
-"""Request and reply: a message that asks, and the answer that comes back to the very client that sent it.
+"""Request and reply over messages.
 
-The request carries CORRELATION_ID, REPLY_TO_CLIENT (our client id) and TTL (ms). Whoever consumes it sends the reply
-(`reply_message`) to the topic `<cluster>_REPLY_TOPIC` with a request code of its own; the broker pushes it to us (326) on the
-connection by which it knows this client: heartbeats must have gone out before the request does.
+A request carries CORRELATION_ID, REPLY_TO_CLIENT (our client id) and TTL (ms). The consumer sends its reply (`reply_message`) to
+the topic `<cluster>_REPLY_TOPIC` with a request code of its own. The broker pushes the reply (326) over the connection of this
+client's heartbeats, so a heartbeat must precede the request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 class ReplyRegistry:
-    """The requests of one client that wait for their reply."""
+    """Requests of one client that wait for a reply."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -49,7 +49,7 @@ class ReplyRegistry:
         self._waiting.pop(correlation_id, None)
 
     def arrived(self, request: Command, broker_name: str) -> None:
-        """A reply was pushed (326). One that nobody waits for any more is dropped. ProtocolError if it is none."""
+        """Handle a pushed reply (326); without a waiting request it is dropped. ProtocolError if it is malformed."""
         header = ReplyMessageRequestHeader.decode(request.ext)
         names = properties.parse(header.properties)
         waiting = self._waiting.pop(names.get(PROPERTY_CORRELATION_ID, ""), None)
@@ -78,7 +78,7 @@ class ReplyRegistry:
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_ms: int) -> dict[str, str]:
-    """What makes a message a request."""
+    """Return the properties of a request."""
     return {
         PROPERTY_CORRELATION_ID: correlation_id,
         PROPERTY_MESSAGE_REPLY_TO_CLIENT: client_id,
@@ -87,13 +87,13 @@ def request_properties(correlation_id: str, client_id: str, timeout_ms: int) -> 
 
 
 def reply_message(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str]]:
-    """The reply to a request that was consumed, and the properties that route it. InvalidMessageError if it was no request."""
+    """Return the reply to a consumed request and the properties that route it. InvalidMessageError if it is not a request."""
     cluster = request.get(PROPERTY_CLUSTER)
     asker = request.get(PROPERTY_MESSAGE_REPLY_TO_CLIENT)
     correlation_id = request.get(PROPERTY_CORRELATION_ID)
     if not cluster or not asker or not correlation_id:
         raise InvalidMessageError(
-            f"message {request.msg_id} of {request.topic!r} cannot be replied to: it was not sent with `request` "
+            f"message {request.msg_id} of {request.topic!r} is not a request and cannot be replied to "
             f"(CLUSTER={cluster!r}, REPLY_TO_CLIENT={asker!r}, CORRELATION_ID={correlation_id!r})"
         )
     names = {
@@ -106,7 +106,7 @@ def reply_message(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[
 
 
 def _host(text: str) -> bytes:
-    """`/10.0.0.1:10911`, as Java writes it, or without the slash; what cannot be read is no reason to lose a reply."""
+    """Parse `/10.0.0.1:10911`, Java's form, or the same without slash; an unreadable address becomes zeros."""
     try:
         return host_bytes(*parse_address(text.rpartition("/")[2]))
     except ValueError:

@@ -38,22 +38,24 @@ from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 Selector = Callable[[list[MessageQueue], Message], MessageQueue]
 
 
-class OfBroker(Protocol):
+class HasBroker(Protocol):
     @property
     def broker_name(self) -> str: ...
 
 
-T = TypeVar("T", bound=OfBroker)
+T = TypeVar("T", bound=HasBroker)
 
 
 class RoundRobin:
+    """A round-robin position that starts at random."""
+
     __slots__ = ("_next",)
 
     def __init__(self) -> None:
         self._next = random.randrange(1 << 16)
 
     def choose(self, targets: Sequence[T], last_broker: str | None = None) -> T:
-        """The next one; one of another broker than the last if there is any."""
+        """Return the next target, of another broker than `last_broker` if there is one."""
         index = self._next = self._next + 1
         count = len(targets)
         if last_broker is not None:
@@ -65,7 +67,7 @@ class RoundRobin:
         return targets[index % count]
 
     def choose_available(self, targets: Sequence[T], faults: FaultTable, now_ms: float, last_broker: str | None = None) -> T:
-        """The next one of a broker that is not to be left alone; failing that, of one that can be reached, of the least bad."""
+        """Return the next target of an available broker, else of a reachable one, else the one with the least penalty."""
         index = self._next = self._next + 1
         count = len(targets)
         in_turn = [targets[(index + turn) % count] for turn in range(count)]
@@ -78,7 +80,7 @@ class RoundRobin:
 
 
 def by_sharding_key(count: int, key: str) -> int:
-    """The index among `count` queues for a key."""
+    """Return the index among `count` queues for a key."""
     return abs(hash_code(key)) % count
 
 
@@ -109,7 +111,7 @@ class SendTemplate:
         self._signed_back = "".join(after.values()).encode()
 
     def frame(self, sys_flag: int, born_ms: int, flag: int, properties: str, opaque: int, body: bytes) -> bytes:
-        """The whole request. TypeError if the properties are no text that can be written."""
+        """Encode a request. TypeError if the properties cannot be encoded."""
         signature = b""
         if self._signer is not None:
             values = b"%b%d%d%d%b%b" % (
@@ -122,7 +124,7 @@ class SendTemplate:
 
 
 class Sender:
-    """Who sends: what all requests of a producer have in common."""
+    """The part that all requests of a producer share."""
 
     __slots__ = ("group", "language", "signer")
 
@@ -133,9 +135,9 @@ class Sender:
 
 
 class Target:
-    """One queue that can be sent to. `queue` is as users see it, without the namespace."""
+    """One writable queue. `queue` is as users see it, without the namespace."""
 
-    __slots__ = ("_forms", "_full_queue", "_sender", "address", "broker_name", "queue", "single")
+    __slots__ = ("_full_queue", "_sender", "_templates", "address", "broker_name", "queue", "single")
 
     def __init__(self, sender: Sender, queue: MessageQueue, full_queue: MessageQueue, address: str) -> None:
         self.queue = queue
@@ -143,15 +145,15 @@ class Target:
         self.address = address
         self._full_queue = full_queue
         self._sender = sender
-        self._forms: dict[tuple[int, bool, bool], SendTemplate] = {}
-        self.single = self.form(SINGLE)
+        self._templates: dict[tuple[int, bool, bool], SendTemplate] = {}
+        self.single = self.template(SINGLE)
 
-    def form(self, code: int, *, oneway: bool = False, batch: bool = False) -> SendTemplate:
-        found = self._forms.get((code, oneway, batch))
+    def template(self, code: int, *, oneway: bool = False, batch: bool = False) -> SendTemplate:
+        found = self._templates.get((code, oneway, batch))
         if found is None:
-            who = self._sender
-            found = SendTemplate(code, who.group, self._full_queue, who.language, who.signer, oneway=oneway, batch=batch)
-            self._forms[code, oneway, batch] = found
+            sender = self._sender
+            found = SendTemplate(code, sender.group, self._full_queue, sender.language, sender.signer, oneway=oneway, batch=batch)
+            self._templates[code, oneway, batch] = found
         return found
 
     def __repr__(self) -> str:
@@ -159,7 +161,7 @@ class Target:
 
 
 class TopicRouting:
-    """All targets of a topic, sorted, and whose turn it is. The object stays the same when the route changes."""
+    """The sorted targets of a topic and the round-robin state. The object survives changes of the route."""
 
     __slots__ = ("_sender", "by_queue", "is_template", "queues", "route", "targets", "topic", "turns")
 
@@ -170,7 +172,7 @@ class TopicRouting:
         self.update(route, is_template=is_template)
 
     def update(self, route: TopicRoute, *, is_template: bool = False) -> None:
-        """Takes a new route. ClientError if nothing can be sent by it; then everything stays as it was."""
+        """Replace the route. ClientError, without a change, if no queue of it is writable."""
         targets = []
         for full_queue in route.write_queues():
             address = route.brokers.get(full_queue.broker_name, {}).get(MASTER)
@@ -179,8 +181,8 @@ class TopicRouting:
                 targets.append(Target(self._sender, queue, full_queue, address))
         if not targets:
             raise ClientError(
-                f"no queue of the topic {self.topic!r} can be written: none of its brokers {sorted(route.brokers)} has a master "
-                "with write permission; is it stopped, or was its permission taken away?"
+                f"the topic {self.topic!r} has no writable queue: none of its brokers {sorted(route.brokers)} has a master "
+                "with write permission; start the master or grant write permission"
             )
         self.route = route
         self.is_template = is_template  # the topic does not exist: the first message creates it
@@ -191,7 +193,7 @@ class TopicRouting:
     def of_queue(self, queue: MessageQueue) -> Target:
         target = self.by_queue.get(queue)
         if target is None:
-            raise InvalidMessageError(f"{queue} is none of the {len(self.queues)} queues that can be sent to: {self.queues}")
+            raise InvalidMessageError(f"{queue} is not a writable queue of the topic; these are: {self.queues}")
         return target
 
 
@@ -203,46 +205,51 @@ _SUSPECT_PAUSE_S: Final = 1.0
 
 
 class RouteCache:
+    """The routes of a producer's topics. Requests made while a route is being looked up are answered in order."""
+
     def __init__(self, instance: ClientInstance, sender: Sender, namespace: str) -> None:
         self.known: dict[str, TopicRouting] = {}  # by the user's name of the topic
         self._instance = instance
         self._sender = sender
         self._namespace = namespace
-        self._asking: dict[str, list[Routed]] = {}
+        self._requested: dict[str, list[Routed]] = {}
         self._full_names: dict[str, str] = {}
         self._suspected: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def get(self, topic: str, *, full_name: str | None = None) -> TopicRouting:
-        """The targets of a topic; `full_name` if its name on the brokers is not that in the namespace."""
+        """Return the targets of a topic; `full_name` is its name on the brokers if that is not the one in the namespace."""
         found = self.known.get(topic)
         if found is not None:
             return found
         future: asyncio.Future[TopicRouting] = asyncio.get_running_loop().create_future()
 
-        def routed(targets: TopicRouting | None, problem: Exception | None) -> None:
+        def routed(targets: TopicRouting | None, error: Exception | None) -> None:
             if not future.done():
                 if targets is not None:
                     future.set_result(targets)
                 else:
-                    future.set_exception(problem or NoRouteError(topic))
+                    future.set_exception(error or NoRouteError(topic))
 
-        self.ask(topic, routed, full_name)
+        self.request(topic, routed, full_name)
         return await future
 
-    def ask(self, topic: str, routed: Routed, full_name: str | None = None) -> None:
-        """Calls `routed` with the targets of a topic, or the reason why there are none. InvalidMessageError for a bad name."""
-        waiting = self._asking.get(topic)
+    def request(self, topic: str, routed: Routed, full_name: str | None = None) -> None:
+        """Call `routed` with the targets of a topic or with the error, in the order of the calls of `request`.
+
+        InvalidMessageError for an invalid name.
+        """
+        waiting = self._requested.get(topic)
         if waiting is not None:
             waiting.append(routed)
             return
         check_sendable_topic(topic)
         self._full_names[topic] = full_name or with_namespace(topic, self._namespace)
-        self._asking[topic] = [routed]
+        self._requested[topic] = [routed]
         self._run(self._find(topic))
 
     def full_names(self) -> set[str]:
-        """The topics in use, by their names on the brokers."""
+        """Return the topics in use by their names on the brokers."""
         return {self._full_names[topic] for topic in self.known}
 
     def route_changed(self, full_name: str) -> None:
@@ -255,15 +262,15 @@ class RouteCache:
                     log.warning("%s", error)
 
     def suspect(self, topic: str) -> None:
-        """A route led nowhere: asks again, but not more often than once a second."""
+        """Refresh the route of a topic after a failure, at most once a second."""
         now = asyncio.get_running_loop().time()
         if topic in self.known and now >= self._suspected.get(topic, 0.0):
             self._suspected[topic] = now + _SUSPECT_PAUSE_S
             self._run(self._refresh(topic))
 
     async def settled(self, timeout_s: float | None = None) -> None:
-        """Returns when no message waits for a route."""
-        if self._asking:
+        """Wait until no message waits for a route."""
+        if self._requested:
             await asyncio.wait(list(self._tasks), timeout=timeout_s)
 
     def close(self) -> None:
@@ -273,19 +280,19 @@ class RouteCache:
 
     async def _find(self, topic: str) -> None:
         targets: TopicRouting | None = None
-        problem: Exception | None = None
+        failure: Exception | None = None
         try:
             targets = await self._new_targets(topic, self._full_names[topic])
         except asyncio.CancelledError:
-            problem = closed_error("producer")
+            failure = closed_error("producer")
             raise
         except Exception as error:
-            problem = error
+            failure = error
         finally:
             if targets is not None:
                 self.known[topic] = targets
-            for routed in self._asking.pop(topic):
-                routed(targets, problem)
+            for routed in self._requested.pop(topic):
+                routed(targets, failure)
 
     async def _new_targets(self, topic: str, full_name: str) -> TopicRouting:
         try:
@@ -303,7 +310,7 @@ class RouteCache:
         try:
             await self._instance.route(self._full_names[topic], refresh=True)
         except FirearrowError as error:
-            log.debug("the route of %s stays as it was: %s", topic, error)
+            log.debug("the route of %s cannot be refreshed: %s", topic, error)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -312,5 +319,5 @@ class RouteCache:
 
 
 def _escaped(text: bytes) -> bytes:
-    """`%` is allowed in names and means something in a format."""
+    """Escape `%`, which names may contain, for use in a format."""
     return text.replace(b"%", b"%%")

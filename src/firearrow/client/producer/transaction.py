@@ -1,15 +1,16 @@
-"""Transactional messages: stored as halves that nobody sees, and delivered once the local transaction says so.
+"""Transactional messages: stored as half messages, and delivered once the local transaction is committed.
 
     producer                                        broker
-      | the message, as a half  ---------------------> stored, invisible
+      | half message  -------------------------------> stored, not visible to consumers
       | `execute` runs
-      | COMMIT, ROLLBACK or UNKNOWN (37, one-way) ---> delivered, dropped, or left
-      | <---- what became of it? (39) ---------------- when nothing was heard for a while, again and again
+      | COMMIT, ROLLBACK or UNKNOWN (37, one-way) ---> delivered, dropped, or kept
+      | <---- transaction check (39) ----------------- repeatedly, while the outcome is unknown
       | `check` runs
       | COMMIT, ROLLBACK or UNKNOWN (37) ------------>
 
-`execute` and `check` may be coroutine functions, or plain ones, which run in threads. What `execute` raises is raised by
-`send_in_transaction`; the outcome is unknown then, and the broker will ask. What `check` raises is logged and counts as unknown.
+`execute` and `check` are coroutine functions, or plain functions, which run in threads. An exception of `execute` is raised by
+`send_in_transaction`; the outcome is then unknown, and the broker will check. An exception of `check` is logged and counts as
+unknown.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _THREADS: Final = 8
 
 
 class LocalTransactionState(Enum):
-    """What became of a local transaction. The values are Apache's names."""
+    """The outcome of a local transaction. The values are Apache's names."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -66,7 +67,7 @@ _FLAGS: Final = {
 
 @dataclass(slots=True)
 class TransactionSendResult:
-    """`result` is that of the half message: where it waits, not where it will be delivered."""
+    """The outcome and the `result` of the half message: its position there, not that of the delivered message."""
 
     result: SendResult
     state: LocalTransactionState
@@ -81,7 +82,7 @@ class TransactionSendResult:
 
 
 class TransactionProducer(Producer):
-    """A producer that can also send in transactions. All that a Producer does, it does."""
+    """A producer that can also send in transactions."""
 
     @document_keywords
     def __init__(
@@ -125,20 +126,20 @@ class TransactionProducer(Producer):
         self._check = check
         self._pool: ThreadPoolExecutor | None = None
         self._checks: set[asyncio.Task[None]] = set()
-        self._introduction: asyncio.Task[None] | None = None
+        self._registration: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """As a producer does; and it makes itself known to the brokers, which may have open transactions of its group."""
+        """Start the producer and register with the brokers, which may have open transactions of its group."""
         if self._instance is not None:
             return
         await super().start()
-        self._introduction = asyncio.get_running_loop().create_task(self._introduce(), name=f"introduction of {self.group}")
+        self._registration = asyncio.get_running_loop().create_task(self._register(), name=f"register {self.group}")
 
     async def close(self) -> None:
-        """Finishes checks in hand, then closes as a producer does."""
-        if self._introduction is not None:
-            self._introduction.cancel()
-            await asyncio.wait([self._introduction])
+        """Finish running checks, then close the producer."""
+        if self._registration is not None:
+            self._registration.cancel()
+            await asyncio.wait([self._registration])
         if self._checks:
             await asyncio.wait(self._checks, timeout=self._send_timeout_s)
             for task in self._checks:
@@ -151,20 +152,20 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, argument: Any = None, *, check_after: Duration | None = None, timeout: Duration | None = None
     ) -> TransactionSendResult:
-        """Stores the message as a half, runs `execute(message, argument)`, and tells the broker what came of it.
+        """Store a half message, run `execute(message, argument)`, and report the outcome to the broker.
 
         `check_after` (rounded up to whole seconds) is the time before the broker first asks for the outcome.
         """
-        more = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: self.group}
+        extra = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: self.group}
         if check_after is not None:
-            more[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(math.ceil(seconds("check_after", check_after, or_zero=True)))
+            extra[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(math.ceil(seconds("check_after", check_after, or_zero=True)))
         sending = self._running()
-        targets = await self._destinations().get(message.topic)
-        send = self._prepare(targets, sending.choose(targets), message, more, False, timeout)
+        targets = await self._routes().get(message.topic)
+        send = self._prepare(targets, sending.choose(targets), message, extra, False, timeout)
         send.sys_flag |= TRANSACTION_PREPARED
         sending.start(send)
         result = await send.future
-        if result.status is not SendStatus.OK:  # it may be lost: nothing must depend on it
+        if result.status is not SendStatus.OK:  # the half message may be lost: roll back
             await self._end(message, result, LocalTransactionState.ROLLBACK)
             return TransactionSendResult(result, LocalTransactionState.ROLLBACK)
         try:
@@ -175,7 +176,7 @@ class TransactionProducer(Producer):
         await self._end(message, result, state)
         return TransactionSendResult(result, state)
 
-    # ---- the side that the instance sees
+    # ---- ProducerMember, called by the instance
 
     def topics(self) -> set[str]:
         return super().topics() | {AUTO_CREATE_TOPIC_KEY_TOPIC}
@@ -185,22 +186,22 @@ class TransactionProducer(Producer):
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
 
-    # ---- inside
+    # ---- internals
 
-    async def _introduce(self) -> None:
-        """Brokers ask those whose heartbeat they have, and heartbeats go to the brokers in the routes, if there is one yet."""
+    async def _register(self) -> None:
+        """Send heartbeats to the brokers of the default topic: brokers check only producers they know."""
         instance = self._known()
         try:
             await instance.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
             await instance.ensure_known_to_brokers()
         except FirearrowError as error:
-            log.debug("producer %s is not known to brokers before its first message: %s", self.group, error)
+            log.debug("producer %s registers with the brokers at its first message: %s", self.group, error)
 
     async def _answer_check(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
         try:
             state = _checked(await self._call(self._check, message), "check")
         except Exception:
-            log.exception("check of transaction %s failed: its outcome stays unknown", header.transaction_id or message.msg_id)
+            log.exception("check of transaction %s failed: its outcome remains unknown", header.transaction_id or message.msg_id)
             state = LocalTransactionState.UNKNOWN
         end = EndTransactionRequestHeader(
             topic=header.topic,
@@ -214,7 +215,7 @@ class TransactionProducer(Producer):
             bname=header.bname,
         )
         transaction_id = header.transaction_id or message.msg_id
-        await self._tell(address, end, message, message.topic, message.msg_id, transaction_id, state, from_check=True)
+        await self._report(address, end, message, message.topic, message.msg_id, transaction_id, state, from_check=True)
 
     async def _end(self, message: Message, result: SendResult, state: LocalTransactionState) -> None:
         instance = self._known()
@@ -222,9 +223,9 @@ class TransactionProducer(Producer):
         try:
             _, commit_log_offset = parse_offset_msg_id(result.offset_msg_id)
         except ProtocolError as error:
-            raise ClientError(f"the broker gave a half message no id that tells where it is: {error}") from None
+            raise ClientError(f"the broker returned an id without a position for a half message: {error}") from None
         if address is None:
-            log.warning("the outcome of %s cannot be told: the broker %s is gone", result.msg_id, result.queue.broker_name)
+            log.warning("outcome of %s not reported: the broker %s has no address", result.msg_id, result.queue.broker_name)
             return
         transaction_id = result.transaction_id or result.msg_id
         end = EndTransactionRequestHeader(
@@ -238,9 +239,9 @@ class TransactionProducer(Producer):
             transaction_id=transaction_id,
             bname=result.queue.broker_name,
         )
-        await self._tell(address[0], end, message, message.topic, result.msg_id, transaction_id, state, from_check=False)
+        await self._report(address[0], end, message, message.topic, result.msg_id, transaction_id, state, from_check=False)
 
-    async def _tell(
+    async def _report(
         self,
         address: str,
         header: EndTransactionRequestHeader,
@@ -252,11 +253,11 @@ class TransactionProducer(Producer):
         *,
         from_check: bool,
     ) -> None:
-        """One-way, as every client does it: if it is lost, the broker asks."""
+        """Report the outcome one-way, as all clients do: if the request is lost, the broker checks."""
         try:
             await self._known().oneway(address, header)
         except ClientError as error:
-            log.warning("the outcome of transaction %s was not told, the broker will ask: %s", transaction_id, error)
+            log.warning("the outcome of transaction %s was not reported, the broker will check: %s", transaction_id, error)
         calls = [hook.end_transaction for hook in self._hooks if hasattr(hook, "end_transaction")]
         if calls:
             context = EndTransactionContext(self.group, topic, message, address, msg_id, transaction_id, state.value, from_check)

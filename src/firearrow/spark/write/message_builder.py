@@ -91,7 +91,7 @@ class MessageBuilder:
         self._columns = columns
         self._origin = origin
         self._numbered = numbered
-        self._next_id = message_ids.maker(message_ids.own_ip())
+        self._next_id = message_ids.id_generator(message_ids.own_ip())
 
     def messages(self, rows: Any, first: int) -> Messages:
         """Convert rows; `first` is the index of the first in its partition. SparkOptionError names an invalid row."""
