@@ -108,7 +108,7 @@ def select_where(
             given = {**options, **end, "subscribe": dlq_topic(str(dead_letters_of))}
             frame = spark.read.format("rocketmq").options(**given).load()
         checkpoint.make()
-        save_selection(frame.where(condition).selectExpr(f"{PLACE_SQL} AS storage"), checkpoint)
+        save_selection(frame.where(condition).selectExpr(f"{PLACE_SQL} AS place"), checkpoint)
         checkpoint.put_json("where.json", {"where": condition})
     elif known["where"] != condition:
         raise SparkOptionError(
