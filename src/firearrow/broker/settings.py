@@ -1,11 +1,12 @@
-"""The broker's settings, under the names and with the defaults of Apache RocketMQ's broker.properties.
+"""Settings of the broker, with the names and defaults of Apache RocketMQ's broker.properties.
 
 Four defaults differ: messages are flushed before they are acknowledged (`flushDiskType`, in store/settings.py), a SYNC_MASTER
 waits for one slave (`inSyncReplicas`, with Apache's default for none), SQL92 filters are on (`enablePropertyFilter`), and timer
 messages can be recalled (`recallMessageEnable`). Settings marked `runtime` may be changed while the broker runs (request 25,
-mqadmin updateBrokerConfig); identity, addresses and paths never.
+mqadmin updateBrokerConfig); identity, addresses and paths may not. The broker does not write its settings: its role, its id and
+the port it listens on are in `BrokerContext`.
 
-Keys that only size thread pools or tune mapped files are accepted and mean nothing here.
+Keys that only size thread pools or tune mapped files are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
 
 
 def _host_name() -> str:
-    """This machine's name, in the characters that a topic may have: the broker's name is also a topic."""
+    """Return this machine's name in the characters of topic names: the broker's name is also a topic."""
     name = re.sub(r"[^A-Za-z0-9_-]", "-", host_name())[:64]
     return name or "DEFAULT_BROKER"
 
 
 @dataclass(slots=True)
 class BrokerSettings(TlsSettings):
-    # Who the broker is and where it is found.
+    # Identity and addresses.
     broker_cluster_name: str = setting("DefaultCluster", "the cluster this broker belongs to")
     broker_name: str = setting(_host_name(), "the broker's name; unique in the cluster")
-    broker_id: int = setting(0, "0 is the master; every slave of it has another one", low=0, high=2**31 - 1)
+    broker_id: int = setting(0, "0 for a master, a different number for each of its slaves", low=0, high=2**31 - 1)
     broker_role: str = setting(
         "ASYNC_MASTER",
         "ASYNC_MASTER acknowledges by itself, SYNC_MASTER when slaves have confirmed, SLAVE copies its master",
         choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     )
-    broker_ip1: str | None = setting(None, "the address that clients are told to connect to")
-    broker_ip2: str | None = setting(None, "the address that replicas are told to connect to; as brokerIP1 if not given")
+    broker_ip1: str | None = setting(None, "the address that clients connect to")
+    broker_ip2: str | None = setting(None, "the address that replicas connect to; brokerIP1 if not given")
     bind_address: str = setting("127.0.0.1", "the local address to listen on; 0.0.0.0 for every interface")
     listen_port: int = setting(10911, "the port to listen on; the fast port is two below it", low=0, high=65_533)
     ha_listen_port: int = setting(0, "the replication port; 0 is listenPort + 1", low=0, high=65_535)
     ha_master_address: str | None = setting(
-        None, "a slave's master, host:port of its replication port; name servers are asked if not given"
+        None, "a slave's master, host:port of its replication port; taken from the name servers if not given"
     )
     namesrv_addr: str | None = setting(None, "name servers, host:port joined by ';'")
     region_id: str = setting("DefaultRegion", "written into every message as MSG_REGION")
@@ -65,23 +66,23 @@ class BrokerSettings(TlsSettings):
         268_435_456, "bytes that a slave may be behind and still count as one to wait for", low=1, high=2**62, runtime=True
     )
     ha_transfer_batch_size: int = setting(32_768, "bytes of the log in one piece to a slave", low=256, high=4_194_304)
-    ha_send_heartbeat_interval: int = setting(5_000, "ms of silence after which master and slave greet", low=10, high=600_000)
-    ha_housekeeping_interval: int = setting(20_000, "ms of silence after which a connection is given up", low=50, high=600_000)
+    ha_send_heartbeat_interval: int = setting(5_000, "ms of silence before a heartbeat between replicas", low=10, high=600_000)
+    ha_housekeeping_interval: int = setting(20_000, "ms of silence after which a connection is closed", low=50, high=600_000)
     slave_sync_interval: int = setting(
         10_000, "ms between copies of topics, groups and offsets to a slave", key="slaveSyncInterval", low=50, high=600_000
     )
 
     # Elected groups.
     enable_d_leger_commit_log: bool = setting(
-        False, "this broker is a member of a group that elects its master; brokerRole and brokerId are the group's business then"
+        False, "this broker is a member of a group that elects its master; brokerRole and brokerId must not be set"
     )
     d_leger_group: str | None = setting(None, "the name of the group; brokerName if not given")
-    d_leger_peers: str | None = setting(None, "all members of the group, this one too: id-host:port joined by ';'")
+    d_leger_peers: str | None = setting(None, "all members of the group, including this one: id-host:port joined by ';'")
     d_leger_self_id: str | None = setting(None, "the id of this member in dLegerPeers: a letter with a number, like n0")
-    preferred_leader_id: str | None = setting(None, "the member that shall lead whenever it can")
+    preferred_leader_id: str | None = setting(None, "the member that leads whenever it can")
     stand_in_enable: bool = setting(
         True,
-        "followers take messages as <brokerName>-standin-<id> and pass them on: producers get on at once when the leader is gone",
+        "followers accept messages as <brokerName>-standin-<id> and forward them: producers continue when the leader fails",
         key="standInEnable",
     )
 
@@ -94,9 +95,9 @@ class BrokerSettings(TlsSettings):
         120, "s without traffic after which a connection is closed", low=1, high=86_400
     )
     channel_expired_timeout: int = setting(
-        120_000, "ms without heartbeat after which a client is forgotten", low=1_000, high=_DAY_MS
+        120_000, "ms without heartbeat after which a client is removed", low=1_000, high=_DAY_MS
     )
-    notify_consumer_ids_changed_enable: bool = setting(True, "tell consumers at once when their group changes", runtime=True)
+    notify_consumer_ids_changed_enable: bool = setting(True, "notify consumers when their group changes", runtime=True)
     enable_register_producer: bool = setting(True, "accept the producer groups of a heartbeat", runtime=True)
 
     # Topics and groups.
@@ -107,38 +108,38 @@ class BrokerSettings(TlsSettings):
     auto_create_subscription_group: bool = setting(
         True, "an unknown consumer group is created when it is first seen", runtime=True
     )
-    trace_topic_enable: bool = setting(False, "make the trace topic even if autoCreateTopicEnable is false", runtime=True)
+    trace_topic_enable: bool = setting(False, "create the trace topic even if autoCreateTopicEnable is false", runtime=True)
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "the trace topic")
     trace_on: bool = setting(True, "written into every message as TRACE_ON")
     message_delay_level: str = setting(DEFAULT_DELAY_LEVELS, "the delay levels: numbers with s, m, h or d")
-    default_message_request_mode: str = setting("PULL", "what 400 answers for groups without a mode", choices=("PULL",))
+    default_message_request_mode: str = setting("PULL", "the answer to request 400 for groups without a mode", choices=("PULL",))
 
     # Timer messages.
     timer_wheel_enable: bool = setting(True, "accept and deliver timer messages")
     timer_precision_ms: int = setting(
-        1_000, "ms between the slots of the timer wheel; another value begins when no message waits", low=100, high=60_000
+        1_000, "ms between the slots of the timer wheel; a change takes effect when no message is pending", low=100, high=60_000
     )
     timer_roll_window_slot: int = setting(
-        172_800, "slots that a message may be ahead; beyond, it is stored again on its way", low=2, high=604_740
+        172_800, "slots that a message may be ahead; messages further ahead are stored again on the way", low=2, high=604_740
     )
-    timer_max_delay_sec: int = setting(259_200, "s that a message may be sent ahead at most", low=1, high=315_360_000)
+    timer_max_delay_sec: int = setting(259_200, "maximum delay of a message, in s", low=1, high=315_360_000)
     timer_congest_num_each_slot: int = setting(
-        2_147_483_647, "messages that may wait for the same moment", low=1, high=2_147_483_647, runtime=True
+        2_147_483_647, "messages that may be due in the same slot", low=1, high=2_147_483_647, runtime=True
     )
     mapped_file_size_timer_log: int = setting(104_857_600, "bytes of a timer-log file", low=4_096, high=2_147_483_647)
     timer_flush_interval_ms: int = setting(
         1_000, "ms between writes of the wheel and its checkpoint", low=10, high=60_000, runtime=True
     )
-    recall_message_enable: bool = setting(True, "timer messages that wait may be recalled", runtime=True)
+    recall_message_enable: bool = setting(True, "pending timer messages may be recalled", runtime=True)
 
     # Transactions.
-    reject_transaction_message: bool = setting(False, "refuse half messages", runtime=True)
+    reject_transaction_message: bool = setting(False, "reject half messages", runtime=True)
     transaction_time_out: int = setting(
-        6_000, "ms of age from which a half message without decision is asked about", low=1, high=_DAY_MS, runtime=True
+        6_000, "ms after which the producer of an undecided half message is asked", low=1, high=_DAY_MS, runtime=True
     )
-    transaction_check_interval: int = setting(30_000, "ms between two rounds of asking", low=100, high=_DAY_MS, runtime=True)
+    transaction_check_interval: int = setting(30_000, "ms between checks of half messages", low=100, high=_DAY_MS, runtime=True)
     transaction_check_max: int = setting(
-        15, "how often a producer group is asked before the message is given up", low=1, high=1_000_000, runtime=True
+        15, "checks of a half message before it is discarded", low=1, high=1_000_000, runtime=True
     )
     transaction_op_batch_interval: int = setting(
         3_000, "ms after which decisions are written to the op topic", low=1, high=600_000, runtime=True
@@ -147,67 +148,65 @@ class BrokerSettings(TlsSettings):
         4_096, "bytes of decisions that are written at once", low=1, high=4_194_304, runtime=True
     )
 
-    # Replies, and sends that come twice.
-    store_reply_message_enable: bool = setting(True, "keep replies in the reply topic", runtime=True)
+    # Replies and repeated sends.
+    store_reply_message_enable: bool = setting(True, "store replies in the reply topic", runtime=True)
     idempotent_producer_max_num: int = setting(
-        10_000, "pairs of idempotent producer and queue that are remembered", low=1, high=1_000_000
+        10_000, "maximum number of remembered pairs of idempotent producer and queue", low=1, high=1_000_000
     )
-    idempotent_producer_window: int = setting(256, "sequence numbers of such a pair that are remembered", low=1, high=65_536)
+    idempotent_producer_window: int = setting(256, "sequence numbers remembered per pair", low=1, high=65_536)
     deduplicate_uniq_key_window_ms: int = setting(
-        0, "ms within which a UNIQ_KEY that comes again on its topic is not stored again; 0 is off", low=0, high=_DAY_MS
+        0, "ms within which a repeated UNIQ_KEY of a topic is not stored again; 0 is off", low=0, high=_DAY_MS
     )
-    deduplicate_uniq_key_max_num: int = setting(200_000, "keys that are remembered for that at most", low=1, high=100_000_000)
+    deduplicate_uniq_key_max_num: int = setting(200_000, "maximum number of remembered keys", low=1, high=100_000_000)
 
     # Consuming.
-    long_polling_enable: bool = setting(True, "hold pulls that find nothing", runtime=True)
+    long_polling_enable: bool = setting(True, "park pulls that find nothing", runtime=True)
     short_polling_time_mills: int = setting(
-        1_000, "ms to hold them when longPollingEnable is false", low=1, high=60_000, runtime=True
+        1_000, "ms to park them if longPollingEnable is false", low=1, high=60_000, runtime=True
     )
     enable_property_filter: bool = setting(True, "accept SQL92 subscriptions", runtime=True)
-    slave_read_enable: bool = setting(False, "send consumers that lag far behind to a replica", runtime=True)
+    slave_read_enable: bool = setting(False, "redirect consumers that lag far behind to a replica", runtime=True)
     flush_consumer_offset_interval: int = setting(
         5_000, "ms between writes of consumerOffset.json", low=100, high=600_000, runtime=True
     )
     consumer_offset_update_version_step: int = setting(500, "commits per data version of the offsets", low=1, high=1_000_000)
     use_server_side_reset_offset: bool = setting(
-        True, "reset offsets at the broker instead of asking the consumers", runtime=True
+        True, "reset offsets at the broker instead of through the consumers", runtime=True
     )
-    default_query_max_num: int = setting(32, "messages a query by unique key returns at most", low=1, high=10_000, runtime=True)
+    default_query_max_num: int = setting(32, "messages returned by a query by unique key", low=1, high=10_000, runtime=True)
 
     # Metrics.
-    metrics_exporter_type: str = setting("DISABLE", "PROM answers Prometheus on the port below", choices=("DISABLE", "PROM"))
+    metrics_exporter_type: str = setting("DISABLE", "PROM serves Prometheus metrics", choices=("DISABLE", "PROM"))
     metrics_prom_exporter_host: str = setting("127.0.0.1", "the local address of the metrics; 0.0.0.0 for every interface")
     metrics_prom_exporter_port: int = setting(5557, "the port of the metrics; 0 takes any free port", low=0, high=65_535)
-    metrics_label: str = setting("", "further labels of every figure: name:value, joined by commas")
+    metrics_label: str = setting("", "additional labels of every metric: name:value, joined by commas")
 
-    # The log for machines.
-    log_file: str = setting("", "a file for the log, one JSON object a line; below storePathRootDir; empty is none")
-    log_file_max_size: int = setting(67_108_864, "bytes after which the next file is begun", low=4_096, high=2**40)
-    log_file_max_num: int = setting(10, "earlier files that are kept", low=1, high=1_000)
+    # The event log.
+    log_file: str = setting("", "a file below storePathRootDir for the log as JSON lines; empty for none")
+    log_file_max_size: int = setting(67_108_864, "bytes after which a new file is started", low=4_096, high=2**40)
+    log_file_max_num: int = setting(10, "older files to keep", low=1, high=1_000)
 
-    # Pace.
+    # Busy-polling.
     stay_awake_micros: int = setting(
         100,
-        "us to look for the next request before going to sleep, after a single answer; 0: none",
+        "us to poll for the next request after a single reply before the event loop sleeps; 0 is off",
         key="stayAwakeMicros",
         high=1_000,
     )
 
     # Flow control.
-    broker_fast_failure_enable: bool = setting(True, "refuse requests that waited too long", runtime=True)
+    broker_fast_failure_enable: bool = setting(True, "reject requests that waited too long", runtime=True)
     wait_time_mills_in_send_queue: int = setting(
-        200, "ms after which a waiting send is refused", low=1, high=600_000, runtime=True
+        200, "ms after which a waiting send is rejected", low=1, high=600_000, runtime=True
     )
     os_page_cache_busy_time_out_mills: int = setting(
-        1_000, "ms without progress of the log after which sends are refused", low=1, high=600_000, runtime=True
+        1_000, "ms without an acknowledgement after which sends are rejected", low=1, high=600_000, runtime=True
     )
-    send_thread_pool_queue_capacity: int = setting(
-        10_000, "sends of one connection that may wait for answers", low=1, high=10_000_000
-    )
-    pull_thread_pool_queue_capacity: int = setting(100_000, "pulls of one connection that may be held", low=1, high=10_000_000)
+    send_thread_pool_queue_capacity: int = setting(10_000, "unanswered sends of one connection", low=1, high=10_000_000)
+    pull_thread_pool_queue_capacity: int = setting(100_000, "parked pulls of one connection", low=1, high=10_000_000)
 
     def check(self) -> None:
-        """Refuses settings that do not fit each other or that cannot become what they name."""
+        """Raise SettingError for settings that contradict each other."""
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not _NAME.fullmatch(name):
                 raise SettingError(key, name, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
@@ -219,7 +218,7 @@ class BrokerSettings(TlsSettings):
             self.peers()
         elif self.is_slave and not self.broker_id:
             raise SettingError(
-                "brokerRole", self.broker_role, "a brokerId of 1 or more with it, another for each slave of a master"
+                "brokerRole", self.broker_role, "a brokerId of 1 or more with it, a different one for each slave of a master"
             )
         if self.broker_id and not self.is_slave:
             raise SettingError("brokerId", self.broker_id, f"0 with brokerRole {self.broker_role}; slaves have brokerRole SLAVE")
@@ -228,7 +227,7 @@ class BrokerSettings(TlsSettings):
         parse_delay_levels(self.message_delay_level)
 
     def peers(self) -> Peers:
-        """The members of this broker's group."""
+        """Return the members of this broker's group."""
         return parse_peers(
             self.d_leger_group or self.broker_name, self.d_leger_peers, self.d_leger_self_id, self.preferred_leader_id
         )
