@@ -260,6 +260,7 @@ class Story:
         timing.timers.activate(timing.now)
 
 
+@pytest.mark.slow
 def test_whatever_happens_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "SLOTS", WHEEL_S)
     monkeypatch.setattr(wheel, "FILE_SIZE", WHEEL_S * wheel.SLOT_BYTES)

@@ -144,6 +144,7 @@ def test_a_crash_long_after_the_last_delivery_repeats_nothing(timing: Timing) ->
     assert timing.at(T0 + HOUR) == [b"x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_power_cuts_lose_nothing(seed: int) -> None:
     chance = random.Random(seed)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 MEMORY_KB = 2048
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 2 * CYCLES)
 def test_memory_threads_and_descriptors_stay_flat(tmp_path: Path) -> None:
     cluster = servers.start_firearrow(tmp_path, {"flushDiskType": "ASYNC_FLUSH"})

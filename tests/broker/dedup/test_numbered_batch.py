@@ -228,6 +228,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(steps)
 def test_the_quick_way_has_no_other_outcome(told: list[tuple[str, int, int, str, int]]) -> None:

@@ -70,6 +70,7 @@ def test_a_recall_counts_from_when_it_is_entered_whether_it_finds_its_message_or
     assert waiting(timing) == {"Orders": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("rolls", "kills"), [(True, False), (False, True), (True, True)])
 def test_after_stops_and_kills_the_count_is_what_waits(tmp_path: Path, seed: int, rolls: bool, kills: bool) -> None:

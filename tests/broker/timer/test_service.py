@@ -129,6 +129,7 @@ def test_many_due_at_once_are_delivered_in_portions(timing: Timing) -> None:
     assert [record.body for record in timing.delivered()] == [b"%d" % number for number in range(count)]
 
 
+@pytest.mark.slow
 def test_more_for_one_moment_than_are_held_in_memory_all_come(timing: Timing) -> None:
     for number in range(MAX_HELD + 500):
         timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000 - number % 900))
@@ -352,6 +353,7 @@ def test_markers_are_marked_in_the_log(timing: Timing) -> None:
     assert timing.at(T0 + HOUR) == []
 
 
+@pytest.mark.slow
 def test_waiting_messages_are_not_in_memory(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="1000")
     timing.go(T0)
