@@ -63,9 +63,9 @@ def test_what_would_not_come_back_is_not_written(wrong: dict[str, str]) -> None:
 
 
 def test_ended_adds_the_last_separator_once() -> None:
-    assert properties.ended(b"a\x01b") == b"a\x01b\x02"
-    assert properties.ended(b"a\x01b\x02") == b"a\x01b\x02"
-    assert properties.ended(b"") == b""
+    assert properties.with_terminator(b"a\x01b") == b"a\x01b\x02"
+    assert properties.with_terminator(b"a\x01b\x02") == b"a\x01b\x02"
+    assert properties.with_terminator(b"") == b""
 
 
 def test_the_properties_of_captured_messages_come_back() -> None:
@@ -77,4 +77,4 @@ def test_the_properties_of_captured_messages_come_back() -> None:
             raws += [each for _, _, each in batch.split(sent.body)]
     assert len(raws) > 30
     for raw in raws:
-        assert properties.encode(properties.parse(raw)) == properties.ended(raw)
+        assert properties.encode(properties.parse(raw)) == properties.with_terminator(raw)

@@ -50,7 +50,7 @@ class BrokerMessage:
             topic=topic,
             queue_id=queue_id,
             body=record.body,
-            properties=properties.ended(record.properties),
+            properties=properties.with_terminator(record.properties),
             flag=record.flag,
             sys_flag=record.sys_flag & ~HOST_BITS,
             born_ms=record.born_timestamp,

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.commitlog.log import BLANK, BLANK_SIZE, CommitLog
+from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.scan import ScanResult, Stop, scan
 from firearrow.store.commitlog.truncation import first_torn, next_record, truncate_log
 from firearrow.store.consume_queue import ConsumeQueues
@@ -36,7 +36,7 @@ from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.queue_recovery import QueueRecovery
 from firearrow.store.queue_table import QueueTable, load_queue_table
 from firearrow.store.settings import StoreSettings
-from firearrow.wire.record import MAGIC_BLANK
+from firearrow.wire.record import BLANK_BYTES, MAGIC_BLANK, SIZE_AND_MAGIC
 
 _CHUNK = 16 * 1024 * 1024
 _SCAN_ALL_UP_TO = 4 * 1024 * 1024 * 1024
@@ -245,7 +245,7 @@ class StoreRecovery:
                 length = _CHUNK
                 self._take(result)
                 position += result.end
-                if result.stop is Stop.END and max(result.needed, BLANK_SIZE) <= segment.end - position:
+                if result.stop is Stop.END and max(result.needed, BLANK_BYTES) <= segment.end - position:
                     length = max(_CHUNK, result.needed)
                     continue
                 if result.stop is Stop.BLANK and self._blank_at(position) == segment.end - position:
@@ -276,14 +276,14 @@ class StoreRecovery:
 
     def _scan_one(self, position: int) -> ScanResult:
         """Scan a single record."""
-        data = self._log.read(position, BLANK_SIZE)
-        size = BLANK.unpack(data)[0] if len(data) == BLANK_SIZE else 0
+        data = self._log.read(position, BLANK_BYTES)
+        size = SIZE_AND_MAGIC.unpack(data)[0] if len(data) == BLANK_BYTES else 0
         return self._scan_at(position, max(0, size))
 
     def _blank_at(self, position: int) -> int:
         """Return the size of a blank, -1 if there is none."""
-        data = self._log.read(position, BLANK_SIZE)
-        size, magic = BLANK.unpack(data) if len(data) == BLANK_SIZE else (0, 0)
+        data = self._log.read(position, BLANK_BYTES)
+        size, magic = SIZE_AND_MAGIC.unpack(data) if len(data) == BLANK_BYTES else (0, 0)
         return int(size) if magic == MAGIC_BLANK else -1
 
     def _take(self, result: ScanResult) -> None:

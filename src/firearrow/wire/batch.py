@@ -1,4 +1,4 @@
-"""The body of a batch send: sub-messages one after the other, all for the topic and queue of the request's header.
+"""The body of a batch send: consecutive sub-messages, all for the topic and queue of the request header.
 
     4  total size, this field included      4  magic, 0       4  body CRC, 0      4  flag
     4  n, n  body                           2  p, p  properties
@@ -16,12 +16,16 @@ from firearrow.wire.errors import ProtocolError
 
 _HEAD: Final = struct.Struct(">iiiii")
 _head_at = _HEAD.unpack_from
-_length_at = struct.Struct(">h").unpack_from
 FIXED_BYTES: Final = 22
+BODY_AT: Final = 20
+
+# For code that takes a batch apart in one pass of its own.
+head_at = struct.Struct(">i8xii").unpack_from  # total size, flag, body length
+length_at = struct.Struct(">h").unpack_from  # length of the properties
 
 
 def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The sub-messages as (flag, body, properties). Raises ProtocolError unless they fill the body exactly."""
+    """Return the sub-messages as (flag, body, properties). Raise ProtocolError unless they fill the body exactly."""
     messages: list[tuple[int, bytes, bytes]] = []
     append = messages.append
     pos = 0
@@ -31,9 +35,9 @@ def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
             total, _, _, flag, body_length = _head_at(body, pos)
             if body_length < 0 or body_length > end - pos - FIXED_BYTES:
                 break
-            body_at = pos + 20
+            body_at = pos + BODY_AT
             properties_at = body_at + body_length
-            (properties_length,) = _length_at(body, properties_at)
+            (properties_length,) = length_at(body, properties_at)
             if properties_length < 0 or total != FIXED_BYTES + body_length + properties_length or total > end - pos:
                 break
             append((flag, body[body_at:properties_at], body[properties_at + 2 : pos + total]))
@@ -42,24 +46,20 @@ def split(body: bytes) -> list[tuple[int, bytes, bytes]]:
             return messages
     except struct.error:
         pass
-    raise _misfit(body, len(messages), pos)
+    raise ProtocolError(f"batch of {len(body)} bytes whose message {len(messages)} at byte {pos} has lengths that do not fit")
 
 
-def broken(body: bytes) -> ProtocolError:
-    """What `split` raises for this body, for whoever takes a batch apart by himself."""
+def split_error(body: bytes) -> ProtocolError:
+    """Return the error that `split` raises for an invalid body."""
     try:
         split(body)
     except ProtocolError as error:
         return error
-    raise AssertionError("a batch that can be split")
-
-
-def _misfit(body: bytes, number: int, pos: int) -> ProtocolError:
-    return ProtocolError(f"a batch of {len(body)} bytes whose message {number} at byte {pos} has lengths that do not fit")
+    raise AssertionError("the batch is valid")
 
 
 def join(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The body of a batch send, from (flag, body, properties)."""
+    """Return the body of a batch send from (flag, body, properties)."""
     parts: list[bytes] = []
     for flag, body, properties in messages:
         if len(properties) > 32767:

@@ -115,6 +115,28 @@ def find(raw: bytes, name: bytes) -> bytes | None:
     return None
 
 
-def ended(raw: bytes) -> bytes:
+def with_terminator(raw: bytes) -> bytes:
     """The same properties with the closing 0x02, so that more can be appended."""
     return raw if not raw or raw.endswith(VALUE_END) else raw + VALUE_END
+
+
+def parse_long(text: bytes | None) -> int | None:
+    """Parse a number like Java's Long.parseLong; None for anything else."""
+    if text is None:
+        return None
+    if text.isdigit() and len(text) < 19:  # bytes.isdigit accepts 0 to 9 only
+        return int(text)
+    digits = text[1:] if text[:1] in (b"-", b"+") else text
+    if not digits.isdigit() or len(digits.lstrip(b"0")) > 19:
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def with_properties(raw: bytes, changes: dict[str, str]) -> bytes:
+    """Return the properties with these set."""
+    added = "".join([f"{name}\x01{value}\x02" for name, value in changes.items()]).encode()
+    for name in changes:
+        if name.encode() in raw:
+            return encode(parse(raw) | changes)
+    return raw + added

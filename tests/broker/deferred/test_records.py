@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.deferred.records import batch_within_limit, parse_long, read_records, recall_key
+from firearrow.broker.deferred.records import batch_within_limit, read_records, recall_key
 from firearrow.broker.message import BrokerMessage
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
+from firearrow.wire.properties import parse_long
 from firearrow.wire.record import Record, decode, encode
 
 T0 = 1_700_000_000_000
@@ -60,7 +61,7 @@ def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes
     for number, record in enumerate(read_records(reader(store), wanted)):
         assert record is not None
         assert (record.text(b"KEYS"), record.number(b"TIMER_DELAY_SEC"), record.text(b"TAGS")) == (f"k{number}", 5, None)
-        assert (record.stored_ms, record.physical_offset) == (T0 + 5, wanted[number][0])
+        assert (record.store_timestamp, record.physical_offset) == (T0 + 5, wanted[number][0])
         assert record.message("T", 7) == BrokerMessage.from_record(decode(record.raw), "T", 7)
     assert len(store.reads) == 1
 

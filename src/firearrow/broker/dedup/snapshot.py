@@ -20,7 +20,6 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import fastjson
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.record import FIXED_BYTES_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record, decode
+from firearrow.wire.record import BLANK_BYTES, FIXED_BYTES_V1, MAGIC_BLANK, RECORD_MAGICS, SIZE_AND_MAGIC, Record, decode
 
 FILE = "idempotentProducers.json"
 SAVE_MS = 10_000
@@ -43,7 +42,6 @@ NEWEST_BYTES = 4 * 1024 * 1024
 
 _CHUNK = 4 * 1024 * 1024
 _MARK = b"__PRODUCER_ID\x01"
-_SIZE_AND_MAGIC = struct.Struct(">ii")
 
 log = logging.getLogger("firearrow.broker")
 
@@ -171,9 +169,9 @@ def records(store: MessageStore, offset: int, mark: bytes | None) -> Iterator[Re
         data = store.read(offset, _CHUNK)
         at, needed = 0, 0
         hit = 0 if mark is None else data.find(mark)
-        while at + 8 <= len(data):
-            size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < FIXED_BYTES_V1:
+        while at + BLANK_BYTES <= len(data):
+            size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
+            if magic not in RECORD_MAGICS or size < FIXED_BYTES_V1:
                 if magic != MAGIC_BLANK:
                     log.warning("the log at %d cannot be read for idempotent producers; going on with the next file", offset + at)
                 at = segment_size - offset % segment_size

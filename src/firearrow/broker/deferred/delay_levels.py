@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from firearrow.broker.deferred.records import DeferredRecord, LogWindow, parse_long, read_windows
+from firearrow.broker.deferred.records import DeferredRecord, LogWindow, read_windows
 from firearrow.broker.deferred.router import target_properties
 from firearrow.broker.message import HOST_BITS, PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
@@ -34,6 +34,7 @@ from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from firearrow.wire.properties import parse_long
 from firearrow.wire.record import HEAD, HEAD_BYTES, MAGIC_V1
 
 MAX_PER_TICK = 2_000  # deliveries of one level per tick; bounds the time the event loop is blocked

@@ -16,58 +16,34 @@ A relative delay counts from the store timestamp; it is lost when the message is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from firearrow.broker.message import HOST_BITS, BrokerMessage
 from firearrow.store.message_store import MessageStore
-from firearrow.wire import properties
-from firearrow.wire.properties import ended, find
-from firearrow.wire.record import AT_BORN_HOST, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2, STORE_HOST_V6
+from firearrow.wire.properties import find, parse_long, with_terminator
+from firearrow.wire.record import FIXED_BYTES_V1, RecordView
 
 MAX_PRECISION_MS = 60_000
 
-_FRONT = Struct(">iiiiiqqiq")  # up to and including BORNTIMESTAMP
-_STORED = Struct(">q")
-_BACK = Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, BODYLEN
-_SHORT = Struct(">h")
 _MERGE_GAP = 8_192
 _MERGE_LIMIT = 262_144
 _BATCH_BYTES = 1_048_576
 _COST_UNIT_BYTES = 16_384
 
 
-class DeferredRecord:
+class DeferredRecord(RecordView):
     """A record read from the log and decoded on demand."""
 
-    __slots__ = ("_body_at", "_topic_at", "properties", "raw", "stored_ms")
-
-    def __init__(self, raw: bytes, stored_ms: int, body_at: int, topic_at: int, properties: bytes) -> None:
-        self.raw = raw
-        self.stored_ms = stored_ms
-        self.properties = properties
-        self._body_at = body_at
-        self._topic_at = topic_at
-
-    @property
-    def physical_offset(self) -> int:
-        offset: int = _STORED.unpack_from(self.raw, 28)[0]
-        return offset
+    __slots__ = ()
 
     def message(self, topic: str, queue_id: int) -> BrokerMessage | None:
         """Return the message for delivery to another queue; None if its body is corrupt."""
-        raw, body_at = self.raw, self._body_at
-        _, _, crc, _, flag, _, _, sys_flag, born_ms = _FRONT.unpack_from(raw)
-        body = raw[body_at : self._topic_at]
-        if crc32(body) & 0x7FFFFFFF != crc:
+        content = self.content()
+        if content is None:
             return None
-        born_host = raw[AT_BORN_HOST : AT_BORN_HOST + (20 if sys_flag & BORN_HOST_V6 else 8)]
-        reconsume_times = _BACK.unpack_from(raw, body_at - 16)[0]
-        raw_properties = ended(self.properties)
-        return BrokerMessage(
-            topic, queue_id, body, raw_properties, flag, sys_flag & ~HOST_BITS, born_ms, born_host, reconsume_times
-        )
+        body, flag, sys_flag, born_ms, born_host, times = content
+        raw = with_terminator(self.properties)
+        return BrokerMessage(topic, queue_id, body, raw, flag, sys_flag & ~HOST_BITS, born_ms, born_host, times)
 
     def real_target(self) -> tuple[str, int]:
         """Return REAL_TOPIC ("" if absent) and REAL_QID (0 if absent, -1 if not a number)."""
@@ -113,7 +89,7 @@ class DeferredRecord:
             for name, unit_ms in ((b"TIMER_DELAY_SEC", 1000), (b"TIMER_DELAY_MS", 1)):
                 delay = self.number(name)
                 if delay is not None:
-                    return None if b"TIMER_ROLL_TIMES\x01" in self.properties else self.stored_ms + delay * unit_ms
+                    return None if b"TIMER_ROLL_TIMES\x01" in self.properties else self.store_timestamp + delay * unit_ms
         return self.number(b"TIMER_DELIVER_MS")
 
 
@@ -123,28 +99,6 @@ def recall_key(topic: str, key: str) -> str:
     Apache 5.5 writes the key alone, other releases `topic+key`.
     """
     return key if key.startswith(f"{topic}+") else f"{topic}+{key}"
-
-
-def parse_long(text: bytes | None) -> int | None:
-    """Parse a number like Java's Long.parseLong; None for anything else."""
-    if text is None:
-        return None
-    if text.isdigit() and len(text) < 19:  # bytes.isdigit accepts 0 to 9 only
-        return int(text)
-    digits = text[1:] if text[:1] in (b"-", b"+") else text
-    if not digits.isdigit() or len(digits.lstrip(b"0")) > 19:
-        return None
-    number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
-
-
-def with_properties(raw: bytes, changes: dict[str, str]) -> bytes:
-    """Return the properties with these set."""
-    added = "".join([f"{name}\x01{value}\x02" for name, value in changes.items()]).encode()
-    for name in changes:
-        if name.encode() in raw:
-            return properties.encode(properties.parse(raw) | changes)
-    return raw + added
 
 
 def batch_within_limit(sizes: Sequence[int]) -> int:
@@ -172,7 +126,8 @@ class LogWindow(NamedTuple):
     def record(self, offset: int, size: int) -> DeferredRecord | None:
         """Return the record at `offset`; None if it is gone or another record is there."""
         at = offset - self.start
-        return _view(self.data[at : at + size], offset, size)
+        record = DeferredRecord.parse(self.data[at : at + size])
+        return record if record is not None and len(record.raw) == size and record.physical_offset == offset else None
 
 
 def read_records(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> list[DeferredRecord | None]:
@@ -199,20 +154,3 @@ def read_windows(store: MessageStore, wanted: Sequence[tuple[int, int]]) -> Iter
             end, stop = offset + size, stop + 1
         yield LogWindow(window, store.read(window, end - window), wanted[start:stop])
         start = stop
-
-
-def _view(raw: bytes, offset: int, size: int) -> DeferredRecord | None:
-    if len(raw) != size or size < FIXED_BYTES_V1:
-        return None
-    total, magic, _, _, _, _, physical_offset, sys_flag, _ = _FRONT.unpack_from(raw)
-    if total != size or magic not in (MAGIC_V1, MAGIC_V2) or physical_offset != offset:
-        return None
-    stored_at = 68 if sys_flag & BORN_HOST_V6 else 56
-    back_at = stored_at + (28 if sys_flag & STORE_HOST_V6 else 16)
-    topic_at = back_at + 16 + _BACK.unpack_from(raw, back_at)[2]
-    if not back_at + 16 <= topic_at < size - 3:
-        return None
-    at = topic_at + (1 + raw[topic_at] if magic == MAGIC_V1 else 2 + _SHORT.unpack_from(raw, topic_at)[0])
-    if not topic_at < at <= size - 2 or size - at - 2 != _SHORT.unpack_from(raw, at)[0]:
-        return None
-    return DeferredRecord(raw, _STORED.unpack_from(raw, stored_at)[0], back_at + 16, topic_at, raw[at + 2 :])

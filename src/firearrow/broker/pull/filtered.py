@@ -7,18 +7,14 @@ therefore costs a bounded amount, and the consumer continues behind the inspecte
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from firearrow.store.commitlog.reader import GetResult, GetStatus
 from firearrow.store.consume_queue import UNIT, ConsumeQueue
 from firearrow.store.message_store import MessageStore
-from firearrow.wire.record import AT_BODY_LENGTH_V4, AT_SYS_FLAG, BORN_HOST_V6, MAGIC_V1, STORE_HOST_V6
+from firearrow.wire.record import iter_records, properties_span, queue_offset_at
 
 _PORTION = 32
-_size_and_magic = struct.Struct(">ii").unpack_from
-_i32 = struct.Struct(">i").unpack_from
-_u16 = struct.Struct(">H").unpack_from
 
 
 def get_filtered(
@@ -31,14 +27,15 @@ def get_filtered(
     result = store.get_messages(queue, offset, _PORTION)
     first_status = result.status
     while result.status is GetStatus.FOUND:
-        at = offset
-        for record in split_records(result.body):
-            if matches(properties_of(record)):
-                if len(kept) == max_count or (kept and len(record) > bytes_left):
+        at, body = offset, result.body
+        for pos, size in iter_records(body):
+            start, end = properties_span(body, pos)
+            if matches(body[start:end]):
+                if len(kept) == max_count or (kept and size > bytes_left):
                     return _found(kept, at, queue)
-                kept.append(record)
-                bytes_left -= len(record)
-            at = queue_offset_of(record) + 1
+                kept.append(body[pos:end])
+                bytes_left -= size
+            at = queue_offset_at(body, pos) + 1
         inspected += result.next_begin_offset - offset
         offset = result.next_begin_offset
         if len(kept) == max_count or inspected >= limit or offset >= queue.max_offset:
@@ -49,31 +46,6 @@ def get_filtered(
     if first_status is GetStatus.FOUND:
         return GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset)
     return result
-
-
-def split_records(body: bytes) -> list[bytes]:
-    records, pos = [], 0
-    while pos < len(body):
-        size: int = _size_and_magic(body, pos)[0]
-        records.append(body[pos : pos + size])
-        pos += size
-    return records
-
-
-def properties_of(record: bytes) -> bytes:
-    """Return the properties block of a stored record."""
-    sys_flag = _i32(record, AT_SYS_FLAG)[0]
-    at = AT_BODY_LENGTH_V4 + (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
-    at += 4 + _i32(record, at)[0]
-    if _size_and_magic(record)[1] == MAGIC_V1:
-        at += 1 + record[at]
-    else:
-        at += 2 + _u16(record, at)[0]
-    return record[at + 2 :]
-
-
-def queue_offset_of(record: bytes) -> int:
-    return int.from_bytes(record[20:28], "big")
 
 
 def _found(kept: list[bytes], next_offset: int, queue: ConsumeQueue) -> GetResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
-from firearrow.broker.deferred.records import parse_long, recall_key, with_properties
+from firearrow.broker.deferred.records import recall_key
 from firearrow.broker.message import PREPARED, TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
@@ -14,7 +14,7 @@ from firearrow.wire import properties
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.names import RETRY_PREFIX, TIMER_TOPIC
-from firearrow.wire.properties import find
+from firearrow.wire.properties import find, parse_long, with_properties
 
 _RESERVED_BYTES = 128  # of the properties, for those added at delivery
 _NO_LIMIT = (1 << 31) - 1

@@ -15,13 +15,13 @@ import binascii
 from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.deferred.records import parse_long
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import RecallMessageRequestHeader
+from firearrow.wire.properties import parse_long
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection

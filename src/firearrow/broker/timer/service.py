@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from firearrow.broker.deferred.records import DeferredRecord, batch_within_limit, read_cost, read_records, with_properties
+from firearrow.broker.deferred.records import DeferredRecord, batch_within_limit, read_cost, read_records
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.admission import TimerAdmission
@@ -47,7 +47,7 @@ from firearrow.wire import properties
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.names import TIMER_TOPIC
-from firearrow.wire.properties import find
+from firearrow.wire.properties import find, with_properties
 from firearrow.wire.record import Record, decode
 
 MAX_PER_TICK = 500  # small messages delivered per tick; bounds the time the event loop is blocked

@@ -85,7 +85,7 @@ class Half:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.raw = properties.ended(record.properties)
+        self.raw = properties.with_terminator(record.properties)
         self.offset = record.queue_offset
         first = _number(self._text(b"TRAN_PREPARED_QUEUE_OFFSET")) if b"TRAN_PREPARED_QUEUE_OFFSET" in self.raw else -1
         self.origin = record.queue_offset if first < 0 else first  # queue offset of its first record, the same for all copies

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from struct import Struct
 
 from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.transaction.half_message import SYSTEM_GROUP, Half, half_at, read_half
@@ -31,9 +30,6 @@ log = logging.getLogger("firearrow.broker")
 
 _OVERLAP_MS = 10_000
 _CHUNK = 1 << 20
-_SIZE_AND_MAGIC = Struct(">ii")
-_I32 = Struct(">i")
-_I64 = Struct(">q")
 
 
 def saved_offset(offsets: OffsetTable, queue: ConsumeQueue) -> int:
@@ -160,8 +156,8 @@ def committed_since(store: MessageStore, start: int) -> Iterator[tuple[int, byte
         if passed:
             position += passed
             continue
-        size, magic = _SIZE_AND_MAGIC.unpack_from(data) if len(data) >= _SIZE_AND_MAGIC.size else (0, 0)
-        if magic in (record.MAGIC_V1, record.MAGIC_V2) and len(data) < size <= segment_end - position:
+        size, magic = record.SIZE_AND_MAGIC.unpack_from(data) if len(data) >= record.BLANK_BYTES else (0, 0)
+        if magic in record.RECORD_MAGICS and len(data) < size <= segment_end - position:
             yielded, passed = _committed_in(store.read(position, size))  # a record larger than the chunk
             yield from yielded
         # Otherwise the rest of this segment is empty or unreadable.
@@ -171,15 +167,9 @@ def committed_since(store: MessageStore, start: int) -> Iterator[tuple[int, byte
 def _committed_in(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
     """Return the committed messages among the complete records at the start of `data`, and the size of these records."""
     found: list[tuple[int, bytes]] = []
-    at, length = 0, len(data)
-    while at + record.FIXED_BYTES_V1 <= length:
-        size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
-        if magic not in (record.MAGIC_V1, record.MAGIC_V2) or size < record.FIXED_BYTES_V1 or at + size > length:
-            break
-        (sys_flag,) = _I32.unpack_from(data, at + record.AT_SYS_FLAG)
-        if sys_flag & record.TRANSACTION_TYPE == record.TRANSACTION_COMMIT:
-            hosts = (20 if sys_flag & record.BORN_HOST_V6 else 8) + (20 if sys_flag & record.STORE_HOST_V6 else 8)
-            (prepared_offset,) = _I64.unpack_from(data, at + 60 + hosts)
-            found.append((prepared_offset, data[at : at + size]))
-        at += size
-    return found, at
+    end = 0
+    for at, size in record.iter_records(data):
+        end = at + size
+        if record.sys_flag_at(data, at) & record.TRANSACTION_TYPE == record.TRANSACTION_COMMIT:
+            found.append((record.prepared_transaction_offset_at(data, at), data[at:end]))
+    return found, end

@@ -45,8 +45,10 @@ from firearrow.wire.record import (
     HEAD_BYTES,
     MAGIC_V1,
     MAGIC_V2,
+    PULL_SCAN,
     STORE_HOST_V6,
     decode,
+    properties_after_body,
 )
 
 PULL_BATCH: Final = 32
@@ -167,9 +169,7 @@ class Puller:
 
 
 _V6: Final = BORN_HOST_V6 | STORE_HOST_V6
-# TOTALSIZE, MAGICCODE, QUEUEOFFSET, SYSFLAG and, if both hosts are IPv4, BODYLEN
-_scan = struct.Struct(">ii12xq8xi44xi").unpack_from
-_i16 = struct.Struct(">h").unpack_from
+_scan = PULL_SCAN.unpack_from
 _i64 = struct.Struct(">q").unpack_from
 
 
@@ -222,11 +222,7 @@ class PulledMessage(ReceivedMessage):
         body_bytes = self._body_bytes
         if body_bytes < 0:
             return super()._text(name)
-        run = self._run
-        at = self._at + HEAD_BYTES + body_bytes
-        at += 1 + run[at]
-        (length,) = _i16(run, at)
-        found = find(run[at + 2 : at + 2 + length], name)
+        found = find(properties_after_body(self._run, self._at + HEAD_BYTES + body_bytes), name)
         return None if found is None else found.decode(errors="replace")
 
 

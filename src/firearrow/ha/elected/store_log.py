@@ -8,13 +8,11 @@ damaged record is not replicated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 
 from firearrow.ha.raft.interfaces import LogDamagedError
 from firearrow.store.commitlog.scan import Stop, good_end
 from firearrow.store.message_store import MessageStore
-
-_I32 = Struct(">i")
+from firearrow.wire.record import SIZE_AND_MAGIC
 
 
 class StoreLog:
@@ -56,7 +54,7 @@ class StoreLog:
         if end:
             return data[:end]
         if stop is Stop.BLANK:
-            size = _I32.unpack_from(data)[0]
+            size = SIZE_AND_MAGIC.unpack_from(data)[0]
             blank = self._store.read_log(offset, size)
             if size > 0 and len(blank) == size:
                 return blank

@@ -21,16 +21,10 @@ from firearrow.wire import record
 
 Bools = npt.NDArray[np.bool_]
 
-_HEAD: Final = np.dtype(
-    [
-        ("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"), ("born_host", "V8"), ("store_ms", ">i8"),
-        ("store_host", "V8"), ("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_length", ">i4"),
-    ]
-)  # fmt: skip
+_HEAD: Final = np.dtype(list(record.HEAD_FIELDS))
 _MOVED: Final = {
-    "store_ms": (">i8", 56, 1), "reconsume_times": (">i4", 72, 2), "prepared_offset": (">i8", 76, 2),
-    "body_length": (">i4", 84, 2),
+    "store_ms": (">i8", record.AT_STORE_TIMESTAMP_V4, 1), "reconsume_times": (">i4", record.AT_RECONSUME_TIMES_V4, 2),
+    "prepared_offset": (">i8", record.AT_PREPARED_OFFSET_V4, 2), "body_length": (">i4", record.AT_BODY_LENGTH_V4, 2),
 }  # fmt: skip
 """Fields after the hosts: type, position if both hosts are IPv4, number of hosts before it."""
 
@@ -120,8 +114,8 @@ def find_records(buffer: bytes, base_offset: int | None = None, begin: int = 0, 
 def _correct_for_ipv6(buffer: bytes, start: Ints, flags: Ints, head: npt.NDArray[Any], body_start: Ints) -> None:
     """Read the fields after IPv6 hosts from their actual positions."""
     rows = np.flatnonzero(flags)
-    born = np.where(flags[rows] & record.BORN_HOST_V6, 12, 0)
-    both = born + np.where(flags[rows] & record.STORE_HOST_V6, 12, 0)
+    born = np.where(flags[rows] & record.BORN_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
+    both = born + np.where(flags[rows] & record.STORE_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
     for name, (dtype, place, hosts) in _MOVED.items():
         width = np.dtype(dtype).itemsize
         # A record too short for its hosts may end the buffer. Clamp the read; the size check rejects the record later.

@@ -37,7 +37,6 @@ from firearrow.wire.record import body_crc
 
 _BLOCK: Final = 4 << 20
 _LARGE: Final = 64 << 20
-_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2))
 _MAX_RECORD: Final = 256 << 20  # a larger size indicates damage
 
 
@@ -163,7 +162,7 @@ def _check_first_record(path: str, base: int, end: int) -> None:
         return
     with open(path, "rb") as file:
         head = file.read(8)
-    if head[4:] not in _MAGICS and head[4:] != record.MAGIC_BLANK.to_bytes(4, "big", signed=True):
+    if head[4:] not in (*record.RECORD_MAGIC_BYTES, record.BLANK_MAGIC_BYTES):
         raise StoreFileError(f"{path} does not begin with a record (magic {head[4:].hex() or 'missing'}): is it damaged?")
 
 
@@ -277,9 +276,9 @@ def _first_record(file: Any, split: Split) -> int:
 
 
 def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int | None:
-    blank = record.MAGIC_BLANK.to_bytes(4, "big", signed=True)
+    blank = record.BLANK_MAGIC_BYTES
     best: int | None = None
-    for magic in (*_MAGICS, blank):
+    for magic in (*record.RECORD_MAGIC_BYTES, blank):
         end = (limit if best is None else best - base) + 7  # the magic is 4 bytes after the start of its record
         at = data.find(magic, 4, end)
         while at >= 0:
@@ -292,15 +291,14 @@ def _resync(data: bytes, base: int, limit: int, file: Any, split: Split) -> int 
 
 def _is_blank(data: bytes, at: int, base: int, split: Split) -> bool:
     """Return True for the blank record that fills the rest of a segment."""
-    length = int.from_bytes(data[at : at + 4], "big")
-    return base + at + length == split.base + os.path.getsize(split.path)
+    length, _ = record.SIZE_AND_MAGIC.unpack_from(data, at)
+    return bool(base + at + length == split.base + os.path.getsize(split.path))
 
 
 def _is_record(data: bytes, at: int, base: int, file: Any, split: Split) -> bool:
-    offset = data[at + record.AT_PHYSICAL_OFFSET : at + record.AT_PHYSICAL_OFFSET + 8]
-    if int.from_bytes(offset, "big") != base + at:
+    if len(data) - at < record.HEAD_BYTES or record.physical_offset_at(data, at) != base + at:
         return False
-    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    size, _ = record.SIZE_AND_MAGIC.unpack_from(data, at)
     if not record.FIXED_BYTES_V1 <= size <= min(_MAX_RECORD, split.log_end - base - at):
         return False
     whole = os.pread(file.fileno(), size, base + at - split.base)

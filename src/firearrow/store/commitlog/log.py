@@ -25,7 +25,6 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
-from struct import Struct
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -38,12 +37,20 @@ from firearrow.store.settings import StoreSettings
 from firearrow.wire import batch
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.record import (
+    BACK,
+    BATCH_COMMON,
+    BATCH_HEAD,
+    BLANK_BYTES,
     BORN_HOST_V6,
+    FIXED_BYTES,
+    FRONT,
     HEAD,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    SIZE_AND_MAGIC,
     STORE_HOST_V6,
+    TIMESTAMP,
     TRANSACTION_ROLLBACK,
     TRANSACTION_TYPE,
 )
@@ -79,8 +86,6 @@ class AppendGroup:
         self.scans = scans
 
 
-BLANK = Struct(">ii")
-BLANK_SIZE = 8
 # PREPARED is 0x4, COMMIT 0x8, ROLLBACK 0xC: this bit is set in the two types that consumers must not see.
 NOT_DISPATCHED = 0x4
 _UNCOMMON = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
@@ -88,15 +93,7 @@ _UNCOMMON = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 _OPEN_SEGMENTS = 64
 _pack_head = HEAD.pack
 _pack_entry = ENTRY.pack
-_HEAD_START = Struct(">iiiiiqqiq")
-_MIDDLE = Struct(">iqi")
-# The head with the fields that the messages of a batch share (sysFlag to PREPAREDTRANSACTIONOFFSET) as one piece.
-_SHARED_FIELDS = Struct(">iq8sq8siq")
-_pack_head_of_batch = Struct(f">iiiiiqq{_SHARED_FIELDS.size}si").pack
-_Q = Struct(">q")
-
-_batch_head_at = Struct(">i8xii").unpack_from  # total, flag, body length
-_batch_length_at = Struct(">h").unpack_from
+_pack_head_of_batch = BATCH_HEAD.pack
 
 # (flag, body, properties, tags code)
 BatchMessage = tuple[int, bytes, bytes, int]
@@ -217,7 +214,7 @@ class CommitLog:
         add_entry = entries.append
         offsets = []
         pack, pack_entry = _pack_head_of_batch, _pack_entry
-        shared = _SHARED_FIELDS.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
+        shared = BATCH_COMMON.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
         queue_id, topic_piece, lengths = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH
         for (flag, body, properties, tags_code), size in zip(messages, sizes, strict=True):
             crc = crc32(body) & 0x7FFFFFFF
@@ -253,13 +250,13 @@ class CommitLog:
                 queue, messages, sys_flag=sys_flag, born_ms=born_ms, born_host=born_host, store_ms=store_ms,
                 reconsume_times=reconsume_times,
             )  # fmt: skip
-        shared = _SHARED_FIELDS.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
+        shared = BATCH_COMMON.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
         if native is None:
             pieces, entries, offsets, property_blocks = _batch_records(body, queue, self.next_offset, shared)
         else:
             made = native.batch_records(body, queue.queue_id, queue.next_offset, self.next_offset, shared, queue.topic_piece)
             if made is None:
-                raise batch.broken(body)
+                raise batch.split_error(body)
             record_bytes, entries, offsets, property_blocks = made
             pieces = [record_bytes]
         self._add(pieces)
@@ -382,13 +379,13 @@ class CommitLog:
         """`append` for uncommon records: IPv6 hosts, long topics, transaction types without a queue entry."""
         sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
         sys_flag |= _host_bit(born_host, BORN_HOST_V6) | _host_bit(self._store_host, STORE_HOST_V6)
-        size = 74 + len(born_host) + len(self._store_host) + len(queue.topic_piece) + len(body) + len(properties)
+        size = FIXED_BYTES + len(born_host) + len(self._store_host) + len(queue.topic_piece) + len(body) + len(properties)
         offset = self.next_offset
         if offset + size > self._limit:
             offset = self._roll(size)
         dispatched = not sys_flag & NOT_DISPATCHED
         queue_offset = queue.next_offset if dispatched else 0
-        start = _HEAD_START.pack(
+        start = FRONT.pack(
             size,
             MAGIC_V2 if queue.long_topic else MAGIC_V1,
             crc32(body) & 0x7FFFFFFF,
@@ -399,9 +396,9 @@ class CommitLog:
             sys_flag,
             born_ms,
         )
-        middle = _MIDDLE.pack(reconsume_times, prepared_offset, len(body))
+        middle = BACK.pack(reconsume_times, prepared_offset, len(body))
         entry = ENTRY.pack(offset, size, tags_code)
-        store_time = _Q.pack(store_ms)
+        store_time = TIMESTAMP.pack(store_ms)
         property_length = _PROPERTY_LENGTH[len(properties)]
         self._add((start, born_host, store_time, self._store_host, middle, body, queue.topic_piece, property_length, properties))
         if dispatched:
@@ -417,7 +414,7 @@ class CommitLog:
         """Close the active segment with a blank and open the next. Return the offset for a record of `size` bytes."""
         if self.failure is not None:
             raise self.refusal()
-        if size + BLANK_SIZE > self.segment_size:
+        if size + BLANK_BYTES > self.segment_size:
             raise TooLargeError(
                 f"a message of {size} bytes does not fit into a commit-log file of {self.segment_size} bytes; "
                 "raise mappedFileSizeCommitLog or send smaller messages"
@@ -425,7 +422,7 @@ class CommitLog:
         active = self._active
         offset = self.next_offset
         if active is not None and offset < active.end:
-            self._pieces.append(BLANK.pack(active.end - offset, MAGIC_BLANK))
+            self._pieces.append(SIZE_AND_MAGIC.pack(active.end - offset, MAGIC_BLANK))
             self._rolled.append((active, self._run_start, b"".join(self._pieces)))
             self._pieces.clear()
             offset = active.end
@@ -563,7 +560,7 @@ class CommitLog:
                         raise self.fail(f"creating a commit-log file in {self.directory} failed: {error}") from error
                 self.segments[number] = segment
         self._active = segment
-        self._limit = segment.end - BLANK_SIZE
+        self._limit = segment.end - BLANK_BYTES
 
     def _create(self, number: int) -> Segment:
         return create_segment(self.disk, self.directory, number * self.segment_size, self.segment_size)
@@ -589,18 +586,18 @@ def _batch_records(
     add_entry = entries.append
     property_blocks: list[bytes] = []
     offsets: list[int] = []
-    head_at, length_at, pack, pack_entry = _batch_head_at, _batch_length_at, _pack_head_of_batch, _pack_entry
+    head_at, length_at, pack, pack_entry = batch.head_at, batch.length_at, _pack_head_of_batch, _pack_entry
     queue_id, topic_piece, lengths, tags_code = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH, tags_code_of
     queue_offset, more, pos, end = queue.next_offset, queue.base_size - batch.FIXED_BYTES, 0, len(body)
     try:
         while pos < end:
             total, flag, length = head_at(body, pos)
-            text_at = pos + 20
+            text_at = pos + batch.BODY_AT
             properties_at = text_at + length
             (property_length,) = length_at(body, properties_at)
             pos += total
             if total != batch.FIXED_BYTES + length + property_length or length < 0 or property_length < 0 or pos > end:
-                raise batch.broken(body)
+                raise batch.split_error(body)
             text = body[text_at:properties_at]
             properties = body[properties_at + 2 : pos]
             size = total + more
@@ -613,7 +610,7 @@ def _batch_records(
             offset += size
             queue_offset += 1
     except struct.error:
-        raise batch.broken(body) from None
+        raise batch.split_error(body) from None
     return pieces, b"".join(entries), offsets, property_blocks
 
 

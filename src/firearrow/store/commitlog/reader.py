@@ -20,10 +20,15 @@ from typing import NamedTuple
 from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.consume_queue import ABSENT_SIZE, ENTRY, UNIT, ConsumeQueue
 from firearrow.store.settings import StoreSettings
-from firearrow.wire.record import AT_PHYSICAL_OFFSET, AT_SYS_FLAG, BORN_HOST_V6, FIXED_BYTES_V1, MAGIC_V1, MAGIC_V2
+from firearrow.wire.record import (
+    FIXED_BYTES_V1,
+    RECORD_MAGICS,
+    SIZE_AND_MAGIC,
+    STORE_TIMESTAMP_END,
+    physical_offset_at,
+    store_timestamp_at,
+)
 
-_SIZE_AND_MAGIC = Struct(">ii")
-_I32 = Struct(">i")
 _I64 = Struct(">q")
 _OFFSET_AND_SIZE = Struct(">qi")
 _MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
@@ -170,8 +175,8 @@ class StoreReader:
         data = self.read(offset, _PROBE)
         if len(data) < FIXED_BYTES_V1:
             return None
-        size, magic = _SIZE_AND_MAGIC.unpack_from(data)
-        if magic not in (MAGIC_V1, MAGIC_V2) or size < FIXED_BYTES_V1 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+        size, magic = SIZE_AND_MAGIC.unpack_from(data)
+        if magic not in RECORD_MAGICS or size < FIXED_BYTES_V1 or physical_offset_at(data) != offset:
             return None
         if size <= len(data):
             return data[:size]
@@ -212,12 +217,10 @@ class StoreReader:
         return low
 
     def _record_time(self, offset: int) -> int | None:
-        data = self.read(offset, 76)
-        if len(data) < 76 or _I64.unpack_from(data, AT_PHYSICAL_OFFSET)[0] != offset:
+        data = self.read(offset, STORE_TIMESTAMP_END)
+        if len(data) < STORE_TIMESTAMP_END or physical_offset_at(data) != offset:
             return None
-        born_v6 = _I32.unpack_from(data, AT_SYS_FLAG)[0] & BORN_HOST_V6
-        time: int = _I64.unpack_from(data, 68 if born_v6 else 56)[0]
-        return time
+        return store_timestamp_at(data)
 
     def _choose(
         self, entries: bytes, count_left: int, bytes_left: int, tag_codes: frozenset[int] | None

@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from struct import Struct
 from zlib import crc32
 
 import numpy as np
 
 from firearrow.config.delay_levels import parse_delay_levels
-from firearrow.store.commitlog.log import BLANK_SIZE, NOT_DISPATCHED, AppendGroup, CommitLog, IndexInput
+from firearrow.store.commitlog.log import NOT_DISPATCHED, AppendGroup, CommitLog, IndexInput
 from firearrow.store.commitlog.scan import SCHEDULE_TOPIC, ScanResult, Stop, scan
 from firearrow.store.commitlog.segment import SegmentPreallocator
 from firearrow.store.commitlog.truncation import truncate_log
@@ -29,15 +28,16 @@ from firearrow.store.errors import StoreError
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.record import (
+    BLANK_BYTES,
     BORN_HOST_V6,
     FIXED_BYTES_V1,
     HEAD,
+    HEAD_BYTES,
     MAGIC_V1,
+    SIZE_AND_MAGIC,
     STORE_HOST_V6,
 )
 
-_I32 = Struct(">i")
-_SIZE_AND_MAGIC = Struct(">ii")
 _FEW_RECORDS_BYTES = 32 * 1024
 _TOPIC_CACHE_LIMIT = 10_000
 _UNUSUAL = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
@@ -84,7 +84,7 @@ class ReplicaIndexer:
         self._note = note
         self._rest: list[bytes] = []
         self._rest_bytes = 0
-        self._needed = BLANK_SIZE  # bytes of the next record, as far as known
+        self._needed = BLANK_BYTES  # bytes of the next record, as far as known
         self._filler = 0  # bytes of the filler that have not arrived yet
         self._store_ms = 0
         self._topics: dict[bytes, str] = {}  # known topics that `_index_few` may handle
@@ -131,9 +131,9 @@ class ReplicaIndexer:
     def _index_few(self, buffer: bytes, touched: dict[ConsumeQueue, int], index_input: list[IndexInput]) -> int:
         """Index the common records at the start of the buffer one by one, which is faster for a few. Return their bytes."""
         at, left = 0, min(len(buffer), self._segment_end() - self.position)
-        self._needed = BLANK_SIZE
-        while left - at >= BLANK_SIZE:
-            size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, at)
+        self._needed = BLANK_BYTES
+        while left - at >= BLANK_BYTES:
+            size, magic = SIZE_AND_MAGIC.unpack_from(buffer, at)
             if magic != MAGIC_V1 or size < FIXED_BYTES_V1:
                 break
             end = at + size
@@ -143,14 +143,14 @@ class ReplicaIndexer:
                 break
             head = HEAD.unpack_from(buffer, at)
             _, _, _, queue_id, _, queue_offset, offset, sys_flag, _, _, store_ms, _, _, _, body_length = head
-            body_end = at + HEAD.size + body_length
+            body_end = at + HEAD_BYTES + body_length
             if sys_flag & _UNUSUAL or queue_id < 0 or body_length < 0 or body_end + 3 > end or offset != self.position:
                 break
             topic_end = body_end + 1 + buffer[body_end]
             topic = self._topics.get(buffer[body_end + 1 : topic_end])
             if topic is None or topic_end + 2 + int.from_bytes(buffer[topic_end : topic_end + 2], "big") != end:
                 break
-            if self._check_crc and crc32(buffer[at + HEAD.size : body_end]) & 0x7FFFFFFF != head[2]:
+            if self._check_crc and crc32(buffer[at + HEAD_BYTES : body_end]) & 0x7FFFFFFF != head[2]:
                 break
             properties = buffer[topic_end + 2 : end]
             queue = self._queue_of(topic, queue_id)
@@ -177,10 +177,10 @@ class ReplicaIndexer:
             scans.append(result)
         self.position += result.end
         left = segment_end - self.position
-        self._needed = BLANK_SIZE
-        if result.stop is Stop.END and max(result.needed, BLANK_SIZE) <= left:
-            self._needed = max(result.needed, BLANK_SIZE)
-        elif result.stop is Stop.BLANK and _I32.unpack_from(here, result.end)[0] == left:
+        self._needed = BLANK_BYTES
+        if result.stop is Stop.END and max(result.needed, BLANK_BYTES) <= left:
+            self._needed = max(result.needed, BLANK_BYTES)
+        elif result.stop is Stop.BLANK and SIZE_AND_MAGIC.unpack_from(here, result.end)[0] == left:
             self._filler = left
         elif left:
             self.broken = True

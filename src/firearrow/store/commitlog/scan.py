@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from struct import Struct
 from typing import Any
 from zlib import crc32
 
@@ -33,7 +32,7 @@ import numpy.typing as npt
 from firearrow.store.key_index.hashing import IntArray, PropertySpans, find_spans, hash_spans
 from firearrow.wire import properties, record
 
-_size_and_magic = Struct(">ii").unpack_from
+_size_and_magic = record.SIZE_AND_MAGIC.unpack_from
 
 _LANE = 16 * 1024  # bytes that are walked by themselves: fewer make it dear to find their first record, more take more steps
 _IN_A_LANE = 8  # records that must be expected in a lane, and lanes in a buffer; else walking costs next to nothing anyway
@@ -303,8 +302,8 @@ def _after_hosts(
     body_start = start + record.HEAD_BYTES
     shifted = np.flatnonzero(sys_flag & (record.BORN_HOST_V6 | record.STORE_HOST_V6))
     if len(shifted):
-        born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, 12, 0)
-        both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, 12, 0)
+        born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
+        both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
         # A record too short for its hosts may end the buffer: look no further than that. It is found unfit later.
         store_ms[shifted] = read_at(
             buffer, ">i8", np.minimum(start[shifted] + record.AT_STORE_TIMESTAMP_V4 + born, len(buffer) - 8)

@@ -10,15 +10,15 @@ import os
 
 import numpy as np
 
-from firearrow.store.commitlog.log import BLANK, BLANK_SIZE, CommitLog
+from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.scan import ScanResult, scan
 from firearrow.store.commitlog.segment import Segment, segment_name
 from firearrow.store.filesystem import Disk, File
-from firearrow.wire.record import FIXED_BYTES_V1, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from firearrow.wire.record import BLANK_BYTES, BLANK_MAGIC_BYTES, FIXED_BYTES_V1, MAGIC_BLANK, RECORD_MAGIC_BYTES, SIZE_AND_MAGIC
 
 SECTOR = 512
 _WINDOW = 4 * 1024 * 1024
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
+_MAGICS = (*RECORD_MAGIC_BYTES, BLANK_MAGIC_BYTES)
 _COMMON = _MAGICS[0][:3]  # shared by both record versions
 _ZEROS = bytes(_WINDOW)
 
@@ -51,18 +51,18 @@ def _find_in_segment(segment: Segment, log: CommitLog, start: int, end: int, che
         start = max(start, segment.base + hole_end - 4)
         # The magic is at byte 4 of a record. Windows overlap so that each magic is complete in one of them.
         data = segment.read(min(_WINDOW, segment.end - start), start)
-        if len(data) <= BLANK_SIZE:
+        if len(data) <= BLANK_BYTES:
             return None
         for at in _candidates(data):
             if start + at < end and _is_valid(segment, log, start + at, check_crc):
                 return start + at
-        start += max(1, len(data) - BLANK_SIZE + 1)
+        start += max(1, len(data) - BLANK_BYTES + 1)
     return None
 
 
 def _candidates(data: bytes) -> list[int]:
     found = []
-    for pattern in (_COMMON, _MAGICS[2]):
+    for pattern in (_COMMON, BLANK_MAGIC_BYTES):
         at = data.find(pattern, 4)
         while at >= 0:
             if data[at : at + 4] in _MAGICS:
@@ -72,10 +72,10 @@ def _candidates(data: bytes) -> list[int]:
 
 
 def _is_valid(segment: Segment, log: CommitLog, position: int, check_crc: bool) -> bool:
-    size, magic = BLANK.unpack(segment.read(BLANK_SIZE, position))
+    size, magic = SIZE_AND_MAGIC.unpack(segment.read(BLANK_BYTES, position))
     if magic == MAGIC_BLANK:
         return bool(size == segment.end - position)
-    if not FIXED_BYTES_V1 <= size <= segment.end - position - BLANK_SIZE:
+    if not FIXED_BYTES_V1 <= size <= segment.end - position - BLANK_BYTES:
         return False
     return len(scan(log.read(position, size), position, check_crc=check_crc)) == 1
 
