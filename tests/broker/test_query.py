@@ -21,7 +21,7 @@ def by_key(kit: Kit, key: str, topic: str = "T", **ext: object) -> Command:
     return kit.ask(12, **wish | ext)
 
 
-def test_a_message_is_found_by_each_of_its_keys_and_by_its_unique_key(kit: Kit) -> None:
+def test_message_is_found_by_each_key_and_by_its_unique_key(kit: Kit) -> None:
     offset = kit.put("T", 0, b"one", tags="TagA", keys="k1 k2", uniq="U1")
     kit.now += 10_000  # the index keeps whole seconds
     kit.put("T", 1, b"two", keys="k2", uniq="U2")
@@ -34,7 +34,7 @@ def test_a_message_is_found_by_each_of_its_keys_and_by_its_unique_key(kit: Kit) 
     assert bodies(kit.ask(33, offset=offset, topic="T")) == [b"one"]
 
 
-def test_an_answer_says_how_far_the_index_is(kit: Kit) -> None:
+def test_response_carries_the_progress_of_the_index(kit: Kit) -> None:
     kit.put("T", 0, b"one", keys="k")
     offset = kit.put("T", 0, b"two", keys="k")
     answer = by_key(kit, "k")
@@ -42,7 +42,7 @@ def test_an_answer_says_how_far_the_index_is(kit: Kit) -> None:
     assert answer.ext.keys() == captures.ext(captures.answer("java-5.5.0-query", "QUERY_MESSAGE")).keys()
 
 
-def test_nothing_found_is_said_as_apache_says_it(kit: Kit) -> None:
+def test_empty_result_is_answered_like_apache(kit: Kit) -> None:
     recorded = captures.answer("java-5.5.0-query", "QUERY_MESSAGE", code=22)
     kit.put("T", 0, b"one", keys="k")
     for answer in (by_key(kit, "nokey"), by_key(kit, "k", topic="Other"), by_key(kit, "k", endTimestamp=1)):
@@ -51,25 +51,25 @@ def test_nothing_found_is_said_as_apache_says_it(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 10_000, FOREVER])
-def test_an_id_that_leads_nowhere(kit: Kit, offset: int) -> None:
+def test_unknown_message_id_is_rejected(kit: Kit, offset: int) -> None:
     kit.put("T", 0, b"one")
     answer = kit.ask(33, offset=offset)
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
 
 
 @pytest.mark.parametrize("max_num", [0, -5, "x", 2**31])
-def test_a_number_of_messages_that_cannot_be(kit: Kit, max_num: object) -> None:
+def test_invalid_max_num_is_rejected(kit: Kit, max_num: object) -> None:
     assert by_key(kit, "k", maxNum=max_num).code == 29
 
 
-def test_a_query_returns_no_more_than_the_limit(kit: Kit) -> None:
+def test_query_returns_at_most_max_num_messages(kit: Kit) -> None:
     for _ in range(70):
         kit.put("T", 0, b"x", keys="k")
     assert len(bodies(by_key(kit, "k", maxNum=1000))) == 64
     assert len(bodies(by_key(kit, "k", maxNum=3))) == 3
 
 
-def test_offsets_at_the_ends_and_by_time(kit: Kit) -> None:
+def test_offsets_by_time_and_at_the_ends(kit: Kit) -> None:
     times = []
     for _ in range(3):
         kit.put("T", 0, b"x")
@@ -97,7 +97,7 @@ def test_offsets_at_the_ends_and_by_time(kit: Kit) -> None:
     assert search(times[1], "lower") == "1"
 
 
-def test_what_does_not_exist_has_nothing_in_it(kit: Kit) -> None:
+def test_unknown_topic_is_empty(kit: Kit) -> None:
     for topic, queue_id in (("Nope", 0), ("T", 99), ("../../x", -1)):
         where = {"topic": topic, "queueId": queue_id}
         assert kit.ask(29, timestamp=5, **where).ext == {"offset": "0"}
@@ -107,7 +107,7 @@ def test_what_does_not_exist_has_nothing_in_it(kit: Kit) -> None:
     assert kit.store.topics() == set()
 
 
-def test_captured_requests_are_understood(kit: Kit) -> None:
+def test_captured_requests_are_answered(kit: Kit) -> None:
     for session in ("java-5.5.0-pull", "java-4.9.8-pull"):
         for code in (29, 30, 31, 32):
             for line in captures.requests(session, code):

@@ -98,7 +98,7 @@ async def closed_port() -> int:
         return port
 
 
-def test_it_registers_at_all_and_unregisters_at_all() -> None:
+def test_registers_and_unregisters_at_all_name_servers() -> None:
     async def story() -> None:
         servers = [await Namesrv().start() for _ in range(2)]
         topics = Topics("TBW102", "broker-a")
@@ -132,7 +132,7 @@ def test_it_registers_at_all_and_unregisters_at_all() -> None:
     run(story())
 
 
-def test_each_changed_topic_is_said_alone_with_its_own_version() -> None:
+def test_changed_topic_is_registered_with_its_own_version() -> None:
     async def story() -> None:
         server = await Namesrv().start()
         topics = Topics()
@@ -153,7 +153,7 @@ def test_each_changed_topic_is_said_alone_with_its_own_version() -> None:
     run(story())
 
 
-def test_many_changes_are_said_together() -> None:
+def test_many_changes_are_registered_together() -> None:
     async def story() -> None:
         server = await Namesrv().start()
         topics = Topics()
@@ -171,7 +171,7 @@ def test_many_changes_are_said_together() -> None:
     run(story())
 
 
-def test_a_name_server_that_is_down_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_name_server_that_is_down_does_not_delay_others(caplog: pytest.LogCaptureFixture) -> None:
     class Mute:
         """Accepts, and never answers."""
 
@@ -203,7 +203,7 @@ def test_a_name_server_that_is_down_delays_nobody(caplog: pytest.LogCaptureFixtu
     assert len([r for r in caplog.records if "not registered at name server" in r.getMessage()]) == 1  # the one that is down
 
 
-def test_a_name_server_that_comes_back_hears_everything_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_topics_are_registered_after_a_reconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "FIRST_RETRY_MS", 20)
 
     async def story() -> None:
@@ -224,7 +224,7 @@ def test_a_name_server_that_comes_back_hears_everything_again(monkeypatch: pytes
     run(story())
 
 
-def test_a_refused_registration_is_tried_again_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_registration_is_retried_with_all_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "FIRST_RETRY_MS", 20)
 
     class Moody(Namesrv):
@@ -247,7 +247,7 @@ def test_a_refused_registration_is_tried_again_with_everything(monkeypatch: pyte
     run(story())
 
 
-def test_everything_is_said_again_each_period_and_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_topics_are_registered_every_period_and_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "MIN_PERIOD_MS", 50)
 
     async def story() -> None:
@@ -268,11 +268,11 @@ def test_everything_is_said_again_each_period_and_on_request(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("asked", "in_force"), [(1, 10_000), (10_000, 10_000), (30_000, 30_000), (90_000, 60_000)])
-def test_the_period_has_bounds(asked: int, in_force: int) -> None:
+def test_period_is_limited(asked: int, in_force: int) -> None:
     assert Registration([], WHO, Topics(), period_ms=asked).period_ms == in_force
 
 
-def test_a_restricted_broker_restricts_its_topics() -> None:
+def test_broker_permission_restricts_registered_topics() -> None:
     table = {"Both": TopicConfig("Both", 1, 1, 6), "Template": TopicConfig("Template", 1, 1, 7)}
 
     def perms(permission: int) -> list[int]:
@@ -285,7 +285,7 @@ def test_a_restricted_broker_restricts_its_topics() -> None:
     assert table["Both"].perm == 6
 
 
-def test_the_order_configuration_is_handed_on() -> None:
+def test_order_configuration_is_reported() -> None:
     async def story() -> None:
         server = await Namesrv().start()
         server.service.kv_config.put("ORDER_TOPIC_CONFIG", "Ordered", "broker-a:4")
@@ -299,7 +299,7 @@ def test_the_order_configuration_is_handed_on() -> None:
     run(story())
 
 
-def test_without_name_servers_nothing_happens() -> None:
+def test_registration_without_name_servers_does_nothing() -> None:
     async def story() -> None:
         broker = Registration([], WHO, Topics())
         await broker.start()

@@ -61,7 +61,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
     told.kit.close()
 
 
-def test_the_asker_is_handed_the_reply_and_then_the_replier_is_answered(story: Story) -> None:
+def test_replier_is_answered_after_the_requester_has_the_reply(story: Story) -> None:
     assert story.reply() is None
     ((conn, code, ext, body, _),) = story.kit.called
     assert (conn, code, body) == (story.asker, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"yes")
@@ -88,7 +88,7 @@ def test_the_asker_is_handed_the_reply_and_then_the_replier_is_answered(story: S
         ({"CORRELATION_ID": "c-1"}, "properties[REPLY_TO_CLIENT] is null"),
     ],
 )
-def test_when_nobody_waits_the_replier_hears_it_and_the_reply_is_kept(story: Story, names: dict[str, str], says: str) -> None:
+def test_reply_without_requester_is_stored_and_answered_with_an_error(story: Story, names: dict[str, str], says: str) -> None:
     answer = story.reply(names)
     assert answer is not None
     assert (answer.code, says in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
@@ -97,7 +97,7 @@ def test_when_nobody_waits_the_replier_hears_it_and_the_reply_is_kept(story: Sto
     assert [record.body for record in story.kept()] == [b"yes"]
 
 
-def test_an_asker_that_refuses_or_never_answers_is_a_failure(story: Story) -> None:
+def test_requester_that_rejects_or_ignores_the_reply_is_an_error(story: Story) -> None:
     story.reply()
     story.asker_says(ResponseCode.SYSTEM_ERROR, "nobody waits for c-1")
     answer = story.answer()
@@ -110,7 +110,7 @@ def test_an_asker_that_refuses_or_never_answers_is_a_failure(story: Story) -> No
     assert "10000 ms" in (decode(story.replier.written[-1]).remark or "")
 
 
-def test_replies_need_not_be_kept(tmp_path: Path) -> None:
+def test_replies_are_not_stored_if_disabled(tmp_path: Path) -> None:
     story = Story(tmp_path, store_reply_message_enable=False)
     story.reply()
     story.asker_says(ResponseCode.SUCCESS)
@@ -134,19 +134,19 @@ def test_replies_need_not_be_kept(tmp_path: Path) -> None:
         ({"i": "v\x01" + "v" * 32_767}, b"x", ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
-def test_a_bad_reply_is_refused_and_nobody_is_handed_it(story: Story, header: dict[str, str], body: bytes, code: int) -> None:
+def test_invalid_reply_is_rejected_and_not_pushed(story: Story, header: dict[str, str], body: bytes, code: int) -> None:
     answer = story.reply(body=body, **header)
     assert answer is not None
     assert (answer.code, story.kit.called, story.kept()) == (code, [], [])
 
 
-def test_a_one_way_reply_is_handed_over_and_not_answered(story: Story) -> None:
+def test_one_way_reply_is_pushed_without_response(story: Story) -> None:
     story.reply(flag=2)
     story.asker_says(ResponseCode.SUCCESS)
     assert (len(story.kit.called), story.replier.written) == (1, [])
 
 
-def test_asked_and_answered_over_sockets(tmp_path: Path) -> None:
+def test_request_and_reply_over_sockets(tmp_path: Path) -> None:
     handed: list[Command] = []
 
     async def story() -> None:

@@ -24,12 +24,12 @@ OURS = [
 ]
 
 
-def test_every_setting_is_spelled_as_apache_spells_it_if_apache_has_it() -> None:
+def test_setting_names_are_those_of_apache() -> None:
     of_tls = set(declared(TlsSettings))  # Apache has them in a file of their own
     assert [key for key in declared(BrokerSettings) if key not in APACHE_KEYS and key not in of_tls] == OURS
 
 
-def test_the_old_spelling_of_file_sizes_is_not_taken_in_silence() -> None:
+def test_old_names_of_file_sizes_are_reported() -> None:
     """Apache dropped it with 4.4; whoever sets it thinks that the files get another size."""
     assert apply([StoreSettings()], {"mapedFileSizeCommitLog": "1048576"}) == [
         "setting mapedFileSizeCommitLog is unknown and has no effect; did you mean mappedFileSizeCommitLog?"
@@ -78,7 +78,7 @@ def test_defaults(key: str, default: str) -> None:
         ("brokerPermission", "9"),
     ],
 )
-def test_values_that_cannot_be_are_refused_and_change_nothing(key: str, value: str) -> None:
+def test_invalid_value_is_rejected_and_changes_nothing(key: str, value: str) -> None:
     settings = BrokerSettings()
     with pytest.raises(SettingError) as caught:
         apply([settings], {"regionId": "R", key: value})
@@ -89,12 +89,12 @@ def test_values_that_cannot_be_are_refused_and_change_nothing(key: str, value: s
 @pytest.mark.parametrize(
     "key", ["brokerName", "brokerIP1", "listenPort", "namesrvAddr", "brokerClusterName", "messageDelayLevel"]
 )
-def test_identity_and_addresses_never_change_while_running(key: str) -> None:
+def test_identity_and_addresses_cannot_change_at_runtime(key: str) -> None:
     with pytest.raises(SettingError, match="restart"):
         change([BrokerSettings()], {key: "x"})
 
 
-def test_the_default_name_can_be_a_topic() -> None:
+def test_default_broker_name_is_a_valid_topic() -> None:
     BrokerSettings().check()
 
 

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from firearrow.broker.roles.group_members import parse_peers
 from firearrow.broker.send.ack_policy import DISK_STALL
 from firearrow.broker.server import Broker
-from firearrow.broker.settings import BrokerSettings
-from firearrow.config.fields import SettingError
 from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
 from firearrow.wire.codes import ResponseCode
@@ -22,8 +19,6 @@ from tests.broker.running import client
 from tests.ha.elected.groups import free_addresses
 from tests.ha.pairs import make, name_server
 from tests.support.waiting import run, until
-
-PEERS = "n0-h0:1;n1-h1:2;n2-h2:3"
 
 
 def member_of(broker: Broker) -> QuorumReplica:
@@ -123,34 +118,3 @@ def test_leader_with_slow_followers_reports_that_it_waits_for_them(tmp_path: Pat
                 pending.cancel()
 
     run(story())
-
-
-@pytest.mark.parametrize(
-    ("peers", "me", "preferred", "key", "text"),
-    [
-        ("", "n0", None, "dLegerPeers", "the members, like"),
-        ("n0", "n0", None, "dLegerPeers", "id-host:port"),
-        ("0-h:1", "0", None, "dLegerPeers", "a letter with a number"),
-        ("n0-h:port", "n0", None, "dLegerPeers", "port"),
-        ("n0-h:1;n0-h:2", "n0", None, "dLegerPeers", "n0 appears twice"),
-        ("n0-h:1;n1-h:1", "n0", None, "dLegerPeers", "h:1 appears twice"),
-        ("n0-h:1;m0-h:2", "n0", None, "dLegerPeers", "different numbers"),
-        (";".join(f"n{i}-h:{i + 1}" for i in range(10)), "n0", None, "dLegerPeers", "at most 9"),
-        (PEERS, "n3", None, "dLegerSelfId", "n0, n1, n2"),
-        (PEERS, None, None, "dLegerSelfId", "n0, n1, n2"),
-        (PEERS, "n0", "n7", "preferredLeaderId", "n0, n1, n2"),
-    ],
-)
-def test_inconsistent_peer_settings_are_rejected(peers: str, me: str | None, preferred: str | None, key: str, text: str) -> None:
-    with pytest.raises(SettingError, match=key) as refused:
-        parse_peers("G", peers, me, preferred)
-    assert text in str(refused.value)
-
-
-def test_broker_role_cannot_be_set_in_an_elected_group() -> None:
-    settings = BrokerSettings(enable_d_leger_commit_log=True, d_leger_peers=PEERS, d_leger_self_id="n1")
-    settings.check()
-    assert settings.peers().own_broker_id == 2
-    settings.broker_role = "SYNC_MASTER"
-    with pytest.raises(SettingError, match="the group elects its master"):
-        settings.check()

@@ -16,7 +16,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.requests.responses import Refused
-from firearrow.broker.roles.replication import PassOn
+from firearrow.broker.roles.replication import Forward
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import PERM_WRITE, SendHandler
 from firearrow.broker.tables import clients
@@ -73,7 +73,7 @@ class RequestDispatcher:
         self._commit = commit
         self._flow = flow
         self._closed: str | None = None  # the reason why sends are rejected; None: they are accepted
-        self._forward: PassOn | None = None  # forwards sends instead of rejecting them
+        self._forward: Forward | None = None  # forwards sends instead of rejecting them
 
     def connected(self, conn: Connection) -> None:
         conn.state = ConnectionState()
@@ -125,7 +125,7 @@ class RequestDispatcher:
         """Serve requests with another table of handlers from now on, after a change of role."""
         self._handlers = handlers
 
-    def reject_sends(self, reason: str = "the broker is stopping; send to another one", forward: PassOn | None = None) -> None:
+    def reject_sends(self, reason: str = "the broker is stopping; send to another one", forward: Forward | None = None) -> None:
         """Reject or forward sends from now on. Those accepted so far are committed."""
         self._closed = reason
         self._forward = forward

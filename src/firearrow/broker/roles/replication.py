@@ -29,14 +29,14 @@ class ReplicationHost:
     pause: Callable[[bool], None]  # stop accepting sends, or accept them again
 
 
-PassOn = Callable[[Connection, Command], None]
+Forward = Callable[[Connection, Command], None]
 
 
 class Replication(Protocol):
     """Replication of the log, as the broker sees it."""
 
     ha_address: str | None  # host:port that slaves connect to; None: as the settings say
-    pass_on: PassOn | None  # forwards a request to the master; None: reject it
+    forward: Forward | None  # forwards a request to the master; None: reject it
 
     async def start(self) -> None:
         """Called when the broker's ports are open, before it is registered."""

@@ -24,7 +24,7 @@ from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.broker.roles.master_services import MasterServices
 from firearrow.broker.roles.proxy_registration import ProxyRegistration
-from firearrow.broker.roles.replication import MakeReplication, PassOn, Replication, ReplicationHost
+from firearrow.broker.roles.replication import Forward, MakeReplication, Replication, ReplicationHost
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.settings import BrokerSettings
@@ -133,7 +133,7 @@ class RoleController:
                 registration = parts.registration
                 self._proxy = ProxyRegistration(registration.identity, settings.peers().me, registration.topics, make_proxy)
                 parts.context.topics.subscribe(self._proxy.topic_changed)
-        forward = replication.pass_on
+        forward = replication.forward
         rejecting = _rejecting_handlers() if forward is None else _forwarding_handlers(forward)
         self._slave_handlers = self._master_handlers | rejecting
         if role.is_slave:
@@ -176,14 +176,14 @@ class RoleController:
     def _pause(self, paused: bool) -> None:
         """Stop accepting sends while another member takes over, and accept them again if it did not."""
         if paused:
-            self._parts.dispatcher.reject_sends("another member of the group takes over", self.replication.pass_on)
+            self._parts.dispatcher.reject_sends("another member of the group takes over", self.replication.forward)
         else:
             self._parts.dispatcher.accept_sends()
 
     def _serve_as_slave(self, no_sends: str) -> None:
         replication = self.replication
         self._parts.dispatcher.use_handlers(self._slave_handlers)
-        self._parts.dispatcher.reject_sends(no_sends, replication.pass_on)
+        self._parts.dispatcher.reject_sends(no_sends, replication.forward)
         self._parts.pulls.serve_as_slave(lambda: replication.master_alive)
 
     def _set_proxy(self, wanted: bool) -> None:
@@ -207,7 +207,7 @@ def _rejecting_handlers() -> dict[int, Handler]:
     return table | {int(RequestCode.END_TRANSACTION): _rejecting(ResponseCode.SLAVE_NOT_AVAILABLE, ending)}
 
 
-def _forwarding_handlers(forward: PassOn) -> dict[int, Handler]:
+def _forwarding_handlers(forward: Forward) -> dict[int, Handler]:
     """Return the handlers of a follower for requests that only the leader serves."""
 
     def handler(conn: Connection, request: Command, now_ms: int) -> None:

@@ -18,7 +18,7 @@ import logging
 import os
 import random
 
-from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.clock import monotonic_ms
@@ -117,7 +117,7 @@ class QuorumReplica:
             broker.serve,
             client_context(settings.use_tls),
         )
-        self.pass_on: PassOn | None = self._forwarder.forward
+        self.forward: Forward | None = self._forwarder.forward
         self._paused = False
         self._proxy_ms: int | None = None  # when this follower last was to register as a proxy
         broker.commit.set_policy(Quorum(self))

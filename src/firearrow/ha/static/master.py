@@ -16,7 +16,7 @@ import logging
 import time
 from typing import cast
 
-from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, LocalFlush, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.static.feed import Feed
@@ -92,7 +92,7 @@ class HaMaster:
     It listens from construction: on `haListenPort`, or on the port after the broker's, or on any free port if that is taken.
     """
 
-    pass_on: PassOn | None = None
+    forward: Forward | None = None
 
     def __init__(self, broker: ReplicationHost) -> None:
         settings = broker.parts.settings

@@ -16,7 +16,7 @@ import contextlib
 import logging
 from typing import cast
 
-from firearrow.broker.roles.replication import PassOn, ReplicationHost
+from firearrow.broker.roles.replication import Forward, ReplicationHost
 from firearrow.broker.send.ack_policy import DISK_STALL, Stall
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
@@ -66,7 +66,7 @@ class HaSlave:
     """The replication of a slave."""
 
     ha_address: str | None = None
-    pass_on: PassOn | None = None
+    forward: Forward | None = None
 
     def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""SQL92 subscriptions over sockets: what is pulled, where the pull goes on, and that waiting pulls wait for their own."""
+"""SQL92 subscriptions over sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sql(expression: str, **more: Any) -> dict[str, Any]:
     return {"expression": expression, "expressionType": "SQL92"} | more
 
 
-def test_only_what_the_expression_selects_is_returned(tmp_path: Path) -> None:
+def test_pull_returns_selected_messages(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
             await fill(c, 50)
@@ -32,7 +32,7 @@ def test_only_what_the_expression_selects_is_returned(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_full_answer_goes_on_behind_the_last_message_returned(tmp_path: Path) -> None:
+def test_full_response_continues_behind_its_last_message(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
             await fill(c, 100)
@@ -50,7 +50,7 @@ def test_a_full_answer_goes_on_behind_the_last_message_returned(tmp_path: Path) 
     run(story())
 
 
-def test_what_selects_nothing_passes_over_everything(tmp_path: Path) -> None:
+def test_filter_that_selects_nothing_skips_all_messages(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
             await fill(c, 40)
@@ -62,7 +62,7 @@ def test_what_selects_nothing_passes_over_everything(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_waiting_pull_is_not_disturbed_by_messages_it_does_not_select(tmp_path: Path) -> None:
+def test_parked_pull_skips_messages_it_does_not_select(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as consumer, client(running) as producer:
             await fill(producer, 1)
@@ -80,7 +80,7 @@ def test_a_waiting_pull_is_not_disturbed_by_messages_it_does_not_select(tmp_path
     run(story())
 
 
-def test_when_its_time_is_up_it_hears_how_far_the_queue_was_looked_at(tmp_path: Path) -> None:
+def test_expired_pull_returns_the_offset_behind_the_inspected_messages(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as consumer, client(running) as producer:
             await fill(producer, 1)
@@ -95,7 +95,7 @@ def test_when_its_time_is_up_it_hears_how_far_the_queue_was_looked_at(tmp_path: 
     run(story())
 
 
-def test_an_expression_that_cannot_be_parsed_is_refused_with_the_place(tmp_path: Path) -> None:
+def test_invalid_expression_is_rejected_with_its_position(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
             await fill(c, 1)
@@ -108,7 +108,7 @@ def test_an_expression_that_cannot_be_parsed_is_refused_with_the_place(tmp_path:
     run(story())
 
 
-def test_without_property_filters_sql_is_refused(tmp_path: Path) -> None:
+def test_sql_is_rejected_if_property_filters_are_off(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, enable_property_filter=False) as running, client(running) as c:
             await fill(c, 1)
