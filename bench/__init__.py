@@ -1,6 +1,7 @@
-"""Side-by-side benchmarks: the same load on Apache RocketMQ's broker and on ours, on one machine, as ratios.
+"""Benchmarks of our broker, client and Spark source, alone or compared with Apache RocketMQ on the same machine.
 
-run.py is the command. loads.py names the loads and the bars, compare.py drives them, start.py, queues.py, recovery.py and
-growth.py measure one thing each; report.py turns numbers into tables. targets.py, apache.py and firearrow.py start brokers,
-process.py keeps the processes, load.py builds and calls the load program (load.c).
+`run.py` is the command. `loads.py` defines the loads and limits, `compare.py` runs them on two brokers, `alone.py` measures
+one or two checkouts of ours. `start.py`, `queues.py`, `recovery.py`, `growth.py`, `client.py`, `ha.py`, `catchup.py`,
+`metrics.py` and `spark.py` measure one aspect each. `targets.py`, `apache.py` and `firearrow.py` start brokers, `process.py`
+manages processes, `load.py` builds and runs the load program (`load.c`), and `report.py` formats tables.
 """

@@ -36,7 +36,7 @@ def producer(name_server: str, topic: str, size: int, threads: int, home: Path) 
 
 
 def consumer(name_server: str, topic: str, group: str, home: Path) -> list[str]:
-    """With its 20 threads."""
+    """Return the command of the consumer, which uses its default of 20 threads."""
     options = ["-n", name_server, "-t", topic, "-g", group, "-p", "false"]
     return [*_java(home), "org.apache.rocketmq.example.benchmark.Consumer", *options]
 

@@ -1,4 +1,4 @@
-"""A follower that is 1 GiB behind: how long until it has all of the log, while the leader takes messages.
+"""Catch-up time of a follower that is 1 GiB behind, while the leader accepts messages.
 
 The follower is stopped in order, the log grows by a gibibyte, and then the follower is started while a load (128 B, 64x1, at half
 the rate that the group reached before) runs. Measured from the command that starts it to the moment when it has everything that
@@ -34,10 +34,10 @@ class Catching:
     topology: str
     size: int
     behind_mb: float
-    start_s: float  # until it answered
+    start_s: float  # until it replied
     seconds: float
     rate_before: float
-    loads: list[LoadResult]  # one after the other, meanwhile
+    loads: list[LoadResult]  # consecutive runs during the catch-up
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Catching:
 
 
 def run(session: Session) -> bool:
-    """Prints the table; returns whether every bar was kept."""
+    """Print the table; return True if every limit is met."""
     found: list[Catching] = []
     for target in session.targets:
         for topology in (ASYNC_MASTER, DLEDGER):

@@ -1,12 +1,11 @@
-"""Our Python client beside Apache's Java client, on one broker (ours, ASYNC_FLUSH), in rounds that alternate who comes first.
+"""Our Python client compared with Apache's Java client, on our broker with ASYNC_FLUSH, in alternating order.
 
     send   Apache's benchmark Producer with 64 threads; ours pipelined on one thread (bench/client_load.py). Bodies of 128 bytes
-    push   Apache's benchmark Consumer and our push consumer, each on the same backlog from its beginning, with the same listener
-    sync   one thread that sends and waits, with both
+    push   Apache's benchmark Consumer and our push consumer, each on the same backlog, with equivalent listeners
+    sync   one thread that sends and waits for the reply
 
-What was sent and consumed is read at the broker: the ends of the queues, and the offsets that consumers commit with their pulls.
-So both clients are measured by the same means, for the same time, after the same time to warm up. The CPU time is that of the
-client's process.
+Counts are read at the broker: the ends of the queues, and the offsets that consumers commit with their pulls. Both clients are
+therefore measured in the same way, for the same time, after the same warm-up. The CPU time is that of the client's process.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ CLIENTS = ("Java", "Python")
 
 @dataclass(frozen=True)
 class Figures:
-    """What one client did in one round."""
+    """Results of one client in one round."""
 
     messages: int
     msgs_per_s: float
@@ -82,7 +81,7 @@ def run(session: Session) -> bool:
                     results[kind, client].append(figures)
                     session.say(f"round {number + 1} of {session.rounds}: {kind}, {client}: {_line(figures)}")
         running.kill()  # nobody will read this store again
-    checks = [check for kind in kinds for check in _checks(kind, results[kind, "Python"], results[kind, "Java"])]
+    checks = [check for kind in kinds for check in checks_of(kind, results[kind, "Python"], results[kind, "Java"])]
     print(check_table(checks))
     rows = [{"kind": k, "client": c, "rounds": [asdict(figures) for figures in rounds]} for (k, c), rounds in results.items()]
     session.save("client", rows)
@@ -130,7 +129,7 @@ class _Bench:
             asked = ({"topic": topic, "queueId": str(queue)} for queue in range(QUEUES))
             return await _sum_of_offsets(channel, RequestCode.GET_MAX_OFFSET, asked)
 
-        return await _observe(process, stored, self._warm_s, self._seconds, None)
+        return await observe(process, stored, self._warm_s, self._seconds, None)
 
     async def _observe_push(self, process: Process, group: str) -> Figures:
         channel = await Channel.connect(f"127.0.0.1:{self._broker.port}")
@@ -139,10 +138,10 @@ class _Bench:
             asked = ({"consumerGroup": group, "topic": "bench-backlog", "queueId": str(queue)} for queue in range(QUEUES))
             return await _sum_of_offsets(channel, RequestCode.QUERY_CONSUMER_OFFSET, asked)
 
-        return await _observe(process, consumed, self._warm_s, self._seconds, self.backlog)
+        return await observe(process, consumed, self._warm_s, self._seconds, self.backlog)
 
     async def _begin_at_zero(self, topic: str, group: str) -> None:
-        """A group that is new would begin where the client's settings say, or where the broker thinks best."""
+        """Commit the first offsets for a group. The start of a new group would depend on client and broker settings."""
         channel = await Channel.connect(f"127.0.0.1:{self._broker.port}")
         body = json.dumps({"groupName": group, "consumeEnable": True}).encode()
         answers = [await channel.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)]
@@ -174,10 +173,10 @@ async def _sum_of_offsets(channel: Channel, code: int, requests: Iterable[Mappin
     return total
 
 
-async def _observe(
+async def observe(
     process: Process, progress: Callable[[], Awaitable[int]], warm_s: float, seconds: float, total: int | None
 ) -> Figures:
-    """From `warm_s` after the first message on, for so many seconds or until nearly all of `total` are done with."""
+    """Measure from `warm_s` after the first message, for a time or until nearly all of `total` are processed."""
     enough = None if total is None else total * 0.95
     deadline = time.monotonic() + BEGIN_TIMEOUT_S
     while not await progress():
@@ -200,7 +199,7 @@ async def _observe(
     return Figures(done, done / (now - began), (cpu_s - first_cpu_s) / done * 1e6)
 
 
-def _checks(kind: str, ours: list[Figures], java: list[Figures]) -> list[Check]:
+def checks_of(kind: str, ours: list[Figures], java: list[Figures]) -> list[Check]:
     def medians(name: str) -> tuple[float, float]:
         return median(getattr(figures, name) for figures in ours), median(getattr(figures, name) for figures in java)
 

@@ -29,7 +29,7 @@ def main(words: list[str]) -> None:
 
 
 async def send(name_server: str, topic: str, size: int) -> None:
-    """Pipelined: up to IN_FLIGHT messages are under way, and every one is waited for."""
+    """Send with up to IN_FLIGHT messages in flight, and wait for every result."""
     failures: list[BaseException] = []
 
     def done(future: asyncio.Future[fa.SendResult]) -> None:
@@ -48,7 +48,7 @@ async def send(name_server: str, topic: str, size: int) -> None:
 
 
 def consume(name_server: str, topic: str, group: str) -> None:
-    """A listener that does what that of Apache's benchmark does: it counts, and adds up the age of the messages."""
+    """Listener equivalent to that of Apache's benchmark: counts messages and sums their age."""
     count = born_ms = store_ms = longest_ms = 0
 
     def listen(message: fa.ReceivedMessage) -> None:

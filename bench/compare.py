@@ -1,10 +1,9 @@
-"""The comparison: every load on Apache's broker and on ours, in turns.
+"""Comparison of two brokers: every load on the reference and on ours, in turns.
 
-In each round both brokers are started on empty stores, one after the other, and warmed up. Then every load goes to both, right
-after one another, twice: the one that was first is second the next time. The speed of a machine that others use changes within a
-minute by more than the brokers differ, so what is compared is the two runs of a turn; a row's ratio is the median over the turns.
-The one whose turn it is not is stopped meanwhile (SIGSTOP): Apache's, once it has been at work, uses a core with nothing to do.
-What a load left to be written to the disk is written before the next begins.
+In each round both brokers are started on empty stores and warmed up. Then every load runs on both twice, in ABBA order. The
+speed of a shared machine changes within a minute by more than the brokers differ, so the two runs of a turn are compared;
+the ratio of a load is the median over its turns. The idle broker is suspended (SIGSTOP), because Apache's uses CPU time even
+without requests. Dirty pages of a load are written to disk before the next one starts.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from bench.session import Session
 from bench.targets import Running, Target
 
 BACKLOG_MESSAGES = {128: 400_000, 1024: 100_000}
-WARM_UP_S = 12.0  # a JVM compiles its hot paths meanwhile
+WARM_UP_S = 12.0  # for the JIT compiler of a JVM
 WARM_UP_QUICK_S = 4.0
 
-TURNS = 2  # of every load in a round; they share its seconds
+TURNS = 2  # per load and round; they share its seconds
 
-Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result for each turn
+Results = dict[tuple[str, str], list[LoadResult]]  # (target, load) -> one result per turn
 
 
 def run(session: Session) -> bool:
-    """Prints the table; returns whether every bar was kept."""
+    """Print the table; return True if every limit is met."""
     loads = selected_loads(session)
     results = measure_loads(session, loads, WARM_UP_QUICK_S if session.quick else WARM_UP_S)
     comparisons = [_compare(session, load, results) for load in loads]
@@ -71,7 +70,7 @@ def _compare(session: Session, load: Load, results: Results) -> Comparison:
 
 
 def _key(session: Session, target: Target) -> str:
-    # Apache may be measured against itself: then the two are told apart by their place.
+    # Both may have the same name: Apache can be measured against itself.
     return ("ours: " if target is session.ours else "reference: ") + target.name
 
 
@@ -90,7 +89,7 @@ def _run_loads(session: Session, flush: str, loads: list[Load], results: Results
             for turn in range(TURNS):
                 for target, running in brokers if turn % 2 == 0 else reversed(brokers):
                     os.sync()
-                    with running.awake():
+                    with running.resumed():
                         result = _measure(session, running, load, rate)
                     results[(_key(session, target), load.name)].append(result)
                     figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
@@ -98,7 +97,7 @@ def _run_loads(session: Session, flush: str, loads: list[Load], results: Results
 
 
 def _warm_up(running: Running, loads: list[Load], seconds: float) -> None:
-    """So that every way a load will take has been gone; and the backlog that pulls will read."""
+    """Exercise every code path of the loads, and store the backlog for pulls."""
     part_s = seconds / 4
     run_load(running, "send", topic="bench-warm-up", conns=16, depth=16, seconds=2 * part_s, warm=0)
     run_load(running, "batch", topic="bench-warm-up", conns=4, seconds=part_s, warm=0)
@@ -120,13 +119,13 @@ def _measure(session: Session, running: Running, load: Load, rate: int | None) -
 
 
 def _rate(session: Session, first: tuple[Target, Running], load: Load, results: Results) -> int | None:
-    """Of an open-loop load: half of what the reference reached first under the full load; measured now if it was not selected."""
+    """Return the rate of an open-loop load: half of the first target's rate under full load, measured now if necessary."""
     if load.half_of is None:
         return None
     target, running = first
     reached = results[(_key(session, target), load.half_of)]
     if not reached:
         full = next(other for other in all_loads() if other.name == load.half_of)
-        with running.awake():
+        with running.resumed():
             reached.append(_measure(session, running, full, None))
     return round(reached[0].msgs_per_s / 2)

@@ -1,7 +1,7 @@
-"""What a message costs when ten thousand, a hundred thousand, a million and ten million are stored already.
+"""Cost per message with ten thousand, a hundred thousand, a million and ten million stored messages.
 
-The store is filled with batches; at each size single sends are measured, enough of them for the CPU clock's 10 ms steps, and
-pulls from the oldest message on.
+The store is filled with batches. At each size single sends are measured, enough of them for the 10 ms resolution of the CPU
+clock, and pulls from the oldest message on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.targets import Running, Target
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 SENDS = {10_000: 50_000, 100_000: 100_000}  # 300,000 from there on
-FLAT = 1.2  # the most that a message may cost at any size, by its cost at the smallest
+FLAT = 1.2  # limit of the cost at any size relative to the smallest
 QUEUES = 4
 SETTINGS = {"flushDiskType": ASYNC}
 
@@ -59,7 +59,7 @@ def _measure(session: Session, target: Target, sizes: tuple[int, ...]) -> list[P
     curve: list[Point] = []
     stored = 0
     with session.store() as store, session.started(target, store, SETTINGS) as running:
-        # The first requests of a process pay for things that are made once; they are not growth.
+        # Exclude one-time costs of the first requests.
         run_load(running, "send", topic="warm-up", conns=16, depth=16, seconds=session.seconds, warm=0)
         run_load(running, "pull", topic="warm-up", conns=16, seconds=session.seconds, warm=0)
         for size in sizes:

@@ -31,11 +31,11 @@ BARS = {
     DLEDGER: Bars(rate_at_least=3.0, cpu_at_most=math.inf, p999_at_most=None),
 }
 
-Results = dict[tuple[str, str], list[LoadResult]]  # (whose, load) -> one result for each round
+Results = dict[tuple[str, str], list[LoadResult]]  # (owner, load) -> one result per round
 
 
 def run(session: Session) -> bool:
-    """Prints the tables; returns whether every bar was kept."""
+    """Print the tables; return True if every limit is met."""
     chosen = {topology: loads for topology in TOPOLOGIES if (loads := _loads(topology, session.only))}
     if not chosen:
         names = ", ".join(load.name for topology in TOPOLOGIES for load in _loads(topology, []))
@@ -84,7 +84,7 @@ def _run_loads(session: Session, target: Target, topology: str, loads: list[Load
                 fault = f" ({result.fault})" if result.fault else ""
                 session.say(f"  {load.name}: {figures}, then {behind_mb:.1f} MB behind{fault}")
         finally:
-            group.kill()  # nobody will read these stores again
+            group.kill()  # the stores are not needed afterwards
 
 
 def _warm_up(session: Session, group: Group) -> None:
@@ -103,7 +103,7 @@ def _compare(session: Session, load: Load, results: Results) -> Comparison:
 
 
 def double_write(session: Session, results: Mapping[tuple[str, str], list[LoadResult]]) -> list[Check]:
-    """What waiting for the slave costs, where both were measured."""
+    """Compare synchronous with asynchronous replication, where both were measured."""
     checks = []
     for connections, depth in SHAPES:
         rates = []

@@ -25,7 +25,7 @@ BROKER_NAME = "broker-a"
 ASYNC_MASTER, SYNC_MASTER, DLEDGER = "ASYNC_MASTER + slave", "SYNC_MASTER + slave", "dledger-3"
 TOPOLOGIES = (ASYNC_MASTER, SYNC_MASTER, DLEDGER)
 _DLEDGER_MEMBERS = 3
-# Three times the heap of a single broker would not fit beside each other; young generation as its scripts have it, a half.
+# Three brokers with the default heap would not fit; the young generation is half of it, as in Apache's scripts.
 _HEAP, _YOUNG = "2g", "1g"
 
 
@@ -60,8 +60,8 @@ class Member:
             process.stop()
 
     def log_end(self) -> int:
-        """Where its log ends; -1 if it does not say."""
-        table = ask(self.port, RequestCode.GET_BROKER_RUNTIME_INFO).get("table", {})
+        """Return the end of its log; -1 if unknown."""
+        table = request_json(self.port, RequestCode.GET_BROKER_RUNTIME_INFO).get("table", {})
         return int(table.get("commitLogMaxOffset", -1))
 
 
@@ -74,22 +74,22 @@ class Group:
     leader: Member = field(init=False)
 
     def await_whole(self) -> None:
-        """Returns when all members are at the name server, one of them as the master, and the others follow it."""
+        """Wait until all members are registered, one of them as master, and the others follow it."""
         processes = [self.namesrv, *(member.process for member in self.members if member.process)]
         wait_until(self._is_whole, processes, START_TIMEOUT_S, f"{self.topology} is whole")
 
     def await_step(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when every member has all of the log."""
+        """Wait until every member has the complete log."""
         wait_until(lambda: self.behind() == 0, [], timeout_s, f"all members of {self.topology} are in step")
 
     def behind(self) -> int:
-        """Bytes that the last follower lacks of what the leader had when it was asked, a moment before."""
+        """Return how many bytes the slowest follower is behind the leader."""
         end = self.leader.log_end()
         others = [member.log_end() for member in self.members if member is not self.leader]
         return max(0, end - min(others)) if end >= 0 and min(others) >= 0 else end
 
     def load(self, mode: str, **options: str | float) -> LoadResult:
-        """One run of the load program at the leader; CPU time is that of all running members together."""
+        """Run the load program against the leader; CPU time is that of all running members."""
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         running = [member.process for member in self.members if member.process is not None]
         pids = [word for process in running for word in ("--pid", str(process.pid))]
@@ -105,7 +105,7 @@ class Group:
         self.namesrv.kill()
 
     def _is_whole(self) -> bool:
-        table = ask(self.namesrv_port, RequestCode.GET_BROKER_CLUSTER_INFO).get("brokerAddrTable", {})
+        table = request_json(self.namesrv_port, RequestCode.GET_BROKER_CLUSTER_INFO).get("brokerAddrTable", {})
         addresses = table.get(BROKER_NAME, {}).get("brokerAddrs", {})
         ports = {broker_id: int(address.rpartition(":")[2]) for broker_id, address in addresses.items()}
         if len(ports) < len(self.members) or "0" not in ports:
@@ -113,7 +113,7 @@ class Group:
         self.leader = next(member for member in self.members if member.port == ports["0"])
         if self.topology == DLEDGER:
             return True
-        return bool(ask(self.leader.port, RequestCode.GET_BROKER_HA_STATUS).get("inSyncSlaveNums"))
+        return bool(request_json(self.leader.port, RequestCode.GET_BROKER_HA_STATUS).get("inSyncSlaveNums"))
 
 
 def start_group(target: Target, topology: str, directory: Path) -> Group:
@@ -137,9 +137,9 @@ def start_group(target: Target, topology: str, directory: Path) -> Group:
 
 
 def settings_of(topology: str, ports: Sequence[int]) -> list[dict[str, str]]:
-    """What each member is told beside its ports; the same for both kinds of broker."""
+    """Return the settings of the members except ports, for both kinds of broker."""
     if topology != DLEDGER:
-        # Apache's SYNC_MASTER waits for nobody unless it is told that two copies are wanted.
+        # Apache's SYNC_MASTER does not wait for replicas unless inSyncReplicas is 2.
         master = {"brokerRole": topology.split()[0], "brokerId": "0", "inSyncReplicas": "2"}
         return [master, {"brokerRole": "SLAVE", "brokerId": "1"}]
     peers = ";".join(f"n{number}-127.0.0.1:{port + 3}" for number, port in enumerate(ports))
@@ -157,10 +157,10 @@ def _start(target: Target, what: str, directory: Path, conf: Path) -> Process:
     raise BenchError(f"{target.name} cannot be started as a group")
 
 
-def ask(port: int, code: RequestCode) -> dict[str, Any]:
-    """The body of an answer; empty when there is none, or when nobody answers."""
+def request_json(port: int, code: RequestCode) -> dict[str, Any]:
+    """Return the JSON body of a reply; empty without a reply or body."""
 
-    async def asking() -> bytes:
+    async def request_body() -> bytes:
         channel = await Channel.connect(f"127.0.0.1:{port}")
         try:
             answer = await channel.request(code, {}, b"", timeout_ms=3_000)
@@ -169,7 +169,7 @@ def ask(port: int, code: RequestCode) -> dict[str, Any]:
             await channel.close()
 
     try:
-        body = asyncio.run(asking())
+        body = asyncio.run(request_body())
     except OSError:
         return {}
     value = loads(body) if body else {}

@@ -1,4 +1,4 @@
-/* A histogram of microseconds: exact below 256, then 128 steps to every doubling (a quantile is off by less than 0.8 %). */
+/* Histogram of microseconds: exact below 256, then 128 steps per doubling (quantiles are accurate to 0.8 %). */
 #ifndef HISTOGRAM_H
 #define HISTOGRAM_H
 

@@ -1,27 +1,27 @@
-/* load: drives a broker that speaks RocketMQ's remoting protocol and prints what it measured as one line of JSON.
+/* load: sends requests to a RocketMQ broker over the remoting protocol and prints the results as one line of JSON.
  *
  *   load send         messages one by one (SEND_MESSAGE_V2, 310)
  *   load batch        --batch messages to a request (SEND_BATCH_MESSAGE, 320)
  *   load pull         reads queues from their first message to their last, over and over (PULL_MESSAGE, 11)
- *   load delay        messages one by one with delay level 1 (a second), until every one has come to its queue
+ *   load delay        single messages with delay level 1 (one second), until every one is in its queue
  *   load transaction  half messages, each committed when it is acknowledged (END_TRANSACTION, 37): 1 message = both requests
  *
  * Closed loop: every connection keeps --depth requests in flight. Open loop (--rate R): R requests a second are due at fixed
- * times whatever the broker does, and a request's latency counts from the time it was due, so a stall is seen by every request
- * that it delayed. Nothing is dropped: a request that finds no free slot is sent late.
+ * times, independent of replies, and the latency of a request counts from the time it was due, so a stall affects every request
+ * that it delayed. Nothing is dropped: a request without a free slot is sent late.
  *
- * Every message has UNIQ_KEY, WAIT, TAGS and one key in its properties, the numbers in them are never used twice.
+ * Every message has UNIQ_KEY, WAIT, TAGS and one key in its properties, with unique serial numbers.
  *
  * Accounting: each request is answered exactly once, under its own opaque, or it is counted in `unanswered` or `stray`. The
  * queue offsets of the acknowledged messages of each queue must be dense (`gaps`), and so must those of the records that a
  * pull returns. Rates and CPU time are of the measured interval, which begins after --warm seconds; latencies are of the
  * requests that were due in it.
  *
- * What became of delayed and committed messages is asked in the end (GET_MAX_OFFSET, 30): each queue must have grown by what was
- * acknowledged for it. The measured interval of `delay` is the whole run, until that is so; its rate leaves out the one second
- * that the last message has to wait at least, and its latencies are those of the sends.
+ * Delivery of delayed and committed messages is checked at the end (GET_MAX_OFFSET, 30): each queue must have grown by the number
+ * of acknowledged messages. The measured interval of `delay` is the whole run including this check; its rate excludes the minimum
+ * delay of one second of the last message, and its latencies are those of the sends.
  *
- * Exit code: 0 all well, 1 something was refused, lost or out of order, 2 could not run.
+ * Exit code: 0 success, 1 messages were rejected, lost or out of order, 2 could not run.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -47,7 +47,7 @@
 enum { SLOT_BITS = 12, SLOTS_MAX = 1 << SLOT_BITS, PIDS_MAX = 16, READ_SIZE = 256 << 10 };
 enum { FOUND = 0, PULL_NOT_FOUND = 19, PULL_RETRY_IMMEDIATELY = 20, PULL_OFFSET_MOVED = 21 };
 static const uint32_t OPAQUE_BASE = 1000000000u;  /* ten digits from here to the largest signed 32-bit number */
-static const int64_t DRAIN_NS = 10000000000LL;    /* how long to wait for the last answers, or for one more delivery */
+static const int64_t DRAIN_NS = 10000000000LL;    /* maximum wait for the last replies, or for another delivery */
 static const int64_t DELAY_NS = 1000000000LL;     /* of level 1 */
 
 static const char *host = "127.0.0.1";
@@ -73,7 +73,7 @@ typedef struct {
 static Connection *conns;
 static int slot_count, poll_fd, timer_fd;
 
-/* The state of the run: what was sent and answered, and what of it in the measured interval. */
+/* State of the run: requests sent and answered, in total and in the measured interval. */
 static bool measuring, stopping;
 static int64_t measure_from = INT64_MAX, measure_until = INT64_MAX;
 static int64_t sent_messages, sent_requests, in_flight_total, acknowledged_messages;
@@ -184,7 +184,7 @@ static void put_pull(Connection *c, int64_t due_ns) {
     put_header(out_room(c, 8 + n), header, n);
 }
 
-/* The second half of a transaction: it keeps its slot. The half message's place in the log ends its id. */
+/* Commit of a transaction, in the slot of its half message, whose id ends with its commit-log offset. */
 static void put_commit(Connection *c, Slot *slot, int64_t half_offset, const char *id, int id_length) {
     char header[1024], place[17] = {0}, name[160];
     memcpy(place, id + id_length - 16, 16);
@@ -207,7 +207,7 @@ static void put_request(Connection *c, int64_t due_ns) {
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
-/* Where the value behind "name": begins in a JSON header, its quote skipped; NULL when the name is not there. */
+/* Returns the start of the value of "name": in a JSON header, after its quote; NULL if the name is missing. */
 static const char *field(const char *header, size_t length, const char *name) {
     const char *at = memmem(header, length, name, strlen(name)), *end = header + length;
     if (!at) return NULL;
@@ -216,7 +216,7 @@ static const char *field(const char *header, size_t length, const char *name) {
     return at;
 }
 
-/* The number behind "name":; -1 when the name is not there. */
+/* Returns the number after "name":; -1 if the name is missing. */
 static int64_t number_field(const char *header, size_t length, const char *name) {
     const char *at = field(header, length, name), *end = header + length;
     int64_t value = 0;
@@ -248,7 +248,7 @@ static void take_half_answer(Connection *c, Slot *slot, const char *header, size
     put_commit(c, slot, number_field(header, length, "\"queueOffset\""), id, end - id);
 }
 
-/* Walks the records of a pull's body; their queue offsets must follow one another from the offset asked for. */
+/* Walks the records of a pull reply; their queue offsets must be consecutive, starting at the requested offset. */
 static int take_records(Connection *c, const char *records, size_t length) {
     int messages = 0;
     for (size_t at = 0; at < length; messages++) {
@@ -336,7 +336,7 @@ static void fill(Connection *c) {
     flush(c);
 }
 
-/* Sends what is due by now, in turn over the connections; returns when the next request is due (0: wait for a free slot). */
+/* Sends all due requests, rotating over the connections; returns when the next one is due (0: wait for a free slot). */
 static int64_t send_due(int64_t from, int64_t *count, int64_t now) {
     static int turn;
     int64_t due = from + (int64_t)(*count * (1e9 / rate));
@@ -370,7 +370,7 @@ static void wait_and_receive(int64_t until_ns) {
 
 /* ---- what became of messages that the broker stores elsewhere first --------------------------------------------------- */
 
-/* How many messages a queue has had; asked over a connection of its own, whose answer is waited for. */
+/* Requests the end offset of a queue over a separate blocking connection. */
 static int64_t max_offset(const Target *target) {
     static int fd = -1;
     static char answer[65536];
@@ -398,7 +398,7 @@ static void count_before(void) {
     for (int i = 0; i < target_count; i++) targets[i].before = max_offset(&targets[i]);
 }
 
-/* Waits until everything acknowledged has come; a queue that has too many or, while DRAIN_NS, no more coming is a gap. */
+/* Waits until all acknowledged messages are delivered; a queue with too many, or without progress for DRAIN_NS, has a gap. */
 static void await_deliveries(void) {
     const struct timespec pause = {.tv_nsec = 10000000};
     for (int i = 0; i < target_count; i++) {

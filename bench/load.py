@@ -1,4 +1,4 @@
-"""The load program (load.c): built when its source is newer, called once for each load, its JSON line read."""
+"""The load program (load.c): built when its source is newer, run once per load; prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAM = HERE / "build" / "load"
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What one run measured; see the head of load.c for the meaning of the counts."""
+    """Results of one run; load.c documents the counts."""
 
     seconds: float
     msgs_per_s: float
@@ -36,7 +36,7 @@ class LoadResult:
 
     @property
     def fault(self) -> str | None:
-        """What went wrong with messages during the run, in a few words."""
+        """Summary of rejected, lost or misplaced messages, if any."""
         counts = {"refused": self.failed, "unanswered": self.unanswered, "stray": self.stray, "offset gaps": self.gaps}
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or None
 
@@ -53,7 +53,7 @@ def build(compiler: str = "cc", program: Path = PROGRAM) -> Path:
 
 
 def run_load(running: Running, mode: str, **options: str | float) -> LoadResult:
-    """One run of the load program against a broker; options as load.c names them."""
+    """Run the load program against a broker; options as named in load.c."""
     result = call([mode, "--port", str(running.port), "--pid", str(running.broker.pid), *_words(options)])
     running.broker.check_alive()
     return result
@@ -68,7 +68,7 @@ def call(arguments: list[str], program: Path = PROGRAM) -> LoadResult:
 
 def parse(line: str) -> LoadResult:
     values = json.loads(line)
-    # CPU time is there only when a process was observed and messages were counted.
+    # CPU time is missing if no process was observed or no message was counted.
     return LoadResult(**{field.name: values.get(field.name, 0.0) for field in fields(LoadResult)})
 
 

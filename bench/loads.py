@@ -1,4 +1,4 @@
-"""The loads that both brokers get, and the bars that ours has to clear on each.
+"""Loads of the comparison, and the limits for our broker under each.
 
 Async loads run first, on a broker with ASYNC_FLUSH; sync loads on a fresh one with SYNC_FLUSH. `64x1` is 64 connections with one
 request in flight each.
@@ -6,7 +6,7 @@ request in flight each.
     send         single messages
     batch        32 messages to a request
     pull         a backlog read over and over, 32 messages to a request
-    open         single messages at a given rate, whatever the broker does
+    open         single messages at a fixed rate, independent of replies
     delay        messages of delay level 1; the rate is that of sending and delivering all of them, the latency that of the send
     transaction  a half message and its commit: the rate and the latency are of both requests together
 """
@@ -22,7 +22,7 @@ PULL_CONNECTIONS = 16
 
 @dataclass(frozen=True)
 class Bars:
-    """Limits for ours divided by Apache's; None: no bar."""
+    """Limits of the ratios of ours to Apache's; None: no limit."""
 
     rate_at_least: float | None
     cpu_at_most: float
@@ -31,9 +31,9 @@ class Bars:
 
 SEND_BARS = Bars(rate_at_least=1.3, cpu_at_most=0.6)
 BATCH_BARS = Bars(rate_at_least=1.0, cpu_at_most=0.9)
-OPEN_BARS = Bars(rate_at_least=None, cpu_at_most=0.6)  # the rate is given: the same for both
+OPEN_BARS = Bars(rate_at_least=None, cpu_at_most=0.6)  # the rate is the same for both
 KIND_BARS = Bars(rate_at_least=1.3, cpu_at_most=0.6, p999_at_most=None)
-KINDS = ("delay", "transaction")  # modes of messages that the broker itself brings to their queue
+KINDS = ("delay", "transaction")  # modes whose messages the broker itself moves to their queue
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Load:
 
     @property
     def topic(self) -> str:
-        """A topic of its own for every load; the pulls of one size read the same backlog."""
+        """A separate topic for every load; pulls of one size read the same backlog."""
         return f"bench-backlog-{self.size}" if self.mode == "pull" else "bench-" + self.name.replace(" ", "-")
 
 
@@ -70,5 +70,5 @@ def all_loads() -> list[Load]:
 
 
 def select(loads: list[Load], patterns: list[str]) -> list[Load]:
-    """The loads whose name contains one of the patterns; all when there is none."""
+    """Return the loads whose names contain one of the patterns, or all without patterns."""
     return [load for load in loads if not patterns or any(pattern in load.name for pattern in patterns)]

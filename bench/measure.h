@@ -1,4 +1,4 @@
-/* Clocks, the CPU time of processes, and numbers as they are written on the wire. */
+/* Clocks, CPU time of processes, and big-endian numbers. */
 #ifndef MEASURE_H
 #define MEASURE_H
 
@@ -41,7 +41,7 @@ static void put_digits(char *at, uint64_t value, int digits) {
     }
 }
 
-/* User and system time of all threads of the given processes, those that have ended included. */
+/* Returns user and system time of all threads of the given processes, including ended threads. */
 static double cpu_seconds(const int *pids, int count) {
     double total = 0;
     for (int i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-"""What metrics cost: our broker with metrics, asked for every second, and one without, in turns.
+"""Cost of metrics: our broker with metrics that are scraped every second, and one without, in turns.
 
 On a machine that others use the rate drifts by more than metrics could ever cost, so many short loads are compared in pairs: one
 of each broker right after the other, which is first changes from pair to pair. The bar is on the median of the pairs' ratios;
@@ -23,14 +23,14 @@ from bench.session import Session
 from bench.targets import Running
 
 RATIO_AT_LEAST = 0.97
-SPREAD_AT_MOST = 0.1  # between the quartiles of 16 pairs: their median is known to about two per cent then
+SPREAD_AT_MOST = 0.1  # between the quartiles of 16 pairs; the median is then accurate to about 2 %
 PAGE_CPU_MS_AT_MOST = 3.0
 EVERY_S = 1.0
 PAIRS, QUICK_PAIRS = 16, 4
 PAIR_S = 1.0
 WARM_UP_S = 3.0
 PAGES = 50
-SHAPES = ((64, 1), (16, 16))  # connections, sends under way on each
+SHAPES = ((64, 1), (16, 16))  # connections, sends in flight on each
 BODY = 128
 
 
@@ -71,7 +71,7 @@ def _measure(session: Session, off: Running, on: Running, page: str, conns: int,
 
 
 def judged(name: str, pairs: Sequence[tuple[LoadResult, LoadResult]]) -> list[Check]:
-    """`pairs`: without metrics, with them."""
+    """Evaluate pairs of rates (without metrics, with metrics)."""
     rates = [median(pair[which].msgs_per_s for pair in pairs) for which in (0, 1)]
     low, middle, high = quantiles([with_.msgs_per_s / without.msgs_per_s for without, with_ in pairs], n=4)
     cpu = median(with_.cpu_us_per_msg / without.cpu_us_per_msg for without, with_ in pairs)
@@ -94,7 +94,7 @@ def _load(running: Running, conns: int, depth: int, seconds: float) -> LoadResul
 
 
 def page_cpu_ms(page: str, pages: int = PAGES) -> float:
-    """Processor time of the broker for one page, while it has nothing else to do."""
+    """Return the CPU time of the idle broker per scrape."""
     cpu_s = [_cpu_s(_read(page)) for _ in range(pages + 1)]
     return (cpu_s[-1] - cpu_s[0]) / pages * 1000
 
@@ -113,7 +113,7 @@ def _read(page: str) -> str:
 
 @contextmanager
 def scraped(page: str) -> Iterator[None]:
-    """Somebody reads the page now, and every second. BenchError if he was not answered."""
+    """Scrape the page now and every second. BenchError if a scrape fails."""
     over = threading.Event()
     problems: list[Exception] = []
 

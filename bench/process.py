@@ -1,6 +1,6 @@
 """Processes that a benchmark starts: their output goes to a file, and they end with the benchmark.
 
-A process is ended by its own id, first with SIGTERM, then with SIGKILL. Memory is the resident size that the kernel reports.
+A process is ended by its id, with SIGTERM and then SIGKILL. Memory is the resident size reported by the kernel.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-BASE_PORTS = range(20000, 32000, 10)  # below the ports that the kernel hands to outgoing connections
+BASE_PORTS = range(20000, 32000, 10)  # below the ephemeral ports
 
 
 class BenchError(Exception):
-    """A benchmark cannot go on; the text says why and what to do."""
+    """A benchmark cannot continue; the text says why and what to do."""
 
 
 class Process:
+    """A child process with its output in a file."""
+
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = Path(command[0]).name
         self.log = log
@@ -47,13 +49,13 @@ class Process:
         raise BenchError(f"process {self.pid} ({self.name}) reports no resident memory")
 
     def cpu_s(self) -> float:
-        """What the process has used so far, in all its threads."""
+        """Return the CPU time used by all threads of the process."""
         self.check_alive()
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code of a process that ends by itself."""
+        """Wait for a process that ends by itself; return its exit code."""
         try:
             return self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -64,7 +66,7 @@ class Process:
             self._popen.send_signal(number)
 
     def stop(self, timeout_s: float = 60) -> None:
-        """Asks the process to end and waits; one that does not is killed."""
+        """Terminate the process and wait; kill it after the timeout."""
         if self._popen.poll() is None:
             self._popen.terminate()
             try:
@@ -87,7 +89,7 @@ def accepts(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def wait_until(done: Callable[[], bool], processes: Sequence[Process], timeout_s: float, what: str) -> None:
-    """Waits for `done`, looking every few milliseconds; an ended process or the timeout is an error."""
+    """Poll `done` every few milliseconds; an ended process or the timeout is an error."""
     deadline = time.monotonic() + timeout_s
     while not done():
         for process in processes:
@@ -99,12 +101,12 @@ def wait_until(done: Callable[[], bool], processes: Sequence[Process], timeout_s
 
 
 def free_base_port() -> int:
-    """A port P such that P-2 (fast port), P, P+1 (replication), P+2 (for the name server) and P+3 are free on loopback."""
+    """Return a port P such that P-2 (fast port), P, P+1 (replication), P+2 (name server) and P+3 are free on loopback."""
     return free_base_ports(1)[0]
 
 
 def free_base_ports(count: int) -> list[int]:
-    bases = random.sample(BASE_PORTS, len(BASE_PORTS))  # another benchmark may be looking for ports at the same time
+    bases = random.sample(BASE_PORTS, len(BASE_PORTS))  # another benchmark may search at the same time
     free = (base for base in bases if all(_is_free(base + step) for step in (-2, 0, 1, 2, 3)))
     found = list(islice(free, count))
     if len(found) < count:

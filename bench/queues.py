@@ -1,4 +1,4 @@
-"""Ten thousand queues (2,500 topics of 4): the send rate beside that with 4 queues, the memory, and the time of a restart."""
+"""Ten thousand queues (2,500 topics of 4): send rate relative to 4 queues, memory, and restart time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(session: Session) -> bool:
 
 
 def _measure(session: Session, target: Target, *, judged: bool) -> list[Check]:
-    """Few and many queues are measured in turns on one broker, so that both have the same neighbours and age."""
+    """Measure few and many queues in turns on one broker, under equal conditions."""
     few: list[float] = []
     many: list[float] = []
     with session.store() as store:

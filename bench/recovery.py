@@ -1,4 +1,4 @@
-"""A log of 1 GiB after `kill -9`: the time to be ready again, with and without the files that can be rebuilt from the log.
+"""Recovery of a log of 1 GiB after `kill -9`: time to be ready, with and without the files that can be rebuilt from the log.
 
 Every acknowledged message is read back after each start; one that is missing fails the benchmark. Small messages make the most
 records to a GiB, large ones the fewest; both are measured.
@@ -19,7 +19,7 @@ from bench.targets import Running, Target
 
 LOG_BYTES = 1 << 30
 LOG_BYTES_QUICK = 1 << 27
-RECORD_OVERHEAD = 230  # bytes of a stored record beside its body, rounded down
+RECORD_OVERHEAD = 230  # bytes of a stored record without its body, rounded down
 QUEUES = 4
 READY_AT_MOST_S = 10.0
 READY_AFTER_LOSS_AT_MOST_S = 30.0

@@ -1,7 +1,7 @@
-"""Numbers to tables: medians over turns, ours divided by Apache's, bars kept or missed. No processes, no files.
+"""Formatting of results: medians over turns, ratios of ours to the reference, and limits met or missed.
 
-A row's ratio is the median of the ratios of its turns, whose two runs came right after one another. A bar that cannot be judged,
-because only one of the two was measured, is not missed.
+The ratio of a load is the median of the ratios of its turns, whose two runs are consecutive. A limit that cannot be checked,
+because only one broker was measured, is not missed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ METRICS = {"msgs/s": "msgs_per_s", "CPU us/msg": "cpu_us_per_msg", "p50 ms": "p5
 
 @dataclass(frozen=True)
 class Comparison:
-    """One load on both brokers, turn by turn. One of them may not have been measured."""
+    """Results of one load on both brokers, turn by turn. One of them may be empty."""
 
     load: Load
     ours: Sequence[LoadResult]
@@ -31,7 +31,7 @@ class Comparison:
 
     def missed(self) -> list[str]:
         bars = self.load.bars
-        missed = [result.fault for result in self.ours if result.fault]  # any is a miss
+        missed = [result.fault for result in self.ours if result.fault]  # any fault is a miss
         rate, cpu, tail = (self.ratio(metric) for metric in ("msgs_per_s", "cpu_us_per_msg", "p999_ms"))
         if rate is not None and bars.rate_at_least is not None and rate < bars.rate_at_least:
             missed.append(f"rate {rate:.2f} < {bars.rate_at_least}")
@@ -55,7 +55,7 @@ def comparison_table(comparisons: Sequence[Comparison], our_name: str, reference
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns are aligned in plain text too."""
+    """Format a Markdown table with aligned columns."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     cells = ([text.ljust(width) for text, width in zip(row, widths, strict=True)] for row in [head, *rows])
     lines = ["| " + " | ".join(row) + " |" for row in cells]
@@ -64,14 +64,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A value with the digits that mean something: 33,200 and 8.74 and 0.126."""
+    """Format a value with its significant digits: 33,200, 8.74, 0.126."""
     decimals = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 1 else 3
     return f"{value:,.{decimals}f}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A measured value beside its bar. `limit` None: shown for comparison, no bar."""
+    """A measured value and its limit; None: shown for comparison only."""
 
     what: str
     value: float

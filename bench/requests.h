@@ -1,4 +1,4 @@
-/* What is sent: texts made once, with holes for the numbers that change. */
+/* Requests: texts built once, with placeholders for the numbers that change. */
 #ifndef REQUESTS_H
 #define REQUESTS_H
 
@@ -25,20 +25,20 @@ typedef struct {
     int opaque, born_time;
     SerialHoles serial;
     int topic_number, queue;
-    int64_t acknowledged, first_offset, end_offset; /* of the messages sent by us */
-    int64_t before;                                 /* how many were there when we began (delay, transaction) */
+    int64_t acknowledged, first_offset, end_offset; /* of the messages sent by this run */
+    int64_t before;                                 /* messages in the queue at the start (delay, transaction) */
 } Target; /* one queue of one topic */
 
 static Target *targets;
 static int target_count;
-static Text body;               /* the same for every request but for the serial numbers in a batch */
+static Text body;               /* equal for all requests except the serial numbers in a batch */
 static SerialHoles *body_holes; /* one for each message of a batch */
 static uint64_t serial;
-static char run_mark[21]; /* makes the keys of this run differ from those of every other */
+static char run_mark[21]; /* makes the keys of this run unique */
 
 static bool one_by_one(void) { return mode != BATCH && mode != PULL; }
 
-/* Whether messages are stored elsewhere first and the broker itself brings them to their queue. */
+/* Returns whether the broker stores messages elsewhere first and moves them to their queue itself. */
 static bool by_detour(void) { return mode == DELAY || mode == TRANSACTION; }
 
 static SerialHoles text_add_properties(Text *t, const char *name_end, const char *value_end) {

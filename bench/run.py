@@ -1,4 +1,4 @@
-"""The command behind `make bench`: python -m bench.run [BENCHMARK] [options]; --help lists them."""
+"""Command line of the benchmarks, `scripts/bench`: python -m bench.run [BENCHMARK] [options]."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ BENCHMARKS: dict[str, Callable[[Session], bool]] = {
     "spark": spark.run,
 }
 SUMMARIES = """\
-compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, in turns; a table of medians and ratios (the default)
+compare   every load on Apache RocketMQ 5.5.0 and on Firearrow, in turns; medians and ratios (the default)
 alone     CPU time per message of our broker under every load; with two --checkout, the ratio of the second to the first
 start     time from the command to open ports, idle memory
-queues    2,500 topics of 4 queues beside one topic of 4: send rate, memory, restart
+queues    2,500 topics of 4 queues compared with one topic of 4: send rate, memory, restart
 recovery  a log of 1 GiB after kill -9, then with queue and index files deleted
 growth    cost per message from 10 thousand to 10 million stored messages
-client    our Python client beside Apache's Java client, both on our broker: sending, consuming, latency of a send
-ha        groups of brokers that share the machine: master with slave, and three that elect; beside Apache's
-catchup   a slave, and a member of an elected group, 1 GiB behind: how long until it is in step
-metrics   our broker with metrics that are asked for, and without: send rate
-spark     the Spark source, sink and archive beside Spark's own formats and our client; cold start
+client    our Python client compared with Apache's Java client, both on our broker: sending, consuming, send latency
+ha        replicated groups on one machine: master with slave, and elected group of three, compared with Apache's
+catchup   catch-up time of a slave, and of a member of an elected group, that is 1 GiB behind
+metrics   send rate of our broker with and without scraped metrics
+spark     the Spark source, sink and archive compared with Spark's own formats and our client; cold start
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _end)  # so that what we started is ended too
+    signal.signal(signal.SIGTERM, _end)  # so that child processes are ended too
     try:
         session = _session(options)
         load.build()
         for target in session.targets:
             session.say(f"preparing {target.name}")
             target.prepare()
-        kept = BENCHMARKS[options.benchmark](session)
+        passed = BENCHMARKS[options.benchmark](session)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    if not kept:
-        print("bench: a bar was missed", file=sys.stderr)
-    return 1 if options.strict and not kept else 0
+    if not passed:
+        print("bench: a limit was missed", file=sys.stderr)
+    return 1 if options.strict and not passed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,10 +78,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="loads (compare, ha, catchup) with TEXT in their name; may be repeated",
     )
-    add("--quick", action="store_true", help="a look in a few minutes: one round, short loads, smaller stores")
-    add("--strict", action="store_true", help="exit code 1 when a bar is missed")
-    add("--ours", choices=["firearrow", "apache"], default="firearrow", help="what is judged by the bars")
-    add("--reference", choices=["apache", "none"], help="what it is compared with (default: apache for compare, start and ha)")
+    add("--quick", action="store_true", help="a rough measurement in a few minutes: one round, short loads, smaller stores")
+    add("--strict", action="store_true", help="exit code 1 if a limit is missed")
+    add("--ours", choices=["firearrow", "apache"], default="firearrow", help="broker checked against the limits")
+    add("--reference", choices=["apache", "none"], help="broker to compare with (default: apache for compare, start and ha)")
     add(
         "--checkout",
         type=Path,
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         help="measure DIR/.venv/bin/firearrow; a second one is compared with the first",
     )
     add("--json", action="store_true", help="alone: print JSON instead of a table")
-    add("--work", type=Path, default=HERE / "work", metavar="DIR", help="where the stores are meanwhile (default bench/work)")
+    add("--work", type=Path, default=HERE / "work", metavar="DIR", help="directory of temporary stores (default bench/work)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What every benchmark shares while it runs: the options, a work directory for stores, progress lines, the result file."""
+"""State shared by the benchmarks: options, a directory for stores, progress lines and the result file."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Session:
+    """One run of a benchmark."""
+
     ours: Target
     reference: Target | None
     rounds: int
@@ -35,7 +37,7 @@ class Session:
 
     @property
     def targets(self) -> list[Target]:
-        """The reference first: the open-loop rate comes from it."""
+        """The targets, reference first, because it determines the open-loop rate."""
         return [self.ours] if self.reference is None else [self.reference, self.ours]
 
     def say(self, text: str) -> None:
@@ -43,7 +45,7 @@ class Session:
 
     @contextmanager
     def store(self) -> Iterator[Path]:
-        """An empty directory on the disk, removed afterwards; what is still to be written back then is waited for."""
+        """Create an empty directory on disk; remove it and sync afterwards."""
         self.work.mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(prefix="store-", dir=self.work))
         try:
@@ -72,7 +74,7 @@ class Session:
 
 
 def machine() -> dict[str, str | int | float]:
-    """What the figures were measured on."""
+    """Describe the machine."""
     model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown")
     memory_kb = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return {

@@ -1,14 +1,14 @@
-"""The Spark source, sink and archive beside Spark's own formats and beside our client, in rounds that alternate who comes first.
+"""The Spark source, sink and archive compared with Spark's own formats and our client, in alternating order.
 
-    read     a store scan (all columns) beside Spark's Parquet read of the same rows; a live read beside the store scan
-    archive  the archive job beside `spark.read.format("rocketmq")...write.parquet`, both snappy, from store files
-    sink     rows of a Parquet file into a topic beside what our client sends of such messages, pipelined and in batches
-    trigger  a micro-batch of few rows beside one of Spark's rate-micro-batch source, with the settings that docs/spark/tuning.md
-             advises for short triggers
+    read     a store scan (all columns) and Spark's Parquet read of the same rows; a live read and the store scan
+    archive  the archive job and `spark.read.format("rocketmq")...write.parquet`, both snappy, from store files
+    sink     rows of a Parquet file into a topic, and the same messages sent by our client, pipelined and in batches
+    trigger  a micro-batch of few rows and one of Spark's rate-micro-batch source, with the settings that docs/spark/tuning.md
+             recommends for short triggers
     start    a program that starts Spark and shows rows of a topic: from the command to the rows
 
-Reads go to the `noop` sink, which takes every column of every row. Spark compiles its hot paths in rounds that do not count. The
-CPU time is that of all processes that took part, the broker included.
+Reads go to the `noop` sink, which consumes every column of every row. Warm-up rounds are not counted. The CPU time is that of all
+participating processes, including the broker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Figures:
-    """What one measured thing did in one round."""
+    """Results of one measurement in one round."""
 
     rows: int
     seconds: float
@@ -240,7 +240,7 @@ class _Bench:
         return Check(f"{what} ({cpu_us:.1f} us CPU/row)", self._rate(what), "rows/s")
 
     def _started(self) -> Any:
-        """The session, and the rows as a Parquet file of Spark's making."""
+        """Start the session and write the rows as a Parquet file with Spark."""
         if self._spark is None:
             import firearrow.spark
 
@@ -282,7 +282,7 @@ def _environment() -> dict[str, str]:
 
 
 def _tree_cpu_s() -> float:
-    """What the processes that we started, and theirs, have used so far, those that have ended included."""
+    """Return the CPU time used by all child processes and their children, including ended ones."""
     children: dict[int, list[int]] = defaultdict(list)
     used: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

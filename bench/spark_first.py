@@ -1,4 +1,4 @@
-"""The first query of somebody who has just installed it, for bench/spark.py: python -m bench.spark_first NAME_SERVER TOPIC"""
+"""The first query of a new user, for bench/spark.py: python -m bench.spark_first NAME_SERVER TOPIC"""
 
 from __future__ import annotations
 

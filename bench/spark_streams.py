@@ -1,4 +1,4 @@
-"""How long a micro-batch takes, for bench/spark.py: streams of few rows a batch into the `noop` sink."""
+"""Duration of micro-batches, for bench/spark.py: streams with few rows per batch into the `noop` sink."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 120.0
 
 
 def trigger_ms(spark: Any, kind: str, name_server: str, topic: str, checkpoint: Path) -> float:
-    """The median of what Spark says its triggers took; one follows the other, as there are always more rows."""
+    """Return the median duration of consecutive triggers, as reported by Spark."""
     source = spark.readStream.format(kind)
     if kind == ROCKETMQ:
         source = source.option("nameServer", name_server).option("subscribe", topic).option("startingOffsets", "earliest")

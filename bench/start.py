@@ -1,4 +1,4 @@
-"""How long from the command until every port accepts, and how much memory an idle broker holds."""
+"""Start-up time, from the command until every port accepts, and memory of an idle broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.targets import Target
 
 READY_AT_MOST_S = 1.0
 RSS_AT_MOST_MB = 80.0
-SETTLE_S = 3.0  # until a started process has done what it does after its start
+SETTLE_S = 3.0  # for work that a process does after its start
 
 
 def run(session: Session) -> bool:

@@ -1,4 +1,4 @@
-"""What can be measured: a target starts a name server and a broker on a store directory and says where they listen."""
+"""Targets of benchmarks: a target starts a name server and a broker on a store directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_TIMEOUT_S = 180.0
 
 @dataclass(frozen=True)
 class Running:
-    """A started broker. `ready_s` is the time from the first command to the moment when all its ports accepted."""
+    """A started broker. `ready_s` is the time from the first command until all ports accepted connections."""
 
     broker: Process
     others: Sequence[Process]
@@ -29,13 +29,13 @@ class Running:
         return self.broker.rss_mb() + sum(process.rss_mb() for process in self.others)
 
     def pause(self) -> None:
-        """All of it stops where it is, and uses nothing but its memory."""
+        """Suspend all processes; they keep their memory but use no CPU time."""
         for process in (self.broker, *self.others):
             process.signal(signal.SIGSTOP)
 
     @contextmanager
-    def awake(self) -> Iterator[None]:
-        """It goes on meanwhile, after `pause`."""
+    def resumed(self) -> Iterator[None]:
+        """Resume after `pause`, and pause again at the end."""
         for process in (self.broker, *self.others):
             process.signal(signal.SIGCONT)
         try:
@@ -48,23 +48,25 @@ class Running:
             process.stop()
 
     def kill(self) -> None:
-        """Ends all of it as a crash would."""
+        """Kill all processes, as a crash would."""
         for process in (self.broker, *self.others):
             process.kill()
 
 
 class Target(Protocol):
+    """A kind of broker."""
+
     name: str
 
     def prepare(self) -> None:
-        """Fetches or checks what `start` needs. May take minutes the first time."""
+        """Fetch or check what `start` needs. May take minutes the first time."""
 
     def start(self, store: Path, settings: Mapping[str, str]) -> Running:
-        """Starts on `store` (made if it is not there) with Apache's setting names, and returns when all ports accept."""
+        """Start on `store` (created if missing) with Apache's setting names; return when all ports accept."""
 
 
 def await_ports(ports: Sequence[int], processes: Sequence[Process], began: float, name: str) -> float:
-    """Waits until every port accepts; returns the seconds since `began` (monotonic)."""
+    """Wait until every port accepts; return the seconds since `began` (monotonic)."""
     for port in ports:
         wait_until(partial(accepts, port), processes, START_TIMEOUT_S, f"{name} opens port {port}")
     return time.monotonic() - began

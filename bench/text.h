@@ -1,4 +1,4 @@
-/* Texts that grow, with holes to be filled in later; and the end of the program when something is impossible. */
+/* Growing texts with placeholders, and termination of the program on fatal errors. */
 #ifndef TEXT_H
 #define TEXT_H
 
@@ -23,7 +23,7 @@ static void *grow(void *memory, size_t bytes) {
     return memory;
 }
 
-/* Appends as printf would; the bytes after the text are a zero and not part of it. */
+/* Appends formatted text; the terminating zero is not part of it. */
 static void text_add(Text *t, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -36,7 +36,7 @@ static void text_add(Text *t, const char *format, ...) {
     t->length += n;
 }
 
-/* Appends `width` zeros and returns where they begin. */
+/* Appends `width` zeros and returns their position. */
 static int text_hole(Text *t, int width) {
     text_add(t, "%0*d", width, 0);
     return t->length - width;

@@ -1,4 +1,4 @@
-"""What the benchmarks decide by themselves: which loads there are, when a curve is flat, what the command accepts."""
+"""Selection of loads, evaluation of the growth curve, and arguments of the command."""
 
 from __future__ import annotations
 

@@ -32,22 +32,22 @@ def sleeping(directory: Path) -> Process:
     ],
 )
 def test_the_bars_of_sending(ours: Figures, missed: list[str]) -> None:
-    checks = client._checks("send", [ours], [sending(100, 100)])
+    checks = client.checks_of("send", [ours], [sending(100, 100)])
     assert [check.what for check in checks if check.missed] == missed
 
 
 def test_consuming_is_judged_by_its_rate_alone_and_a_sync_send_by_its_median() -> None:
-    slow = client._checks("push", [sending(99, 500)], [sending(100, 100)])
+    slow = client.checks_of("push", [sending(99, 500)], [sending(100, 100)])
     assert [check.what for check in slow if check.missed] == ["push: rate, Python by Java"]
     java = [Figures(1, 1, 0, 100.0, 100.0)]
-    assert not any(check.missed for check in client._checks("sync", [Figures(1, 1, 0, 120.0, 900.0)], java))
-    late = client._checks("sync", [Figures(1, 1, 0, 121.0, 100.0)], java)
+    assert not any(check.missed for check in client.checks_of("sync", [Figures(1, 1, 0, 120.0, 900.0)], java))
+    late = client.checks_of("sync", [Figures(1, 1, 0, 121.0, 100.0)], java)
     assert [check.what for check in late if check.missed] == ["sync send: p50, Python by Java"]
 
 
 def test_medians_of_the_rounds_are_compared() -> None:
     rounds = [sending(rate, 10) for rate in (1, 200, 300)]
-    ratio = next(check for check in client._checks("send", rounds, [sending(100, 10)]) if "rate" in check.what)
+    ratio = next(check for check in client.checks_of("send", rounds, [sending(100, 10)]) if "rate" in check.what)
     assert ratio.value == 2
 
 
@@ -58,7 +58,7 @@ def test_progress_is_counted_after_the_warm_up_for_as_long_as_was_asked(tmp_path
         return next(numbers)
 
     try:
-        figures = asyncio.run(client._observe(process, progress, 0.0, 0.3, None))
+        figures = asyncio.run(client.observe(process, progress, 0.0, 0.3, None))
     finally:
         process.kill()
     assert figures.messages % 100 == 0
@@ -74,7 +74,7 @@ def test_a_backlog_that_is_over_at_once_is_no_measurement(tmp_path: Path) -> Non
 
     try:
         with pytest.raises(BenchError, match="too little to measure"):
-            asyncio.run(client._observe(process, progress, 0.0, 5.0, 1000))
+            asyncio.run(client.observe(process, progress, 0.0, 5.0, 1000))
     finally:
         process.kill()
 
@@ -86,7 +86,7 @@ def test_a_client_that_ends_is_told_with_its_output(tmp_path: Path) -> None:
         return 0
 
     with pytest.raises(BenchError, match=r"exit code 3(.|\n)*no broker"):
-        asyncio.run(client._observe(process, progress, 0.0, 5.0, None))
+        asyncio.run(client.observe(process, progress, 0.0, 5.0, None))
 
 
 def test_the_cpu_time_of_a_process_grows_while_it_works(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the benchmarks of replicated groups decide by themselves: settings of the members, bars, what a run is judged by."""
+"""Benchmarks of replicated groups: settings of the members, limits and evaluation of a run."""
 
 from __future__ import annotations
 

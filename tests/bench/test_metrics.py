@@ -1,4 +1,4 @@
-"""What the benchmark of metrics makes of its pairs, and the processor time that it reads."""
+"""Evaluation of the metrics benchmark, and the CPU time that it reads."""
 
 from __future__ import annotations
 

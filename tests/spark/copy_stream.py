@@ -1,9 +1,9 @@
-"""A Spark driver in a process of its own, as a user would write one: copies a topic to another by a stream.
+"""A Spark driver in a process of its own that copies a topic to another with a stream.
 
     python copy_stream.py '{"nameServer": ..., "from": ..., "to": ..., "checkpoint": ..., "master": ..., "conf": {...}}'
 
-It ends when the file `<checkpoint>.stop` exists and all is copied. While `<checkpoint>.hold` exists, a micro-batch that has been
-written makes `<checkpoint>.reached` and waits before it is committed: what is to end between write and commit is ended then.
+It ends when the file `<checkpoint>.stop` exists and everything is copied. While `<checkpoint>.hold` exists, a written micro-batch
+creates `<checkpoint>.reached` and waits before its commit, so that a test can kill processes between write and commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HELD_S = 120.0
 
 
 def holding(checkpoint: Path) -> type[RocketMQDataSource]:
-    """The data source, with the pause."""
+    """Return the data source with a pause before the commit."""
     hold, reached = checkpoint.with_suffix(".hold"), checkpoint.with_suffix(".reached")
 
     class HeldWriter(RocketMQStreamWriter):

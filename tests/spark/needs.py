@@ -1,4 +1,4 @@
-"""What the tests of this room need beside the development packages; without it they are skipped, and say why."""
+"""Optional packages required by the Spark tests, which are skipped with a reason without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ arrow = pytest.mark.skipif(bool(_missing("pyarrow")), reason=_missing("pyarrow")
 
 
 def no_spark() -> str:
-    """Why Spark cannot run here; empty if it can."""
+    """Return the reason why Spark cannot run here, or an empty text."""
     missing = _missing("pyarrow", "pyspark")
     if not missing and shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         return "no Java: install default-jre-headless, or set JAVA_HOME"

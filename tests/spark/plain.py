@@ -1,4 +1,4 @@
-"""What a row must be, decoded one record at a time by `wire`."""
+"""Reference rows, decoded record by record with `wire`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes around Spark: a server that can be killed and comes back, drivers that can be killed with all they started."""
+"""Processes for the Spark tests: servers that can be killed and restarted, and drivers that can be killed with their children."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.cli.process import Started, call, route
 from tests.conformance.servers import free_port
 from tests.support.waiting import wait_until
 
-PATIENCE_S = 600.0  # for what takes seconds on a machine that does nothing else
+PATIENCE_S = 600.0  # for operations that take seconds on an idle machine
 SPARK_ON_LOOPBACK = {
     "spark_ui_enabled": "false",
     "spark_driver_memory": "1g",
     "spark_sql_shuffle_partitions": "2",
     "spark_driver_host": "127.0.0.1",
     "spark_driver_bindAddress": "127.0.0.1",
-    # For a short life: what is compiled no further starts in half the time.
+    # For short-lived processes: less JIT compilation halves the start time.
     "spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
@@ -75,7 +75,7 @@ class Server:
 
 
 def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None:
-    """Makes a topic, or changes it, and waits until the name server says so."""
+    """Create or change a topic and wait until the name server knows it."""
     ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6"}
     ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     assert call(broker, 17, ext).code == 0
@@ -86,7 +86,7 @@ def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None
 
 
 def count(name_server: str, topic: str) -> int:
-    """How many messages the queues of a topic hold."""
+    """Return the number of messages in the queues of a topic."""
     from firearrow.spark.cluster import cluster_client
 
     servers = cluster_client(_options(name_server, topic).client())
@@ -108,7 +108,7 @@ def _options(name_server: str, topic: str) -> Any:
 
 
 class Driver:
-    """A Python program with Spark in it. It leads a session, so that everything it starts can be found, and ended."""
+    """A Python program that uses Spark. It leads a process session, so that all its children can be found and ended."""
 
     def __init__(self, program: Path, given: dict[str, Any], directory: Path, **env: str) -> None:
         self.log_path = directory / f"driver-{time.monotonic_ns()}.log"
@@ -134,7 +134,7 @@ class Driver:
         return self.process.wait(patience_s)
 
     def started(self, word: str = "") -> list[int]:
-        """The processes of its session, with this word in their command line."""
+        """Return the processes of its session with this word in their command line."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -145,13 +145,13 @@ class Driver:
         return found
 
     def kill(self) -> None:
-        """The driver and all that it started, at once."""
+        """Kill the driver and all its children."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         while left := self.started():
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.process.poll()  # what has ended is no longer of the session once it was waited for
+            self.process.poll()  # reap the process, which otherwise stays in the session
             time.sleep(0.01)
         self.process.wait(PATIENCE_S)

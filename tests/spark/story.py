@@ -1,8 +1,8 @@
-"""A Spark driver in a process of its own that does everything once: batch read, store scan, batch write, stream, sink.
+"""A Spark driver in a process of its own that uses every feature: batch read, store scan, batch write, stream, sink.
 
     python story.py '{"nameServer": ..., "path": ..., "topic": ..., "directory": ..., "master": ..., "conf": {...}}'
 
-What it found is in `<directory>/found.json` in the end.
+It writes its results to `<directory>/found.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(given: dict[str, Any]) -> None:
 
 
 def stream(spark: Any, where: dict[str, str], directory: Path) -> list[int]:
-    """Rows of each micro-batch."""
+    """Run a stream; return the rows of each micro-batch."""
     query = (
         spark.readStream.format("rocketmq")
         .options(**where, subscribe="StoryIn", startingOffsets="earliest", maxOffsetsPerTrigger="600")
@@ -58,7 +58,7 @@ def stream(spark: Any, where: dict[str, str], directory: Path) -> list[int]:
 
 
 def first_batch(spark: Any, where: dict[str, str], topic: str, directory: Path) -> int:
-    """Rows of the first micro-batch of a stream that sets no limit."""
+    """Return the rows of the first micro-batch of a stream without limits."""
     query = (
         spark.readStream.format("rocketmq")
         .options(**where, subscribe=topic, startingOffsets="earliest")

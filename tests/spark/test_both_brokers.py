@@ -1,4 +1,4 @@
-"""Our broker and Apache's, filled by Apache's Java client with messages of every kind, read and written by Spark."""
+"""Firearrow's and Apache's broker, filled by the Java client with every kind of message, read and written by Spark."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     one.dispose()
 
 
-def test_every_kind_of_message_is_the_same_row_for_a_query_a_scan_and_the_java_client(
-    spark: Any, java: Agent, running: servers.Cluster
-) -> None:
+def test_query_scan_and_java_client_agree_on_every_kind_of_message(spark: Any, java: Agent, running: servers.Cluster) -> None:
     create_topic(running.broker, running.namesrv, TOPIC, 3)
     sent = send_every_kind(java, running.namesrv)
     store = next(path.parent for path in running.store.rglob("commitlog"))
@@ -67,7 +65,7 @@ def test_every_kind_of_message_is_the_same_row_for_a_query_a_scan_and_the_java_c
 
 
 def send_every_kind(java: Agent, namesrv: str) -> int:
-    """How many messages the topic has in the end: those, and no others, are to be rows."""
+    """Return the number of messages of the topic, which is the expected number of rows."""
     for name, more in (("plain", {}), ("lz4", {"compression": "LZ4"}), ("zstd", {"compression": "ZSTD"})):
         java.call("producer.start", name=name, namesrv=namesrv, group=f"p-{name}", **more)
     messages: list[dict[str, Any]] = [
@@ -152,7 +150,7 @@ def as_java_sees_it(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_the_kinds(live: dict[Any, dict[str, Any]]) -> None:
-    """That each kind is really there, so that nothing was compared with nothing."""
+    """Check that every kind of message exists, so that the comparison is not vacuous."""
     by_body: dict[bytes, list[dict[str, Any]]] = {}
     for row in live.values():
         by_body.setdefault(bytes(row["body"][:100]), []).append(row)
@@ -178,7 +176,7 @@ def check_the_kinds(live: dict[Any, dict[str, Any]]) -> None:
     assert max(len(row["body"]) for row in live.values()) == LARGE
 
 
-def test_a_job_is_run_twice_and_a_stream_copies(spark: Any, running: servers.Cluster, tmp_path: Path) -> None:
+def test_repeated_job_and_stream_store_nothing_twice(spark: Any, running: servers.Cluster, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException
 
     for topic, queues in (("Written", 2), ("Copied", 3)):

@@ -1,7 +1,6 @@
-"""A real standalone cluster on loopback, master and two workers with one executor of 1 GB each: everything once, and a topic that
-is larger than its memory.
+"""A standalone cluster on loopback, a master and two workers with one executor of 1 GB each: every feature, and a large topic.
 
-The topic has 50 MB by default; FIREARROW_SPARK_MEMORY_GB=5 is the size that has to work.
+The topic has 50 MB by default; FIREARROW_SPARK_MEMORY_GB=5 sets the size that must work.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.timeout(900 + 900 * GB)
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """The address of a master with two workers."""
+    """Start a master with two workers; yield its address."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -63,7 +62,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def fill(server: Server, rows: int) -> int:
-    """The sum of the checksums of all bodies."""
+    """Return the sum of the checksums of all bodies."""
     checksum = 0
     with Producer(server.name_server, group="fill", compress_over=1 << 30) as producer:
         for first in range(0, rows, 100):
@@ -74,7 +73,7 @@ def fill(server: Server, rows: int) -> int:
     return checksum
 
 
-def test_everything_on_a_cluster(master: str, server: Server, tmp_path: Path) -> None:
+def test_read_write_and_stream_on_a_cluster(master: str, server: Server, tmp_path: Path) -> None:
     rows = int(GB * (1 << 30) / BODY)
     for topic in ("Large", "StoryIn", "StoryOut"):
         server.create_topic(topic, 4)

@@ -1,4 +1,4 @@
-"""The first minute: no Java, and how long it takes from nothing to the first rows."""
+"""First use: a missing Java runtime, and the time to the first rows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ spark.read.format("rocketmq").option("nameServer", given["nameServer"]).option("
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "expected"),
     [
         ({}, "Spark needs Java 17 or later, which was not found: install it (Debian: apt-get install default-jre-headless)"),
         ({"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is '/no/such/java', but bin/java is missing there"),
     ],
 )
-def test_without_java_it_is_said_what_to_install(tmp_path: Path, env: dict[str, str], said: str) -> None:
+def test_missing_java_is_reported_with_what_to_install(tmp_path: Path, env: dict[str, str], expected: str) -> None:
     kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH")}
     began = time.monotonic()
 
@@ -44,11 +44,11 @@ def test_without_java_it_is_said_what_to_install(tmp_path: Path, env: dict[str, 
     )
 
     assert done.returncode == 1
-    assert said in done.stderr.splitlines()[-1]
+    assert expected in done.stderr.splitlines()[-1]
     assert time.monotonic() - began < QUICK_S
 
 
-def test_the_first_query_prints_rows_soon(tmp_path: Path) -> None:
+def test_first_query_prints_rows_within_the_limit(tmp_path: Path) -> None:
     server = Server(tmp_path / "server")
     program = tmp_path / "first.py"
     program.write_text(FIRST_QUERY)

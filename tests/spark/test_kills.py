@@ -1,7 +1,6 @@
-"""Exactly once while things are killed (kill -9): the driver, executors, the broker; in the middle of a write and between the
-write of a micro-batch and its commit in turn.
+"""Deduplication when the driver, executors or the broker are killed (kill -9), during a write or before the commit of a batch.
 
-One round each by default; FIREARROW_SPARK_KILL_ROUNDS for more. FIREARROW_SPARK_KILL_SEED repeats a run.
+One round each by default; FIREARROW_SPARK_KILL_ROUNDS sets more. FIREARROW_SPARK_KILL_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from tests.support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("FIREARROW_SPARK_KILL_ROUNDS", "1"))
 SEED = int(os.environ.get("FIREARROW_SPARK_KILL_SEED", "0")) or random.randrange(1 << 30)
-ROWS = 2_000  # a round
+ROWS = 2_000  # per round
 BATCH = 500
 
 pytestmark = pytest.mark.timeout(600 + 200 * ROUNDS)
 
 
 class Copy:
-    """Copies the topic In to the topic Out, in driver after driver."""
+    """Copies the topic In to the topic Out with successive drivers."""
 
     def __init__(self, directory: Path, master: str, **conf: str) -> None:
         self.server = Server(directory / "server")
@@ -47,19 +46,19 @@ class Copy:
         self.sent += ROWS
 
     def driver(self) -> Driver:
-        """The one that runs; a new one if none does, or if it has failed."""
+        """Return the running driver; start a new one if it has ended."""
         if not self._drivers or self._drivers[-1].ended():
             assert len(self._drivers) < 2 * ROUNDS + 3, self._drivers[-1].log[-5000:]
             given: dict[str, Any] = {
                 "nameServer": self.server.name_server, "from": "In", "to": "Out", "checkpoint": str(self._checkpoint),
                 "master": self._master, "conf": self._conf, "read": {"maxOffsetsPerTrigger": str(BATCH)},
-                "write": {"sendBatchBytes": "4k"},  # many requests, so that there is something to be in the middle of
+                "write": {"sendBatchBytes": "4k"},  # many requests, so that a kill interrupts a write
             }  # fmt: skip
             self._drivers.append(Driver(Path(__file__).with_name("copy_stream.py"), given, self._directory))
         return self._drivers[-1]
 
     def wait_for_a_moment(self, number: int, chance: random.Random) -> Driver:
-        """Sends more, and waits until some of it is copied: in the middle of a write, or (even numbers) before its commit."""
+        """Send more and wait until a write is in progress, or (even numbers) complete but not committed."""
         already = count(self.server.name_server, "Out")
         if number % 2 == 0:
             self._file("hold").touch()
@@ -89,7 +88,7 @@ class Copy:
             self.driver()
             try:
                 return condition()
-            except SparkOptionError:  # the server is just being started
+            except SparkOptionError:  # the server is starting
                 return False
 
         wait_until(now, what)
@@ -116,7 +115,7 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copy]:
     made.close()
 
 
-def test_the_driver_is_killed(copy: Copy) -> None:
+def test_rows_are_stored_once_when_the_driver_is_killed(copy: Copy) -> None:
     chance = random.Random(SEED)
     for number in range(ROUNDS):
         copy.wait_for_a_moment(number, chance).kill()
@@ -129,7 +128,7 @@ def test_the_driver_is_killed(copy: Copy) -> None:
 @pytest.mark.parametrize(
     "copy", [{"master": "local-cluster[2,1,1024]", "spark_deploy_maxExecutorRetries": "-1"}], indirect=True, ids=["local-cluster"]
 )
-def test_an_executor_is_killed(copy: Copy) -> None:
+def test_rows_are_stored_once_when_an_executor_is_killed(copy: Copy) -> None:
     chance = random.Random(SEED)
     for number in range(ROUNDS):
         driver = copy.wait_for_a_moment(number + 1, chance)
@@ -143,7 +142,7 @@ def test_an_executor_is_killed(copy: Copy) -> None:
     copy.check()
 
 
-def test_the_broker_is_killed(copy: Copy) -> None:
+def test_rows_are_stored_once_when_the_broker_is_killed(copy: Copy) -> None:
     chance = random.Random(SEED)
     for number in range(ROUNDS):
         copy.wait_for_a_moment(number, chance)

@@ -1,4 +1,4 @@
-"""One topic read from its broker and from the broker's files: the same rows."""
+"""Comparison of a live read with a scan of the broker's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["queueId"], one["queueOffset"]))
 
 
-def test_the_rows_of_a_broker_and_of_its_files_are_the_same(tmp_path: Path) -> None:
+def test_live_read_and_store_scan_return_the_same_rows(tmp_path: Path) -> None:
     from firearrow.spark.options import read_options
 
     server = Started(["up", "--data", str(tmp_path / "data"), *ANY_PORTS], tmp_path)

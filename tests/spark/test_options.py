@@ -10,7 +10,7 @@ from firearrow.spark.options import read_options, write_options
 LIVE = {"nameServer": "127.0.0.1:9876", "subscribe": "Orders"}
 
 
-def test_names_do_not_care_about_capitals_and_old_names_are_known() -> None:
+def test_names_are_case_insensitive_and_aliases_are_accepted() -> None:
     options = read_options({"NAMESRVADDR": "a:1;b:2", "topic": "Orders", "FailOnDataLoss": "FALSE", "group": "g"})
 
     assert options.client().name_servers == ("a:1", "b:2")
@@ -19,7 +19,7 @@ def test_names_do_not_care_about_capitals_and_old_names_are_known() -> None:
     assert options["consumerGroup"] == "g"
 
 
-def test_sizes_times_and_moments() -> None:
+def test_sizes_durations_and_times_are_parsed() -> None:
     options = read_options(
         {**LIVE, "maxBytesPerTrigger": "4m", "maxTriggerDelay": "2h", "startingTimestamp": "2026-01-01T00:00:00Z"}
     )
@@ -30,7 +30,7 @@ def test_sizes_times_and_moments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         ({**LIVE, "maxOffsetPerTriger": "1"}, "unknown option 'maxOffsetPerTriger'; did you mean maxOffsetsPerTrigger?"),
         ({**LIVE, "zzz": "1"}, "unknown option 'zzz'; docs/spark lists them all"),
@@ -59,16 +59,16 @@ def test_sizes_times_and_moments() -> None:
         ({"path": "/x", "pullMaxBytes": "1m"}, "option pullMaxBytes is not for store files (path)"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str | None) -> None:
+def test_invalid_option_is_reported_in_one_line(given: dict[str, str], expected: str | None) -> None:
     with pytest.raises(SparkOptionError) as error:
         read_options(given)
 
     assert "\n" not in str(error.value)
-    assert said is None or str(error.value) == said
+    assert expected is None or str(error.value) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("{", "a JSON object ("),
         ("[]", "a JSON object"),
@@ -77,15 +77,15 @@ def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str | No
     ],
 )
 @pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
-def test_moments_by_queue_that_cannot_be_read(option: str, text: str, said: str) -> None:
+def test_invalid_times_by_queue_are_rejected(option: str, text: str, expected: str) -> None:
     with pytest.raises(SparkOptionError) as error:
         read_options({**LIVE, option: text})
 
     assert str(error.value).startswith(f"option {option} is {text!r}, expected ")
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
-def test_moments_by_queue() -> None:
+def test_times_by_queue_are_parsed() -> None:
     given = '{"Orders":{"a":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}}'
 
     assert read_options({**LIVE, "startingOffsetsByTimestamp": given})["startingOffsetsByTimestamp"] == {
@@ -93,7 +93,7 @@ def test_moments_by_queue() -> None:
     }
 
 
-def test_other_addresses_of_brokers() -> None:
+def test_broker_address_map_is_parsed() -> None:
     options = read_options({**LIVE, "brokerAddressMap": '{"10.0.0.5:10911":"localhost:30911"}'})
 
     assert options.client().broker_addresses == (("10.0.0.5:10911", "localhost:30911"),)
@@ -102,13 +102,13 @@ def test_other_addresses_of_brokers() -> None:
             read_options({**LIVE, "brokerAddressMap": wrong})
 
 
-def test_what_only_writers_know() -> None:
+def test_writer_options() -> None:
     where = {"nameServer": "a:1"}
     options = write_options({**where, "maxInFlight": "3", "sendTimeoutMs": "500", "idempotent": "true"})
 
     assert (options["maxInFlight"], options["sendTimeoutMs"], options["idempotent"]) == (3, 500, "true")
     assert options.client().request_timeout_ms == 500
-    for wrong, said in (
+    for wrong, expected in (
         ({"maxInFlight": "0"}, "option maxInFlight is '0', expected a whole number above 0"),
         ({"sendTimeoutMs": "1s"}, "option sendTimeoutMs is '1s', expected a whole number above 0"),
         ({"maxInFlights": "1"}, "unknown option 'maxInFlights'; did you mean maxInFlight?"),
@@ -116,10 +116,10 @@ def test_what_only_writers_know() -> None:
     ):
         with pytest.raises(SparkOptionError) as error:
             write_options({**where, **wrong})
-        assert str(error.value) == said
+        assert str(error.value) == expected
 
 
-def test_options_of_streams_and_of_batches() -> None:
+def test_stream_options_are_rejected_for_batches_and_vice_versa() -> None:
     with pytest.raises(SparkOptionError, match="endingOffsets is only for batch queries"):
         read_options({**LIVE, "endingOffsets": "latest"}, stream=True)
     for only_batch in ({"endingOffsetsByTimestamp": "{}"}, {"pushFilters": "true"}):
@@ -134,7 +134,7 @@ def test_options_of_streams_and_of_batches() -> None:
     assert read_options({**LIVE, "checkpointLocation": "/x"}, stream=True)["maxOffsetsPerTrigger"] == 1_000_000
 
 
-def test_credentials_from_a_file(tmp_path: Path) -> None:
+def test_credentials_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_text('{"accessKey": "me", "secretKey": "secret"}')
 

@@ -1,4 +1,4 @@
-"""Jobs without Spark: archives, copies and replays on this machine's processes, killed in the middle and run again."""
+"""Jobs without Spark: archives, transfers and replays in local processes, interrupted and run again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("FIREARROW_SPARK_KILLS", "1"))
 
 
 def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
-    """Messages of seven keys; the body and the flag of each are its number."""
+    """Send messages with seven keys; body and flag are the number of the message."""
     with brokers.producer() as producer:
         for key in range(7):
             numbers = [n for n in range(first, first + count) if n % 7 == key]
@@ -56,7 +56,7 @@ def bodies(brokers: Any, topic: str) -> Counter[bytes]:
 
 
 def has_flags(brokers: Any, topic: str) -> bool:
-    """Whether every message is as `fill` has sent it."""
+    """Return True if every message is as sent by `fill`."""
     return all(message.flag == int(message.body) for message in brokers.messages(topic))
 
 
@@ -79,7 +79,7 @@ class Breaks:
         pass
 
 
-def test_an_archive_holds_every_message_once_and_goes_on_where_it_was(brokers: Any, tmp_path: Path) -> None:
+def test_archive_has_every_message_once_and_resumes(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
 
     brokers.create_topic("Kept", 2)
@@ -105,7 +105,7 @@ def test_an_archive_holds_every_message_once_and_goes_on_where_it_was(brokers: A
     assert wanted == {}
 
 
-def test_an_increment_that_was_not_finished_leaves_nothing_twice(brokers: Any, tmp_path: Path) -> None:
+def test_unfinished_increment_leaves_no_duplicates(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.transfer import transfer
 
@@ -128,7 +128,7 @@ def test_an_increment_that_was_not_finished_leaves_nothing_twice(brokers: Any, t
 
 
 @pytest.mark.parametrize("job", ["archive", "transfer"])
-def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tmp_path: Path, job: str) -> None:
+def test_killed_job_that_is_run_again_has_every_message_once(brokers: Any, tmp_path: Path, job: str) -> None:
     topic, copy = f"Killed-{job}", f"Killed-{job}-copy"
     brokers.create_topic(topic, 2)
     brokers.create_topic(copy, 4)
@@ -160,7 +160,7 @@ def test_a_job_that_is_killed_and_run_again_has_everything_once(brokers: Any, tm
 
 
 def nothing_is_left_of(group: int, seconds: float = 60) -> None:
-    """The processes that a driver started end when it is gone."""
+    """Wait until the processes started by an ended driver have ended."""
     deadline = time.monotonic() + seconds
     try:
         while True:
@@ -171,7 +171,7 @@ def nothing_is_left_of(group: int, seconds: float = 60) -> None:
         return
 
 
-def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path: Path) -> None:
+def test_transfer_keeps_the_order_by_key_and_the_rate(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.transfer import transfer
 
     brokers.create_topic("Narrow", 1)
@@ -193,7 +193,7 @@ def test_a_transfer_keeps_the_order_of_a_key_and_the_rate(brokers: Any, tmp_path
     assert done.seconds >= 1.4
 
 
-def test_what_was_archived_comes_back_with_the_place_it_had(brokers: Any, tmp_path: Path) -> None:
+def test_replayed_archive_keeps_the_origin_of_messages(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.transfer import replay
 
@@ -219,7 +219,7 @@ def test_what_was_archived_comes_back_with_the_place_it_had(brokers: Any, tmp_pa
     assert all(numbers == sorted(numbers) for numbers in order.values())
 
 
-def test_an_archive_of_chosen_columns_comes_back_without_flags(brokers: Any, tmp_path: Path) -> None:
+def test_archive_of_selected_columns_is_replayed_without_flags(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.transfer import replay
 
@@ -235,7 +235,7 @@ def test_an_archive_of_chosen_columns_comes_back_without_flags(brokers: Any, tmp
     assert {message.flag for message in brokers.messages("ChosenAgain")} == {0}
 
 
-def test_a_store_directory_is_archived_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_store_directory_is_archived_up_to_its_flushed_offset(tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive
     from tests.store.archives import manifest, unpack
 
@@ -252,7 +252,7 @@ def test_a_store_directory_is_archived_as_far_as_it_goes(tmp_path: Path) -> None
     assert (done.rows, again.rows) == (sum(found.values()), 0)
 
 
-def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: Path) -> None:
+def test_invalid_jobs_are_rejected_before_they_start(brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.errors import DataLossError, SparkOptionError
     from firearrow.spark.pipelines.archive import archive
     from firearrow.spark.pipelines.journal import Journal
@@ -264,12 +264,12 @@ def test_what_is_wrong_is_said_before_anything_is_done(brokers: Any, tmp_path: P
     fill(brokers, "One", 10)
     one, out = options(brokers, "One"), str(tmp_path / "out")
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "somebody.csv").touch()
+    (tmp_path / "full" / "other.csv").touch()
     archive(engine(), one, out)
 
     with pytest.raises(SparkOptionError, match=r"belongs to another job: its subscribe is \['One'\], this one's is \['Two'\]"):
         archive(engine(), options(brokers, "Two"), out)
-    with pytest.raises(SparkOptionError, match=r"neither empty nor an archive \(it has 'somebody.csv'\)"):
+    with pytest.raises(SparkOptionError, match=r"neither empty nor an archive \(it has 'other.csv'\)"):
         archive(engine(), one, str(tmp_path / "full"))
     with Journal(StorageLocation(out), "_firearrow"), pytest.raises(SparkOptionError, match="another job is running in"):
         archive(engine(), one, out)

@@ -1,4 +1,4 @@
-"""What people look at: tables of the cluster, lag over time, pages with charts, the words of the commands."""
+"""Output of the jobs: admin tables, lag over time, pages with charts, and command-line messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def consume(brokers: Any, topic: str, group: str) -> None:
 
 
 class Page(HTMLParser):
-    """Every tag is closed that was opened, and nothing is fetched."""
+    """HTML parser that requires balanced tags and no external resources."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_lag_has_a_history_and_a_page(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lag_writes_a_history_and_a_page(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     brokers.create_topic("Watched", 2)
     fill(brokers, "Watched", 40)
     consume(brokers, "Watched", "watchers")
@@ -86,7 +86,7 @@ def test_lag_has_a_history_and_a_page(brokers: Any, tmp_path: Path, capsys: pyte
     assert "110" in page.text
 
 
-def test_names_on_a_page_are_text() -> None:
+def test_names_on_a_page_are_escaped() -> None:
     from firearrow.spark.pipelines.lag import GroupLag
     from firearrow.spark.reports.lag import lag_page
 
@@ -96,7 +96,7 @@ def test_names_on_a_page_are_text() -> None:
     assert "a&b" in page.text
 
 
-def test_the_cluster_as_tables(brokers: Any) -> None:
+def test_admin_tables(brokers: Any) -> None:
     from firearrow.spark.errors import SparkOptionError
     from firearrow.spark.read.admin_tables import table_columns, table_rows
 
@@ -126,7 +126,7 @@ def test_the_cluster_as_tables(brokers: Any) -> None:
         rows("lag", group="nobody")
 
 
-def test_a_dry_run_says_what_would_be_done(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_the_plan(brokers: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     brokers.create_topic("Tried", 1)
     fill(brokers, "Tried", 25)
     words = ["-n", brokers.name_server, "--topic", "Tried", "--dry-run"]
@@ -140,7 +140,7 @@ def test_a_dry_run_says_what_would_be_done(brokers: Any, tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["archive", "--topic", "A"], "the following arguments are required: --out"),
         (["archive", "--topic", "A", "--out", "x", "--folow", "3"], "unknown argument --folow; did you mean --follow?"),
@@ -149,15 +149,15 @@ def test_a_dry_run_says_what_would_be_done(brokers: Any, tmp_path: Path, capsys:
         (["archiv"], "invalid choice: 'archiv'"),
     ],
 )
-def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_usage_is_reported(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["spark", *words])
 
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
-def test_without_pyspark_the_error_says_what_to_install() -> None:
+def test_missing_pyspark_is_reported_with_what_to_install() -> None:
     code = "import sys; sys.modules['pyspark'] = None; from firearrow.cli.main import main; main(['spark', 'sql', 'SELECT 1'])"
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -166,7 +166,7 @@ def test_without_pyspark_the_error_says_what_to_install() -> None:
     assert ended.stderr == "firearrow spark sql: pyspark is not installed: pip install 'firearrow[spark]'\n"
 
 
-def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
     words = ["spark", "sql", "SELECT 1", "--archive", str(tmp_path)]
 

@@ -1,4 +1,4 @@
-"""Jobs in a real session: the same archives and copies on executors, and those that are queries."""
+"""Jobs in a real Spark session: archives and copies on executors, and jobs that are queries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def within(seconds: float, true: Callable[[], object]) -> None:
 
 
 @pytest.mark.processes
-def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_archive_of_a_killed_driver_is_completed_by_the_next_run(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.archive import archive, read_archive
     from firearrow.spark.pipelines.audit import audit
     from firearrow.spark.pipelines.engine import SparkEngine
@@ -71,7 +71,7 @@ def test_a_driver_that_is_killed_leaves_an_archive_that_is_finished_later(spark:
         nothing_is_left_of(group, 300)
 
 
-def test_copies_are_audited_and_duplicates_dropped(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_audit_and_dedupe_find_duplicates(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.audit import audit
     from firearrow.spark.pipelines.dedupe import dedupe
     from firearrow.spark.pipelines.engine import SparkEngine
@@ -105,7 +105,7 @@ def refuse(message: ReceivedMessage) -> None:
     raise RetryLater(-1)  # a dead letter at once
 
 
-def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_matching_dead_letters_are_replayed_to_their_original_topic(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.pipelines.engine import SparkEngine
     from firearrow.spark.pipelines.storage import StorageLocation
     from firearrow.spark.pipelines.transfer import replay, replay_source, select_where
@@ -129,7 +129,7 @@ def test_dead_letters_go_back_where_they_came_from_if_a_condition_is_true(spark:
     assert has_flags(brokers, "Origin")
 
 
-def test_a_query_over_topics_and_the_cluster(spark: Any, brokers: Any) -> None:
+def test_sql_over_topics_and_admin_tables(spark: Any, brokers: Any) -> None:
     from firearrow.spark.pipelines.sql import query
 
     brokers.create_topic("Asked-1", 2)
@@ -144,7 +144,7 @@ def test_a_query_over_topics_and_the_cluster(spark: Any, brokers: Any) -> None:
         spark.read.format("rocketmq_admin").options(nameServer=brokers.name_server, table="lags").load()
 
 
-def test_the_latencies_of_the_trace_topic(spark: Any, brokers: Any) -> None:
+def test_trace_reports_latencies(spark: Any, brokers: Any) -> None:
     from firearrow.client.hooks import MessageKind
     from firearrow.client.trace import encoding
     from firearrow.spark.pipelines.trace import trace
@@ -186,7 +186,7 @@ def test_the_latencies_of_the_trace_topic(spark: Any, brokers: Any) -> None:
     assert "ID0089" in Page(trace_page(found, "x")).text
 
 
-def test_a_stream_is_seen_as_a_group(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_stream_progress_is_committed_as_a_group(spark: Any, brokers: Any, tmp_path: Path) -> None:
     import firearrow.spark
     from firearrow.admin.sync import Admin
 

@@ -63,7 +63,7 @@ def any_record(draw: st.DrawFn) -> Record:
 
 @given(st.lists(any_record(), min_size=1, max_size=8))
 @settings(max_examples=80, deadline=None)
-def test_columns_are_what_decoding_one_by_one_gives(records: list[Record]) -> None:
+def test_columns_equal_those_decoded_record_by_record(records: list[Record]) -> None:
     made = rows(records)
 
     expected = [row(record, "broker-a") for record in records]
@@ -72,29 +72,29 @@ def test_columns_are_what_decoding_one_by_one_gives(records: list[Record]) -> No
     assert made == expected
 
 
-def test_no_records_give_no_rows() -> None:
+def test_no_records_yield_no_rows() -> None:
     assert rows([]) == []
 
 
-def test_only_what_is_asked_for_is_made() -> None:
+def test_only_requested_columns_are_decoded() -> None:
     record = Record("T", b"x", b"TAGS\x01t\x02", queue_offset=7)
 
     assert rows([record], ["TAGS", "queueoffset"]) == [{"tags": "t", "queueOffset": 7}]
 
 
-def test_compressed_bodies_can_stay_as_they_are() -> None:
+def test_bodies_stay_compressed_without_decompress() -> None:
     packed = zlib.compress(b"hello")
 
     assert rows([Record("T", packed, sys_flag=COMPRESSED)], ["body"], decompress=False) == [{"body": packed}]
 
 
-def test_many_names_of_properties_and_the_last_of_a_name_counts() -> None:
+def test_last_property_of_a_name_wins_among_many_names() -> None:
     block = b"".join(b"n%d\x01v%d\x02" % (number % 70, number) for number in range(140))
 
     assert rows([Record("T", b"", block)], ["properties"]) == [{"properties": [(f"n{n}", f"v{n + 70}") for n in range(70)]}]
 
 
-def test_other_types_of_a_schema() -> None:
+def test_custom_schema_types() -> None:
     from firearrow.spark.decode.columns import columns_of_schema, record_batch
     from firearrow.spark.decode.records import find_records
 
@@ -117,7 +117,7 @@ def test_other_types_of_a_schema() -> None:
     st.data(),
 )
 @settings(max_examples=80, deadline=None)
-def test_properties_of_messages_that_are_alike_but_for_one(names: list[str], count: int, data: st.DataObject) -> None:
+def test_properties_of_nearly_uniform_messages(names: list[str], count: int, data: st.DataObject) -> None:
     layouts = [list(names) for _ in range(count)]
     layouts.insert(data.draw(st.integers(0, count)), data.draw(st.permutations(names)))
     records = [
@@ -134,6 +134,6 @@ def test_properties_of_messages_that_are_alike_but_for_one(names: list[str], cou
 @pytest.mark.parametrize(
     "topics", [["T", "T"], ["Orders", "Orderz"], ["T-of-eight", "T-of-eighu"], ["a" * 17, "a" * 16 + "b"], ["é", "é"]]
 )
-def test_topics_that_are_alike(topics: list[str]) -> None:
+def test_similar_topics_are_distinguished(topics: list[str]) -> None:
     for chosen in ([topics[0]] * 3, topics, [*topics, topics[0]]):
         assert [one["topic"] for one in rows([Record(topic, b"x") for topic in chosen], ["topic"])] == chosen

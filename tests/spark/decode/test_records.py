@@ -9,7 +9,7 @@ A = encode(Record("T", b"first", physical_offset=100))
 B = encode(Record("T", b"second", b"a\x01b\x02", physical_offset=100 + len(A)))
 
 
-def test_records_follow_one_another_to_the_end() -> None:
+def test_all_records_of_a_buffer_are_found() -> None:
     from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
@@ -19,7 +19,7 @@ def test_records_follow_one_another_to_the_end() -> None:
     assert (found.end, found.stop) == (len(A + B), Stop.END)
 
 
-def test_a_record_that_is_not_whole_says_how_much_is_needed() -> None:
+def test_incomplete_record_reports_the_needed_size() -> None:
     from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
@@ -28,7 +28,7 @@ def test_a_record_that_is_not_whole_says_how_much_is_needed() -> None:
     assert (len(found.records), found.end, found.stop, found.needed) == (1, len(A), Stop.END, len(B))
 
 
-def test_what_ends_a_log() -> None:
+def test_scan_stops_at_the_end_of_the_log() -> None:
     from firearrow.spark.decode.records import find_records
     from firearrow.store.commitlog.scan import Stop
 
@@ -39,7 +39,7 @@ def test_what_ends_a_log() -> None:
     assert find_records(A + B, None, 0, len(A)).end == len(A)
 
 
-def test_damaged_bytes_never_raise_and_never_lead_outside() -> None:
+def test_damaged_bytes_never_raise_or_read_outside_the_buffer() -> None:
     from firearrow.spark.decode.records import find_records
 
     dice = random.Random(7)

@@ -1,4 +1,4 @@
-"""The data source in a real session: one for all tests, brokers on loopback."""
+"""Batch reads through the data source in a real Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reading(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
     return spark.read.format("rocketmq").options(nameServer=brokers.name_server, subscribe=topic, **options)
 
 
-def test_a_topic_is_a_table(spark: Any, brokers: Any) -> None:
+def test_topic_is_read_as_a_table(spark: Any, brokers: Any) -> None:
     brokers.create_topic("Orders", 2)
     fill(brokers, "Orders", 600)
 
@@ -49,7 +49,7 @@ def test_a_topic_is_a_table(spark: Any, brokers: Any) -> None:
     assert {row.tags: row["count"] for row in frame.groupBy("tags").count().collect()} == {"a": 200, "b": 200, "c": 200}
 
 
-def test_a_users_schema_chooses_columns_and_the_broker_filters(spark: Any, brokers: Any) -> None:
+def test_custom_schema_selects_columns_and_the_broker_filters(spark: Any, brokers: Any) -> None:
     brokers.create_topic("Chosen", 1)
     fill(brokers, "Chosen", 30)
 
@@ -64,7 +64,7 @@ def test_a_users_schema_chooses_columns_and_the_broker_filters(spark: Any, broke
     assert few.where("tags = 'a'").count() == 10
 
 
-def test_a_store_directory_is_a_table_in_sql_of_a_session_that_registered_nothing(spark: Any, tmp_path: Path) -> None:
+def test_store_directory_is_a_sql_table_without_registration(spark: Any, tmp_path: Path) -> None:
     path = unpack("a-clean", tmp_path)
     spark = spark.newSession()
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW files USING rocketmq OPTIONS (path '{path}', maxSplitBytes '300k')")
@@ -88,10 +88,10 @@ BAD_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), BAD_INPUT)
+@pytest.mark.parametrize(("options", "expected"), BAD_INPUT)
 @pytest.mark.parametrize("kind", ["batch", "stream"])
-def test_bad_input_is_said_when_the_query_is_planned(
-    spark: Any, brokers: Any, silent: str, tmp_path: Path, kind: str, options: dict[str, str], said: str
+def test_invalid_options_fail_while_the_query_is_planned(
+    spark: Any, brokers: Any, silent: str, tmp_path: Path, kind: str, options: dict[str, str], expected: str
 ) -> None:
     from pyspark.errors import AnalysisException, StreamingQueryException
 
@@ -110,31 +110,31 @@ def test_bad_input_is_said_when_the_query_is_planned(
     with pytest.raises((AnalysisException, StreamingQueryException)) as error:
         ask()
 
-    assert said in str(error.value)
+    assert expected in str(error.value)
     assert time.monotonic() - began < 30
 
 
-def test_bad_store_files_are_said_when_the_query_is_planned(spark: Any, tmp_path: Path) -> None:
+def test_invalid_store_files_fail_while_the_query_is_planned(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import AnalysisException
 
     path = unpack("a-clean", tmp_path)
     segment = min((path / "commitlog").iterdir())
 
-    def said(**options: str) -> str:
+    def expected(**options: str) -> str:
         with pytest.raises(AnalysisException) as error:
             spark.read.format("rocketmq").options(**{"path": str(path), **options}).load().count()
         return str(error.value)
 
-    assert "option path is '/no/such', which is not a directory" in said(path="/no/such")
-    assert "the topic 'Nope' is not in the store" in said(subscribe="Nope")
+    assert "option path is '/no/such', which is not a directory" in expected(path="/no/such")
+    assert "the topic 'Nope' is not in the store" in expected(subscribe="Nope")
     with segment.open("r+b") as file:
         file.write(b"no record")
-    assert f"{segment} does not begin with a record" in said()
+    assert f"{segment} does not begin with a record" in expected()
     os.truncate(segment, 1000)
-    assert "bytes, other files of this log have" in said() or "does not begin with a record" in said()
+    assert "bytes, other files of this log have" in expected() or "does not begin with a record" in expected()
 
 
-def test_conditions_limit_what_is_read(spark: Any, brokers: Any) -> None:
+def test_pushed_filters_do_not_change_the_result(spark: Any, brokers: Any) -> None:
     brokers.create_topic("Pushed", 2)
     fill(brokers, "Pushed", 300)
     whole = reading(spark, brokers, "Pushed").load()

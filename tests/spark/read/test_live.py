@@ -1,4 +1,4 @@
-"""Live reads without Spark: brokers in this process, tasks called as Spark would call them."""
+"""Live reads without Spark: brokers in this process, tasks called as Spark calls them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def everything(cluster: Any, opts: Any) -> list[Range]:
 
 
 @pytest.mark.parametrize(("decode", "pull"), [("2048", "1024"), ("100", "7"), ("20", "1")])
-def test_every_message_once_and_in_the_order_of_its_queue(orders: Any, decode: str, pull: str) -> None:
+def test_every_message_is_read_once_in_queue_order(orders: Any, decode: str, pull: str) -> None:
     opts = options(orders, decodeRecords=decode, pullBatchSize=pull)
 
     found = read(everything(orders, opts), opts)
@@ -72,7 +72,7 @@ def test_every_message_once_and_in_the_order_of_its_queue(orders: Any, decode: s
         assert one == expected
 
 
-def test_the_broker_filters_by_tags_and_by_sql(orders: Any) -> None:
+def test_broker_filters_by_tags_and_sql(orders: Any) -> None:
     tags = options(orders, subExpression="a || c")
     sql = options(orders, subExpression="n >= 900", expressionType="SQL92")
 
@@ -81,7 +81,7 @@ def test_the_broker_filters_by_tags_and_by_sql(orders: Any) -> None:
     assert len(read(everything(orders, sql), sql, ["body"])) == 100
 
 
-def test_where_a_query_begins_and_ends(orders: Any) -> None:
+def test_starting_and_ending_options(orders: Any) -> None:
     whole = everything(orders, options(orders))
     queue = whole[0].queue
     begin = {"Orders": {b: {"0": -2, "1": -2} for b in ("broker-a", "broker-b")}}
@@ -102,7 +102,7 @@ def test_where_a_query_begins_and_ends(orders: Any) -> None:
     assert everything(orders, like) == whole
 
 
-def test_moments_of_every_queue(orders: Any) -> None:
+def test_starting_and_ending_times_by_queue(orders: Any) -> None:
     whole = everything(orders, options(orders))
     stored = sorted((one.queue.broker_name, one.queue.queue_id, one.store_ms) for one in orders.messages("Orders"))
     begin: dict[str, Any] = {"Orders": {}}
@@ -127,7 +127,7 @@ def test_moments_of_every_queue(orders: Any) -> None:
     assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(begin), startingOffsets="latest")) != []
 
 
-def test_moments_that_cannot_be_used(orders: Any) -> None:
+def test_unusable_times_by_queue_are_rejected(orders: Any) -> None:
     late = {"Orders": {name: {"0": 1 << 50, "1": 1 << 50} for name in ("broker-a", "broker-b")}}
     assert everything(orders, options(orders, startingOffsetsByTimestamp=json.dumps(late))) == []
     strict = {"startingOffsetsByTimestamp": json.dumps(late), "startingOffsetsByTimestampStrategy": "error"}
@@ -140,7 +140,7 @@ def test_moments_that_cannot_be_used(orders: Any) -> None:
         everything(orders, options(orders, endingOffsetsByTimestamp=json.dumps(late)))
 
 
-def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
+def test_pull_batch_size_adapts_to_the_byte_limit(orders: Any) -> None:
     from firearrow.spark.cluster import cluster_client as connected
     from firearrow.spark.read.live import LivePuller
 
@@ -153,7 +153,7 @@ def test_answers_are_no_larger_than_they_may_be(orders: Any) -> None:
     assert len(read(everything(orders, opts), opts)) == 1000
 
 
-def test_what_cannot_be_planned(orders: Any) -> None:
+def test_invalid_plans_are_rejected(orders: Any) -> None:
     for more, said in (
         ({"subscribe": "Nope"}, "the topic 'Nope' does not exist"),
         (
@@ -172,7 +172,7 @@ def test_what_cannot_be_planned(orders: Any) -> None:
         everything(orders, assigned)
 
 
-def test_what_is_not_there_any_more_is_data_loss_with_its_range(orders: Any) -> None:
+def test_deleted_messages_are_data_loss_with_their_range(orders: Any) -> None:
     queue = everything(orders, options(orders))[0]
     beyond = [Range(queue.queue, queue.end - 2, queue.end + 5)]
 
@@ -181,7 +181,7 @@ def test_what_is_not_there_any_more_is_data_loss_with_its_range(orders: Any) -> 
     assert len(read(beyond, options(orders, failOnDataLoss="false"))) == 2
 
 
-def test_large_messages_come_in_pieces(orders: Any) -> None:
+def test_large_messages_are_read_in_several_chunks(orders: Any) -> None:
     orders.create_topic("Large", 1)
     with orders.producer(compress_over=1 << 30) as producer:
         for n in range(6):
@@ -193,7 +193,7 @@ def test_large_messages_come_in_pieces(orders: Any) -> None:
     assert sorted((one["body"][0], len(one["body"])) for one in found) == [(n, 4 << 20 if n % 2 else 3 << 20) for n in range(6)]
 
 
-def test_a_broker_that_is_restarted_meanwhile(orders: Any) -> None:
+def test_read_survives_a_broker_restart(orders: Any) -> None:
     opts = options(orders, decodeRecords="10", pullBatchSize="10")
     wanted = everything(orders, opts)
     from firearrow.spark.decode.columns import select_columns
@@ -209,7 +209,7 @@ def test_a_broker_that_is_restarted_meanwhile(orders: Any) -> None:
     assert isinstance(wanted[0].queue, Queue)
 
 
-def test_a_broker_is_reached_at_another_address(tmp_path: Path) -> None:
+def test_broker_is_reached_at_a_mapped_address(tmp_path: Path) -> None:
     server = Server(tmp_path, "brokerIP1=127.0.0.9")  # where nobody listens
     try:
         said = server.broker.replace("127.0.0.1", "127.0.0.9")

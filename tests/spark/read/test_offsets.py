@@ -17,7 +17,7 @@ def test_equal_offsets_are_equal_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "expected"),
     [
         ({"T": 3}, 'the offsets have 3 for "T", expected a JSON object'),
         ({"T": {"b": {"x": 1}}}, "the offsets name the queue 'x' of T on b, expected a number"),
@@ -26,14 +26,14 @@ def test_equal_offsets_are_equal_text() -> None:
         ({"_v": 2}, "the offsets have version 2, which this release does not support"),
     ],
 )
-def test_what_is_no_offset_is_named(found: dict[str, object], said: str) -> None:
+def test_invalid_offsets_are_rejected(found: dict[str, object], expected: str) -> None:
     with pytest.raises(SparkOptionError) as error:
         from_dict(found)
 
-    assert str(error.value) == said
+    assert str(error.value) == expected
 
 
-def test_assigned_queues() -> None:
+def test_assigned_queues_are_parsed() -> None:
     assert parse_assigned({"T": {"b": [1, 0]}}) == [Queue("T", "b", 0), Queue("T", "b", 1)]
     with pytest.raises(SparkOptionError, match="expected a list of queue numbers"):
         parse_assigned({"T": {"b": 1}})

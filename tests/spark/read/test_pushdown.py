@@ -1,4 +1,4 @@
-"""What conditions leave of a table: never less than they are true for, and less than all of it."""
+"""Filter pushdown: never fewer rows than match, and fewer than all."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_offsets(filters: list[Comparison], bounds: tuple[int, int]) -> None:
     assert parse_filters(filters).offsets == bounds
 
 
-def test_times_between_milliseconds_leave_both() -> None:
+def test_times_between_milliseconds_keep_both() -> None:
     between = datetime(1970, 1, 1, 0, 0, 1, 500, UTC)
     exact = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
@@ -74,7 +74,7 @@ def test_times_between_milliseconds_leave_both() -> None:
     assert parse_filters([EqualTo(("storeTimestamp",), exact)]).stored_ms == (1000, 1001)
 
 
-def test_tags_become_an_expression_if_they_can() -> None:
+def test_plain_tags_become_a_subscription_expression() -> None:
     live = read_options({"nameServer": "a:1", "subscribe": "T", "pushFilters": "true"})
 
     def expression(*tags: str, **more: str) -> Any:

@@ -1,4 +1,4 @@
-"""Store directories that Apache RocketMQ wrote, read as tables."""
+"""Scans of store directories written by Apache RocketMQ."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def expected(path: Path, messages: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("split", ["1g", "100000", "4999"])
-def test_every_record_is_a_row_once_however_the_files_are_split(clean: Path, split: str) -> None:
+def test_every_record_is_read_once_for_any_split_size(clean: Path, split: str) -> None:
     found = scan(clean, includeSystemTopics="true", maxSplitBytes=split)
 
     wanted = expected(clean, manifest("a-clean")["messages"])
@@ -59,7 +59,7 @@ def test_every_record_is_a_row_once_however_the_files_are_split(clean: Path, spl
     assert found == wanted
 
 
-def test_topics_patterns_and_times(clean: Path) -> None:
+def test_scan_filters_by_topic_pattern_and_time(clean: Path) -> None:
     messages = manifest("a-clean")["messages"]
     middle = messages[len(messages) // 2]["storeTimestamp"]
 
@@ -75,7 +75,7 @@ def test_topics_patterns_and_times(clean: Path) -> None:
     assert not {found["topic"] for found in scan(clean)} & {"RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"}
 
 
-def test_a_torn_tail_ends_the_table(tmp_path: Path) -> None:
+def test_table_ends_at_a_torn_record(tmp_path: Path) -> None:
     path = unpack("c1-torn-tail", tmp_path)
     end = manifest("c1-torn-tail")["apacheRestartedOnACopy"]["commitLogEndAfterRecovery"]
 
@@ -84,7 +84,7 @@ def test_a_torn_tail_ends_the_table(tmp_path: Path) -> None:
     assert last["commitLogOffset"] + last["storeSize"] == end
 
 
-def test_files_after_retention_begin_anywhere(tmp_path: Path) -> None:
+def test_first_segment_may_start_at_any_offset(tmp_path: Path) -> None:
     path = unpack("d-retention", tmp_path)
     messages = manifest("d-retention")["messages"]
 
@@ -93,7 +93,7 @@ def test_files_after_retention_begin_anywhere(tmp_path: Path) -> None:
     assert found == [message["commitLogOffset"] for message in messages]
 
 
-def test_what_our_broker_has_not_made_durable_is_not_in_the_table(clean: Path, tmp_path: Path) -> None:
+def test_records_above_the_flushed_offset_are_not_read(clean: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(clean, path)
     messages = manifest("a-clean")["messages"]
@@ -103,7 +103,7 @@ def test_what_our_broker_has_not_made_durable_is_not_in_the_table(clean: Path, t
     assert len(scan(path, includeSystemTopics="true", maxSplitBytes="100000")) == 2000
 
 
-def test_damage_is_named_or_skipped(clean: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_or_skipped(clean: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(clean, path)
     messages = manifest("a-clean")["messages"]
@@ -121,7 +121,7 @@ def test_damage_is_named_or_skipped(clean: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_store_is_said_while_planning(clean: Path, tmp_path: Path) -> None:
+def test_invalid_store_is_rejected_while_planning(clean: Path, tmp_path: Path) -> None:
     with pytest.raises(SparkOptionError, match="which is not a directory"):
         scan(tmp_path / "nothing")
     with pytest.raises(SparkOptionError, match="which has no commit log"):
@@ -145,7 +145,7 @@ def test_what_is_no_store_is_said_while_planning(clean: Path, tmp_path: Path) ->
         scan(path)
 
 
-def test_prepared_and_rolled_back_records_are_no_messages(clean: Path, tmp_path: Path) -> None:
+def test_prepared_and_rolled_back_records_are_not_read(clean: Path, tmp_path: Path) -> None:
     path = shutil.copytree(clean, tmp_path / "store")
     messages = [message for message in manifest("a-clean")["messages"] if message["topic"] == "FxA"][:3]
     for message, kind in zip(messages, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_COMMIT), strict=True):

@@ -1,4 +1,4 @@
-"""Streams in a real session: micro-batches, restarts, new queues, exactly once."""
+"""Streams in a real Spark session: micro-batches, restarts, new queues, deduplication."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bodies(brokers: Any, topic: str) -> Counter[bytes]:
     return Counter(message.body for message in brokers.messages(topic))
 
 
-def test_a_stream_goes_on_where_it_was_and_finds_new_queues(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_stream_resumes_and_finds_new_queues(spark: Any, brokers: Any, tmp_path: Path) -> None:
     brokers.create_topic("In", 1)
     brokers.create_topic("Out", 2)
     fill(brokers, "In", 500)
@@ -62,7 +62,7 @@ def test_a_stream_goes_on_where_it_was_and_finds_new_queues(spark: Any, brokers:
     assert sum(progress.numInputRows for progress in second.recentProgress) == 300
 
 
-def test_a_batch_that_failed_half_way_is_stored_once(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_partially_failed_batch_is_stored_once(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql.functions import udf
 
@@ -73,7 +73,7 @@ def test_a_batch_that_failed_half_way_is_stored_once(spark: Any, brokers: Any, t
 
     @udf(returnType="binary", useArrow=False)
     def fails_once(body: bytes, offset: int, broker_name: str) -> bytes:
-        # In the last of four tasks, two of which run at a time: others have stored their rows by then.
+        # In the last of four tasks, of which two run at a time: the others have stored their rows by then.
         if offset == 740 and broker_name == "broker-b" and not mark.exists():
             mark.touch()
             raise RuntimeError("the first time")
@@ -92,7 +92,7 @@ def test_a_batch_that_failed_half_way_is_stored_once(spark: Any, brokers: Any, t
     assert 0 < stored_at_first < 1500
 
 
-def test_data_loss_ends_a_stream_with_the_exact_range(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_data_loss_fails_a_stream_with_the_exact_range(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
     brokers.create_topic("Lost", 1)
@@ -107,7 +107,7 @@ def test_data_loss_ends_a_stream_with_the_exact_range(spark: Any, brokers: Any, 
     assert "data loss: queue 0 of Lost on broker-a ends at 0, but offsets up to 49 were read" in str(error.value)
 
 
-def test_a_stream_reports_where_its_group_is(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_stream_commits_its_progress(spark: Any, brokers: Any, tmp_path: Path) -> None:
     from firearrow.spark.cluster import cluster_client
     from firearrow.spark.options import read_options
 
@@ -127,7 +127,7 @@ def test_a_stream_reports_where_its_group_is(spark: Any, brokers: Any, tmp_path:
     assert sum(servers.max_offsets(queues).values()) == 400
 
 
-def test_a_topic_grows_queues_while_a_stream_runs(spark: Any, brokers: Any, tmp_path: Path) -> None:
+def test_stream_reads_queues_added_while_it_runs(spark: Any, brokers: Any, tmp_path: Path) -> None:
     brokers.create_topic("Grows", 1)
     brokers.create_topic("Grown", 2)
     fill(brokers, "Grows", 200)
@@ -151,7 +151,7 @@ def test_a_topic_grows_queues_while_a_stream_runs(spark: Any, brokers: Any, tmp_
     assert {message.queue.queue_id for message in brokers.messages("Grows")} == {0, 1, 2, 3}
 
 
-def test_retention_overtakes_a_stream(spark: Any, tmp_path: Path) -> None:
+def test_stream_reports_messages_deleted_by_retention(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
     server = Server(tmp_path / "server", "mappedFileSizeCommitLog=1048576", "fileReservedTime=0")
@@ -182,7 +182,7 @@ def test_retention_overtakes_a_stream(spark: Any, tmp_path: Path) -> None:
 
 
 def delete_oldest(server: Server) -> int:
-    """Has expired files deleted; the oldest offset that is left of the topic Old."""
+    """Delete expired files; return the oldest remaining offset of the topic Old."""
     from firearrow.spark.cluster import cluster_client
     from firearrow.spark.options import read_options
 

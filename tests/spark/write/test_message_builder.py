@@ -1,4 +1,4 @@
-"""Rows made into messages all at once, beside the same done row by row."""
+"""Conversion of rows into messages, compared with a row-by-row reference."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ rows_of = st.fixed_dictionaries(
 @given(
     st.lists(rows_of, min_size=1, max_size=6), st.sets(st.sampled_from(sorted(TYPES))), st.integers(0, 2), st.integers(0, 2**20)
 )
-def test_all_at_once_is_as_row_by_row(rows: list[dict[str, Any]], names: set[str], cut: int, first: int) -> None:
+def test_batch_conversion_equals_row_by_row_conversion(rows: list[dict[str, Any]], names: set[str], cut: int, first: int) -> None:
     columns = ("body", *sorted(names - {"body"}))
     rows = [{name: value for name, value in row.items() if name in columns} for row in rows]
     messages = made(arrow(rows, columns).slice(min(cut, len(rows) - 1)), first)  # a slice has its columns from the middle on
@@ -91,7 +91,7 @@ def test_all_at_once_is_as_row_by_row(rows: list[dict[str, Any]], names: set[str
     assert (messages.delayed.tolist() if messages.delayed is not None else [False] * len(rows)) == delayed
 
 
-def test_the_number_stands_last_where_the_broker_looks_for_it() -> None:
+def test_sequence_number_is_the_last_property() -> None:
     from firearrow.broker.dedup.numbered_batch import rising_numbers
 
     rows = [{"body": b"x", "keys": "k", "properties": [("TAGS", "t")], "delayLevel": n % 2} for n in range(300)]
@@ -101,7 +101,7 @@ def test_the_number_stands_last_where_the_broker_looks_for_it() -> None:
     assert found[:2] == ("w/5", list(range(3 << 32, (3 << 32) + 300)))
 
 
-def test_without_numbers() -> None:
+def test_messages_without_sequence_numbers() -> None:
     (message,) = sent(made(arrow([{"body": b"x"}], ("body",)), numbered=False))
     assert set(message[2]) == {"UNIQ_KEY", "WAIT", "__SPARK_ID"}
 
@@ -119,13 +119,13 @@ def test_without_numbers() -> None:
         {"tags": "t" * 40_000},
     ],
 )
-def test_properties_that_do_not_fit_are_named_by_their_row(row: dict[str, Any]) -> None:
+def test_invalid_properties_are_reported_with_their_row(row: dict[str, Any]) -> None:
     rows = [{"body": b"x", **(row if place == 2 else {})} for place in range(4)]
     with pytest.raises(SparkOptionError, match="the properties of row 102 of partition 5 have"):
         made(arrow(rows, ("body", *row)), 100)
 
 
-def test_texts_of_any_width_are_taken() -> None:
+def test_large_string_columns_are_accepted() -> None:
     import pyarrow as pa
 
     wide = {"body": pa.array(["é"], pa.large_string()), "keys": pa.array(["k"], pa.large_string())}

@@ -1,4 +1,4 @@
-"""The sink without Spark: tasks called, killed and called again as Spark would."""
+"""The sink without Spark: tasks run, interrupted and repeated as Spark does."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_row_becomes_a_message(target: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [300, 7, 1000])
-def test_a_task_that_is_tried_again_stores_nothing_twice(target: Any, size: int) -> None:
+def test_retried_task_stores_nothing_twice(target: Any, size: int) -> None:
     topic = f"Again{size}"
     target.create_topic(topic, 2)
     write(target, topic, rows(2500), origin())
@@ -82,7 +82,7 @@ def test_a_task_that_is_tried_again_stores_nothing_twice(target: Any, size: int)
     assert bodies(target, topic) == Counter({b"%d" % n: 1 for n in range(2500)})
 
 
-def test_a_task_that_ended_in_the_middle_is_completed(target: Any) -> None:
+def test_interrupted_task_is_completed(target: Any) -> None:
     target.create_topic("Middle", 2)
     for part in (1, 450, 1234, 2500):
         write(target, "Middle", rows(part), origin(), rows_per_batch=part)
@@ -92,7 +92,7 @@ def test_a_task_that_ended_in_the_middle_is_completed(target: Any) -> None:
     assert bodies(target, "Middle") == Counter({b"%d" % n: 1 for n in range(3000)})
 
 
-def test_the_next_batch_and_another_partition_are_other_rows(target: Any) -> None:
+def test_rows_of_other_batches_and_partitions_are_distinct(target: Any) -> None:
     target.create_topic("Batches", 2)
     for number, partition in ((0, 0), (0, 1), (1, 0)):
         write(target, "Batches", rows(10), origin(number, partition))
@@ -100,7 +100,7 @@ def test_the_next_batch_and_another_partition_are_other_rows(target: Any) -> Non
     assert bodies(target, "Batches") == Counter({b"%d" % n: 3 for n in range(10)})
 
 
-def test_a_broker_is_killed_between_two_attempts(target: Any) -> None:
+def test_retried_task_stores_nothing_twice_after_a_broker_is_killed(target: Any) -> None:
     target.create_topic("Killed", 2)
     write(target, "Killed", rows(1700), origin())
     for broker in target.brokers:
@@ -112,7 +112,7 @@ def test_a_broker_is_killed_between_two_attempts(target: Any) -> None:
     assert bodies(target, "Killed") == Counter({b"%d" % n: 1 for n in range(2000)})
 
 
-def test_rows_of_a_key_keep_their_order_in_one_queue(target: Any) -> None:
+def test_rows_of_a_sharding_key_keep_their_order_in_one_queue(target: Any) -> None:
     target.create_topic("Ordered", 4)
     keys = [f"key {n % 5}" for n in range(1000)]
 
@@ -127,7 +127,7 @@ def test_rows_of_a_key_keep_their_order_in_one_queue(target: Any) -> None:
         assert [number for _, _, number in sorted(places)] == sorted(number for _, _, number in places)
 
 
-def test_named_queues_and_delays(target: Any) -> None:
+def test_named_queues_and_delays_are_used(target: Any) -> None:
     import pyarrow as pa
 
     target.create_topic("Named", 2)
@@ -147,8 +147,8 @@ def test_named_queues_and_delays(target: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"sendBatchBytes": "2k"}, {"idempotent": "true"}])
-def test_attempts_that_are_cut_otherwise_store_nothing_twice(target: Any, more: dict[str, str]) -> None:
-    """Batches of Arrow end elsewhere, more rows are sent at once, some attempts end early: rows and their order are the same."""
+def test_attempts_with_other_batch_sizes_store_nothing_twice(target: Any, more: dict[str, str]) -> None:
+    """Other Arrow batches, larger requests and interrupted attempts do not change the rows or their order."""
     topic = f"Cut{len(more)}{more.get('idempotent', '')}"
     target.create_topic(topic, 3)
     keys = [f"k{n % 11}" if n % 5 else None for n in range(1500)]
@@ -165,8 +165,8 @@ def test_attempts_that_are_cut_otherwise_store_nothing_twice(target: Any, more: 
     assert all(numbers == sorted(numbers) for numbers in by_queue.values())
 
 
-def test_every_answer_is_lost_once(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that was stored is sent again, whole, and the next attempt begins at the first row."""
+def test_lost_replies_cause_no_duplicates(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stored run is sent again completely, and the next attempt starts at the first row."""
     from firearrow.client.errors import RequestTimeout
     from firearrow.spark.cluster import ClusterClient as Connected
 
@@ -195,8 +195,8 @@ def test_every_answer_is_lost_once(target: Any, monkeypatch: pytest.MonkeyPatch)
     assert bodies(target, "Lost") == Counter({b"%d" % n: 1 for n in range(2500)})
 
 
-def test_two_attempts_at_once_store_nothing_twice(target: Any) -> None:
-    """Spark takes an executor for dead that goes on, or runs a slow task a second time beside the first."""
+def test_concurrent_attempts_store_nothing_twice(target: Any) -> None:
+    """Spark may consider a live executor dead, or run a slow task twice."""
     target.create_topic("Both", 2)
     keys = [f"k{n % 7}" for n in range(4000)]
     with ThreadPoolExecutor() as threads:
@@ -210,7 +210,7 @@ def test_two_attempts_at_once_store_nothing_twice(target: Any) -> None:
     assert bodies(target, "Both") == Counter({b"%d" % n: 1 for n in range(4000)})
 
 
-def test_topics_by_column_each_in_its_own_queues(target: Any) -> None:
+def test_rows_go_to_the_topic_of_their_column(target: Any) -> None:
     for topic in ("ByColumnA", "ByColumnB"):
         target.create_topic(topic, 2)
     columns = {**rows(1200), "topic": [f"ByColumn{'AB'[n % 2]}" for n in range(1200)], "shardingKey": [None, "k", "l"] * 400}
@@ -224,22 +224,22 @@ def test_topics_by_column_each_in_its_own_queues(target: Any) -> None:
 
 
 @pytest.mark.parametrize("most", ["1", "3", "16"])
-def test_no_more_requests_are_under_way_than_allowed(target: Any, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_in_flight_are_limited(target: Any, most: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from firearrow.spark.write.sink import Sink
 
     topic = f"Flight{most}"
     target.create_topic(topic, 4)
-    under_way, highest = 0, 0
-    send_run = Sink._send_run
+    in_flight, highest = 0, 0
+    send_run = Sink.send_run
 
     async def counted(self: Any, *args: Any) -> None:
-        nonlocal under_way, highest
-        under_way += 1
-        highest = max(highest, under_way)
+        nonlocal in_flight, highest
+        in_flight += 1
+        highest = max(highest, in_flight)
         await send_run(self, *args)
-        under_way -= 1
+        in_flight -= 1
 
-    monkeypatch.setattr(Sink, "_send_run", counted)
+    monkeypatch.setattr(Sink, "send_run", counted)
     write(target, topic, {**rows(2000), "shardingKey": [str(n) for n in range(2000)]}, origin(), maxInFlight=most)
 
     assert 1 <= highest <= int(most)
@@ -263,7 +263,7 @@ def test_send_timeout_is_passed_to_every_request(target: Any, monkeypatch: pytes
     assert set(timeouts) == {1234}
 
 
-def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
+def test_reserved_properties_are_not_copied() -> None:
     from firearrow.spark.write.message_builder import NOT_COPIED
 
     assert {"UNIQ_KEY", "__PRODUCER_ID", "__PRODUCER_SEQ", "__SPARK_ID", "DELAY"} <= NOT_COPIED
@@ -271,7 +271,7 @@ def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "topic", "said"),
+    ("fields", "topic", "expected"),
     [
         ([("tags", "string")], "T", "the column body is missing"),
         ([("body", "binary"), ("tagz", "string")], "T", "unknown column 'tagz'; did you mean tags?"),
@@ -281,23 +281,23 @@ def test_properties_that_belong_to_the_old_message_are_left_behind() -> None:
         ([("body", "binary")], "no/such", "option topic is 'no/such'"),
     ],
 )
-def test_frames_that_cannot_be_written(fields: list[tuple[str, str]], topic: str | None, said: str) -> None:
+def test_invalid_frames_are_rejected(fields: list[tuple[str, str]], topic: str | None, expected: str) -> None:
     from firearrow.spark.write.input_columns import match_columns
 
     with pytest.raises(SparkOptionError) as error:
         match_columns(fields, topic)
 
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
-def test_what_was_read_can_be_written_as_it_is() -> None:
+def test_read_frame_can_be_written_unchanged() -> None:
     from firearrow.spark.decode.columns import TYPES
     from firearrow.spark.write.input_columns import match_columns
 
     assert set(match_columns(list(TYPES.items()), "Copy").indexes) == {"body", "keys", "tags", "properties", "flag"}
 
 
-def test_a_row_without_a_body_is_named(target: Any) -> None:
+def test_empty_body_is_reported_with_its_row(target: Any) -> None:
     target.create_topic("Empty", 1)
 
     with pytest.raises(SparkOptionError, match="row 1 of partition 0 has an empty body"):

@@ -179,9 +179,9 @@ class Sink:
         while len(self._in_flight) >= self._max_in_flight:
             oldest = next(iter(self._in_flight))
             self._in_flight.pop(oldest).result()
-        self._in_flight[queue] = self._client.submit(lambda: self._send_run(queue, run))
+        self._in_flight[queue] = self._client.submit(lambda: self.send_run(queue, run))
 
-    async def _send_run(self, queue: Queue, run: _Run) -> None:
+    async def send_run(self, queue: Queue, run: _Run) -> None:
         body = b"".join(run.pieces)
         if run.rows > 1 and not run.delayed:
             await self._send(queue, body, "WAIT\x01true\x02", 0, single=False)
