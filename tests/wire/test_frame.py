@@ -21,10 +21,16 @@ from firearrow.wire.frame import (
     Command,
     FrameDecoder,
     encode_command,
+    encode_pull_response,
     encode_request,
     encode_response,
     encode_response_json,
+    encode_success,
+    pack_lengths,
+    replace_success_code,
+    send_response_template,
 )
+from firearrow.wire.headers.client import PullMessageResponseHeader, SendMessageResponseHeader
 from tests.wire.captured import Captured, captured, sessions
 from tests.wire.strategies import I32, json_values
 
@@ -366,3 +372,44 @@ def test_a_command_tells_what_it_is() -> None:
     assert "<response 17 opaque=0 JAVA/513 remark='no' " in repr(Command(17, flag=1, remark="no"))
     assert command != 310
     assert not hasattr(command, "topic")
+
+
+# ---- preformatted responses
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_success_equals_the_general_encoding(binary: bool) -> None:
+    request = Command(37, opaque=7, binary=binary)
+    assert encode_success(request) == encode_response(request, 0)
+
+
+def test_send_response_template_formats_the_declared_header() -> None:
+    fields = {
+        "queueId": "3", "transactionId": "A1", "msgId": "FF00", "TRACE_ON": "true", "MSG_REGION": "100% \"here\"",
+        "queueOffset": "9",
+    }  # fmt: skip
+    header = send_response_template("true", '100% "here"') % (3, b'"A1"', b"FF00", 9, 7)
+    frame = pack_lengths(4 + len(header), len(header)) + header
+    assert frame == encode_response(Command(310, opaque=7), 0, None, fields)
+    assert SendMessageResponseHeader.decode(fields).encode() == fields
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_pull_response_carries_the_declared_header(binary: bool) -> None:
+    request = Command(11, opaque=7, binary=binary)
+    frame = encode_pull_response(
+        request, 0, "FOUND", b"records", 7, suggested_broker_id=1, group_sys_flag=2, next_begin_offset=3, max_offset=4,
+        min_offset=5, topic_sys_flag=6,
+    )  # fmt: skip
+    (response,) = FrameDecoder().feed(frame)
+    assert (response.code, response.opaque, response.remark, response.body) == (0, 7, "FOUND", b"records")
+    assert PullMessageResponseHeader.decode(response.ext) == PullMessageResponseHeader(
+        suggest_which_broker_id=1, next_begin_offset=3, min_offset=5, max_offset=4, topic_sys_flag=6, group_sys_flag=2
+    )
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_success_code_is_replaced_in_the_encoded_response(binary: bool) -> None:
+    request = Command(310, opaque=7, binary=binary)
+    stored = encode_response(request, 0, None, {"queueId": 3})
+    assert replace_success_code(stored, 12, binary=binary) == encode_response(request, 12, None, {"queueId": 3})

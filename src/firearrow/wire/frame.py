@@ -47,7 +47,7 @@ _BINARY_TYPE: Final = 1
 _MAX_LENGTH: Final = MAX_FRAME - 4
 _WORDS: Final = struct.Struct(">ii")
 _words_at = _WORDS.unpack_from
-_join_words = _WORDS.pack
+pack_lengths = _WORDS.pack  # (4 + H + B, H) in front of a JSON header
 # Packing is the cheapest way to check that three values are integers of 32 bits: one call, and no exception when they are.
 _check_i32 = struct.Struct("3i").pack
 _BINARY_HEAD: Final = struct.Struct(">hbhii")
@@ -288,7 +288,63 @@ def encode_response_json(opaque: int, code: int, ext_json: bytes, body: bytes = 
     """A JSON response whose ext map is JSON text already: the short way for answers that are formatted by the thousand."""
     header = _RESPONSE % (code, ext_json, opaque)
     length = len(header)
-    return _join_words(4 + length + len(body), length) + header + body
+    return pack_lengths(4 + length + len(body), length) + header + body
+
+
+def encode_success(request: Command) -> bytes:
+    """Return a successful response without fields."""
+    if request.binary:
+        return encode_response(request, 0)
+    header = _SUCCESS % request.opaque
+    return pack_lengths(4 + len(header), len(header)) + header
+
+
+def send_response_template(trace_on: str, region: str) -> bytes:
+    """Return the JSON header of a successful send response as a template for %.
+
+    The values are queue id, quoted transaction id, message id, queue offset and opaque.
+    """
+    fixed = b'","TRACE_ON":%b,"MSG_REGION":%b,' % (_dumps(trace_on), _dumps(region))
+    fields = b'"queueId":"%d","transactionId":%b,"msgId":"%b' + fixed.replace(b"%", b"%%") + b'"queueOffset":"%d"'
+    tail = b'"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":' + _TAIL
+    return b'{"code":0,"extFields":{' + fields + b"}," + tail
+
+
+def encode_pull_response(
+    request: Command,
+    code: int,
+    remark: str,
+    body: bytes,
+    body_bytes: int,
+    *,
+    suggested_broker_id: int,
+    group_sys_flag: int,
+    next_begin_offset: int,
+    max_offset: int,
+    min_offset: int,
+    topic_sys_flag: int,
+) -> bytes:
+    """Return a pull response. With `body_bytes` larger than `body` the caller writes the rest of the body.
+
+    `remark` must not need escaping in JSON.
+    """
+    if request.binary:
+        ext = {"nextBeginOffset": next_begin_offset, "minOffset": min_offset, "maxOffset": max_offset}
+        ext |= {"topicSysFlag": topic_sys_flag, "groupSysFlag": group_sys_flag, "suggestWhichBrokerId": suggested_broker_id}
+        return encode_response(request, code, remark, ext, body)
+    header = _PULL_RESPONSE % (
+        code, suggested_broker_id, group_sys_flag, next_begin_offset, max_offset, min_offset, topic_sys_flag, request.opaque,
+        remark.encode(),
+    )  # fmt: skip
+    return b"".join((pack_lengths(4 + len(header) + body_bytes, len(header)), header, body))
+
+
+def replace_success_code(response: bytes, code: int, *, binary: bool) -> bytes:
+    """Return a successful response without body under another code."""
+    if binary:
+        return response[:8] + _I16.pack(code) + response[10:]
+    header = response[8:].replace(b'{"code":0,', b'{"code":%d,' % code, 1)
+    return pack_lengths(4 + len(header), len(header)) + header
 
 
 def text(value: Any) -> str:
@@ -304,6 +360,12 @@ def text(value: Any) -> str:
 
 _TAIL: Final = b'"JSON","version":%d}' % VERSION
 _RESPONSE: Final = b'{"code":%d,"extFields":%b,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":' + _TAIL
+_SUCCESS: Final = b'{"code":0,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":' + _TAIL
+_PULL_RESPONSE: Final = (
+    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
+    b'"minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%b","serializeTypeCurrentRPC":'
+    + _TAIL
+)
 
 
 def _fill_unusual(command: Command, header: bytes) -> None:
@@ -408,7 +470,7 @@ def _binary_header(
 
 def _frame(kind: int, header: bytes, body: bytes) -> bytes:
     length = len(header)
-    return _join_words(4 + length + len(body), kind | length) + header + body
+    return pack_lengths(4 + length + len(body), kind | length) + header + body
 
 
 def _refuse_lengths(length: int, header_length: int) -> NoReturn:

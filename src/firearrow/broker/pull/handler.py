@@ -23,7 +23,6 @@ would stall the consumer. Such a pull is served unfiltered, since clients compar
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -38,8 +37,8 @@ from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
-from firearrow.wire.codes import VERSION, ResponseCode
-from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import Command, encode_pull_response
 from firearrow.wire.headers.client import PullMessageRequestHeader
 
 if TYPE_CHECKING:
@@ -55,12 +54,6 @@ _MAX_FILTERED = 32  # messages of one pull through an SQL92 filter, as for pulls
 
 _BY_TAG = (None, "", subscription.TAG)
 
-_LENGTHS = struct.Struct(">II")
-_RESPONSE = (
-    b'{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
-    b'"minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"JAVA","opaque":%d,"remark":"%b",'
-    b'"serializeTypeCurrentRPC":"JSON","version":' + b"%d}" % VERSION
-)
 _INSPECTED = (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _RETRY = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 _NOT_FOUND = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
@@ -335,23 +328,19 @@ class PullHandler:
         else:
             body, size = b"", 0
             self._parts.stats.missed()
-        if request.binary:
-            ext = {"nextBeginOffset": result.next_begin_offset, "minOffset": result.min_offset, "maxOffset": result.max_offset}
-            ext |= {"topicSysFlag": target.topic_sys_flag, "groupSysFlag": target.group_sys_flag}
-            ext |= {"suggestWhichBrokerId": suggested}
-            return encode_response(request, code, remark or result.status, ext, body)
-        head = _RESPONSE % (
+        return encode_pull_response(
+            request,
             code,
-            suggested,
-            target.group_sys_flag,
-            result.next_begin_offset,
-            result.max_offset,
-            result.min_offset,
-            target.topic_sys_flag,
-            request.opaque,
-            (remark or result.status).encode(),
+            remark or result.status,
+            body,
+            size,
+            suggested_broker_id=suggested,
+            group_sys_flag=target.group_sys_flag,
+            next_begin_offset=result.next_begin_offset,
+            max_offset=result.max_offset,
+            min_offset=result.min_offset,
+            topic_sys_flag=target.topic_sys_flag,
         )
-        return b"".join((_LENGTHS.pack(len(head) + 4 + size, len(head)), head, body))
 
 
 def _code(status: GetStatus, asked_offset: int) -> ResponseCode:

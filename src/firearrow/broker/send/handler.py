@@ -17,7 +17,6 @@ messages of a batch are stored with the properties they came with.
 from __future__ import annotations
 
 import os
-import struct
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -35,8 +34,8 @@ from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import batch, properties
 from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.codes import VERSION, ResponseCode
-from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.frame import Command, encode_response, pack_lengths, send_response_template
 from firearrow.wire.headers.client import SendMessageRequestHeader
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.message_ids import UniqueKeys, host_bytes
@@ -49,7 +48,6 @@ PERM_WRITE = 2
 MAX_PROPERTIES = 32767
 
 _NOT_PLAIN = ~PLAIN_FLAGS
-_LENGTHS = struct.Struct(">II")
 
 
 def _waits(raw: bytes) -> bool:
@@ -98,15 +96,7 @@ class SendHandler:
         stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
         self._stamps = stamps
         self._stamp_block = properties.encode(stamps)
-        # A template for %. Region and version never change and are part of it.
-        self._reply = (
-            b'{"code":0,"extFields":{"queueId":"%d","transactionId":%b,"msgId":"%b","TRACE_ON":"'
-            + self._trace.encode()
-            + b'","MSG_REGION":'
-            + orjson.dumps(region).replace(b"%", b"%%")
-            + b',"queueOffset":"%d"},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
-            + b"%d}" % VERSION
-        )
+        self._reply = send_response_template(self._trace, region)
         ip, _, port = parts.address.rpartition(":")
         self._unique_keys = UniqueKeys(ip, os.getpid())
         self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
@@ -379,7 +369,7 @@ class SendHandler:
         # Letters and digits need no escaping in JSON.
         quoted = b'"%b"' % unique_key if unique_key.isalnum() else orjson.dumps(unique_key.decode())
         header = self._reply % (queue_id, quoted, msg_id, queue_offset, request.opaque)
-        return _LENGTHS.pack(len(header) + 4, len(header)) + header
+        return pack_lengths(4 + len(header), len(header)) + header
 
     def _authorize(self, header: SendMessageRequestHeader, now_ms: int) -> SendTarget:
         topic = header.topic

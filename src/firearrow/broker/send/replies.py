@@ -8,15 +8,12 @@ a call per message is measurable.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from firearrow.net.server import Connection
-from firearrow.wire.frame import Command
-
-_LENGTHS = struct.Struct(">II")
+from firearrow.wire.frame import Command, replace_success_code
 
 
 class Reply(NamedTuple):
@@ -26,11 +23,7 @@ class Reply(NamedTuple):
 
     def with_code(self, code: int) -> Reply:
         """Return this reply under another response code: 10, 11 and 12 carry the same fields as success."""
-        data = self.data
-        if self.request.binary:
-            return Reply(self.conn, self.request, data[:8] + struct.pack(">h", code) + data[10:])
-        header = data[8:].replace(b'{"code":0,', b'{"code":%d,' % code, 1)
-        return Reply(self.conn, self.request, _LENGTHS.pack(len(header) + 4, len(header)) + header)
+        return Reply(self.conn, self.request, replace_success_code(self.data, code, binary=self.request.binary))
 
 
 # The constructor of a named tuple is a Python function; this is not, and takes half the time.

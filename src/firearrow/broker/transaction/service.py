@@ -21,7 +21,6 @@ Guarantees:
 from __future__ import annotations
 
 import logging
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -36,7 +35,7 @@ from firearrow.broker.transaction.state import COMMITTED, OPEN, ROLLED_BACK, Hal
 from firearrow.net.address import parse_address
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.frame import Command, encode_response, encode_success
 from firearrow.wire.headers.admin import ResumeCheckHalfMessageRequestHeader
 from firearrow.wire.headers.client import EndTransactionRequestHeader
 from firearrow.wire.message_ids import host_bytes, parse_offset_msg_id
@@ -55,9 +54,6 @@ SEARCH_LIMIT = 64 * 1024 * 1024  # bytes of log that a recovery may have to sear
 CACHE_SLOTS = 8192
 MAX_CACHED_BYTES = 4096  # of body and properties
 
-_LENGTHS = Struct(">II")
-# The JSON header of a success response; takes the opaque of the request.
-_SUCCESS = encode_response(Command(0, opaque=0), ResponseCode.SUCCESS)[_LENGTHS.size :].replace(b'"opaque":0', b'"opaque":%d')
 _STATES = {COMMIT_FLAG: COMMITTED, ROLLBACK_FLAG: ROLLED_BACK}
 _STATE_NAMES = {COMMITTED: "committed", ROLLED_BACK: "rolled back"}
 _REAL_TOPIC = b"\x02REAL_TOPIC\x01"  # REAL_TOPIC and REAL_QID are the last properties of a new half message
@@ -166,8 +162,8 @@ class Transactions:
         if request.flag & 2:
             return b""
         if state == ROLLED_BACK or not new:
-            return _success(request)
-        self._parts.answer_when_stored(conn, request, _success(request))
+            return encode_success(request)
+        self._parts.answer_when_stored(conn, request, encode_success(request))
         return None
 
     def _decide_cached(self, header: EndTransactionRequestHeader, state: int, now_ms: int) -> bool:
@@ -354,13 +350,6 @@ class Transactions:
         first_needed = self._ops.advance(first_open)
         if (first_open, first_needed) != self._taken[1:]:
             self._taken = self._unsaved = TransactionProgress(self._store.appended_offset, first_open, first_needed)
-
-
-def _success(request: Command) -> bytes:
-    if request.binary:
-        return encode_response(request, ResponseCode.SUCCESS)
-    header = _SUCCESS % request.opaque
-    return _LENGTHS.pack(len(header) + 4, len(header)) + header
 
 
 def _check_unknown(flag: int) -> None:
