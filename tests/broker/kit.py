@@ -25,8 +25,8 @@ from firearrow.broker.tables import clients, consumer_offsets, queue_assignment,
 from firearrow.broker.tables.clients import ClientTable
 from firearrow.broker.tables.consumer_offsets import OffsetTable
 from firearrow.broker.tables.groups import GroupTable
+from firearrow.broker.tables.queue_assignment import RequestModes
 from firearrow.broker.tables.queue_locks import QueueLocks
-from firearrow.broker.tables.request_modes import RequestModes
 from firearrow.broker.tables.topics import TopicTable, stored_topics
 from firearrow.broker.timer.service import TimerService
 from firearrow.config.delay_levels import parse_delay_levels

@@ -1,15 +1,22 @@
-"""The broker: requests, messages in and out, deferred delivery, tables, roles.
+"""The message broker.
 
-    server.py       assembly and lifecycle              requests/       dispatch, responses, flow control
-    context.py      the parts that handlers use         send/           sends, group commit, acknowledgement
-    settings.py     broker.properties                   pull/           pulls and long polling
-    registration.py registration at name servers        deferred/       delay levels, retries
-    query.py        lookup of messages and offsets      timer/          timer messages
-    request_reply.py request/reply messages             transaction/    transactional messages
-    message.py      the carrier of a message            dedup/          recognition of repeated sends
-    tables/         topics, groups, clients, offsets    sql92/          SQL92 filters
-    roles/          master and slave                    admin/          operators' requests
-    observability/  statistics, metrics, event log
+    server.py, context.py    lifecycle; the objects shared by the request handlers
+    registration.py          registration with the name servers
+    message.py               carrier of a message between handler and commit log
+    requests/                request dispatch, responses, flow control, calls to clients
+    send/                    sends: validation, append, group commit, internal messages
+    dedup/                   recognition of repeated sends
+    pull/                    pulls, long polling, subscriptions
+    sql92/                   SQL92 filter expressions
+    deferred/                delay levels, retries and dead letters; routing of deferred messages
+    timer/                   timer messages: delivery at an arbitrary time, recall
+    transaction/             transactional messages
+    tables/                  topics, groups, consumer offsets, clients, queue locks and their persistence
+    admin/                   administrative requests
+    observability/           statistics, Prometheus metrics, event log
+    roles/                   master and slave roles, services of the master
+    query.py                 queries by key, id and time
+    request_reply.py         replies of request-reply messaging
 
-Allowed imports: wire, store, net, config, clock, procfs.
+Imports from wire, store, net, config, clock and procfs. Replication (`ha`) is handed in through roles/replication.py.
 """

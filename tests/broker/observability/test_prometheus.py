@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from firearrow.broker.observability.endpoint import in_slices, parse_labels
-from firearrow.broker.observability.metrics_page import escaped
-from firearrow.broker.observability.metrics_store import TIMER_BOUNDS_S
 from firearrow.broker.observability.process import LoopLag
-from firearrow.broker.observability.prometheus import Sources, pieces, version_text
+from firearrow.broker.observability.prometheus import TIMER_BOUNDS_S, Sources, escaped, pieces, version_text
 from firearrow.broker.server import Broker
 from firearrow.config.fields import SettingError
 from firearrow.net.http_endpoint import MAX_CONNECTIONS

@@ -10,8 +10,8 @@ import pytest
 
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.tables.table_file import run_at_once
-from firearrow.broker.tables.topics import StoredTopic, TopicTable
+from firearrow.broker.tables.persistence import run_at_once
+from firearrow.broker.tables.topics import StoredTopic, TopicTable, alter_attributes, parse_attribute_changes
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion, TopicConfig
 from firearrow.wire.headers.client import SendMessageRequestHeader
@@ -280,3 +280,50 @@ def test_the_name_servers_order_configuration_marks_topics() -> None:
     assert config is not None
     assert config.order
     assert len(story.heard) == 2
+
+
+def test_a_wish_is_a_list_of_signed_attributes() -> None:
+    assert parse_attribute_changes("+message.type=FIFO,-reserve.time") == {"+message.type": "FIFO", "-reserve.time": ""}
+    assert parse_attribute_changes("") == parse_attribute_changes(None) == {}
+
+
+@pytest.mark.parametrize("text", ["message.type=FIFO", "+message.type", "-a=b", "+=x", "+a=", "+", "-", "+a=1,+a=2", "=", "a"])
+def test_a_wish_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        parse_attribute_changes(text)
+
+
+@pytest.mark.parametrize(
+    ("current", "wish", "after"),
+    [
+        (None, {"+message.type": "FIFO"}, {"message.type": "FIFO"}),
+        (None, {"+queue.type": "SimpleCQ", "+reserve.time": "-1"}, {"queue.type": "SimpleCQ", "reserve.time": "-1"}),
+        ({"message.type": "FIFO"}, {"+message.type": "NORMAL"}, {"message.type": "NORMAL"}),
+        ({"message.type": "FIFO"}, {"-message.type": ""}, {}),
+        ({"queue.type": "SimpleCQ"}, {"+queue.type": "SimpleCQ"}, {"queue.type": "SimpleCQ"}),
+        ({"message.type": "FIFO"}, {}, {"message.type": "FIFO"}),
+    ],
+)
+def test_what_becomes_of_attributes(current: dict[str, str] | None, wish: dict[str, str], after: dict[str, str]) -> None:
+    assert alter_attributes(current, wish) == after
+
+
+@pytest.mark.parametrize(
+    ("current", "wish", "named"),
+    [
+        (None, {"+colour": "red"}, "unsupported key: colour"),
+        (None, {"+message.type": "fifo"}, "not in set"),
+        (None, {"+reserve.time": "soon"}, "hours"),
+        (None, {"+reserve.time": "-2"}, "hours"),
+        (None, {"+reserve.time": "٣"}, "hours"),
+        (None, {"-message.type": ""}, "only add"),
+        (None, {"+queue.type": "BatchCQ"}, "not in set"),
+        ({}, {"+cleanup.policy": "DELETE"}, "unchangeable"),
+        ({"queue.type": "SimpleCQ"}, {"-queue.type": ""}, "unchangeable"),
+    ],
+)
+def test_what_is_refused(current: dict[str, str] | None, wish: dict[str, str], named: str) -> None:
+    with pytest.raises(Refused) as caught:
+        alter_attributes(current, wish)
+    assert caught.value.code == 1
+    assert named in caught.value.remark

@@ -92,7 +92,7 @@ def test_batch_conversion_equals_row_by_row_conversion(rows: list[dict[str, Any]
 
 
 def test_sequence_number_is_the_last_property() -> None:
-    from firearrow.broker.dedup.numbered_batch import rising_numbers
+    from firearrow.broker.dedup.dedup import rising_numbers
 
     rows = [{"body": b"x", "keys": "k", "properties": [("TAGS", "t")], "delayLevel": n % 2} for n in range(300)]
     found = rising_numbers(bytes(made(arrow(rows, ("body", "keys", "properties", "delayLevel"))).data))

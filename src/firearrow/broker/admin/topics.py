@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
-from firearrow.broker.tables.topic_attributes import parse_wish
-from firearrow.broker.tables.topics import check_new_name
+from firearrow.broker.tables.topics import check_new_name, parse_attribute_changes
 from firearrow.wire.bodies import (
     CreateTopicListRequestBody,
     DataVersion,
@@ -59,7 +58,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             order=header.order,
         )
         with broker.stats.topics_created.timed(system=is_system_topic(header.topic)):
-            topics.update(wanted, now_ms, alter=parse_wish(header.attributes))
+            topics.update(wanted, now_ms, alter=parse_attribute_changes(header.attributes))
         return done(request)
 
     def update_and_create_topic_list(conn: Connection, request: Command, now_ms: int) -> bytes:

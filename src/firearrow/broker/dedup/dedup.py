@@ -28,19 +28,20 @@ All of it is a function of the log: dedup_file.py makes it again at the start.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from firearrow.broker.dedup.numbered_batch import rising_numbers
 from firearrow.broker.dedup.windows import Producers, ProducerWindow
 from firearrow.broker.requests.responses import Refused
-from firearrow.broker.send.validation import producer_sequence
+from firearrow.broker.send.validation import MAX_PRODUCER_ID_BYTES, MAX_SEQUENCE, SUSPICIOUS, producer_sequence
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.admission import recall_handle
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.message_store import MessageStore
-from firearrow.wire import properties
+from firearrow.wire import batch, properties
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
@@ -308,3 +309,49 @@ def _destination(record: Record) -> tuple[str, int]:
 
 def _key(topic: str, unique_key: bytes) -> bytes:
     return b"%b\0%b" % (topic.encode(), unique_key)
+
+
+_PRODUCER: Final = b"\x02__PRODUCER_ID\x01"
+_NUMBER: Final = b"\x02__PRODUCER_SEQ\x01"
+_MOST_DIGITS: Final = len(str(MAX_SEQUENCE))
+_head_at = struct.Struct(">i12xi").unpack_from  # total, body length
+
+
+def rising_numbers(body: bytes) -> tuple[str, list[int], list[bytes]] | None:
+    """Producer, numbers and properties of a batch whose messages all end with both of them, in numbers that rise.
+
+    None for any other batch, and for one with names in it that `property_rules.check` has to look at. Lengths that do not fit
+    are found by whoever appends it.
+    """
+    numbers: list[int] = []
+    blocks: list[bytes] = []
+    mark = b""
+    pos, end = 0, len(body)
+    try:
+        while pos < end:
+            total, text_length = _head_at(body, pos)
+            if total < batch.FIXED_BYTES or text_length < 0:
+                return None
+            raw = body[pos + batch.FIXED_BYTES + text_length : pos + total]
+            mark = mark or _producer_mark(raw)
+            block, _, number = raw.partition(mark)
+            digits = number[:-1]
+            if not digits.isdigit() or len(digits) > _MOST_DIGITS or number[-1] != 2 or SUSPICIOUS in block:
+                return None
+            numbers.append(int(digits))
+            blocks.append(block)
+            pos += total
+    except (struct.error, ValueError):  # too short; no mark
+        return None
+    if not numbers or numbers[-1] > MAX_SEQUENCE or any(later <= number for number, later in pairwise(numbers)):
+        return None
+    return mark[len(_PRODUCER) : -len(_NUMBER)].decode("utf-8", "replace"), numbers, blocks
+
+
+def _producer_mark(raw: bytes) -> bytes:
+    """What stands before the number in the properties of a message; ValueError if that is not how they end."""
+    at = raw.index(_PRODUCER)
+    producer, found, _ = raw[at + len(_PRODUCER) :].partition(_NUMBER)
+    if not producer or not found or b"\x02" in producer or len(producer) > MAX_PRODUCER_ID_BYTES:
+        raise ValueError("no producer")
+    return _PRODUCER + producer + _NUMBER

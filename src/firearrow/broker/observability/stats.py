@@ -17,10 +17,53 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from firearrow.broker.observability.creation_stats import CreationLatency
-from firearrow.broker.observability.histograms import Histogram
+
+class Histogram:
+    """`edges` are upper ones; what is larger than all of them goes into one more count."""
+
+    __slots__ = ("counts", "edges", "total")
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self.edges = edges
+        self.counts = [0] * (len(edges) + 1)
+        self.total: float = 0
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.edges, value)] += times
+        self.total += value * times
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """(upper edge, how many are not larger), the last for all."""
+        below = 0
+        for edge, count in zip((*self.edges, None), self.counts, strict=True):
+            below += count
+            yield "+Inf" if edge is None else str(float(edge)), below
+
+
+EDGES_MS = (10, 100, 1_000, 3_000, 5_000)  # Apache's
+
+
+class CreationLatency:
+    """`took` is by (whether it succeeded, whether it is one of the system's)."""
+
+    def __init__(self) -> None:
+        self.took: dict[tuple[bool, bool], Histogram] = {}
+
+    @contextmanager
+    def timed(self, *, system: bool) -> Iterator[None]:
+        began, done = time.perf_counter(), False
+        try:
+            yield
+            done = True
+        finally:
+            histogram = self.took.get((done, system))
+            if histogram is None:
+                histogram = self.took[done, system] = Histogram(EDGES_MS)
+            histogram.add(int((time.perf_counter() - began) * 1000))
+
 
 _SECOND_MS = 1_000
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # (ms between samples, how many are kept): minute, hour, day

@@ -15,26 +15,63 @@ a group set to POP by an older broker is assigned queues to pull.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
-from firearrow.broker.tables.request_modes import POP, PULL
 from firearrow.broker.tables.topics import PERM_READ
 from firearrow.wire.bodies import (
     MessageQueueAssignment,
+    MessageRequestModeSerializeWrapper,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     QueueBody,
     SetMessageRequestModeRequestBody,
 )
+from firearrow.wire.bodies import SetMessageRequestModeRequestBody as RequestMode
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from firearrow.net.server import Connection
+
+
+PULL = "PULL"
+POP = "POP"
+
+
+class RequestModes:
+    def __init__(self, save: Callable[[dict[str, Any]], None] = lambda table: None) -> None:
+        self._modes: dict[str, dict[str, RequestMode]] = {}
+        self._save = save
+
+    def find(self, topic: str, group: str) -> RequestMode | None:
+        return self._modes.get(topic, {}).get(group)
+
+    def set(self, mode: RequestMode) -> None:
+        self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self._save(self.to_json())
+
+    def remove_topic(self, topic: str) -> None:
+        if self._modes.pop(topic, None) is not None:
+            self._save(self.to_json())
+
+    def load(self, table: Mapping[str, Any]) -> None:
+        """Takes over what the file held. Called once."""
+        self._modes = MessageRequestModeSerializeWrapper.from_json(table).message_request_mode_map
+
+    def take_over(self, theirs: Mapping[str, Any]) -> None:
+        """A slave has the modes of its master."""
+        before = self.to_json()
+        self.load(theirs)
+        if self.to_json() != before:
+            self._save(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return MessageRequestModeSerializeWrapper(self._modes).to_json()
+
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tests.broker.observability.test_prometheus import GET, Figures, http, parse
 from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client
 from tests.support.waiting import run
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs" / "grafana" / "firearrow-broker.json").read_text())
 
 _SELECTOR = re.compile(r"\b((?:rocketmq|firearrow|process)_[a-z_]+)(\{[^}]*\})?")

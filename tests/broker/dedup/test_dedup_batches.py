@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.dedup.numbered_batch import rising_numbers
+from firearrow.broker.dedup.dedup import rising_numbers
 from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
