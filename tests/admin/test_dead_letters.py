@@ -28,7 +28,7 @@ async def fail_everything(cluster: AsyncCluster, group: str, count: int) -> None
         await cluster.settle()
 
 
-def test_dead_letters_go_back_to_the_group_that_failed_and_to_no_other() -> None:
+def test_dead_letters_are_resent_only_to_the_group_that_failed() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=1)
@@ -64,7 +64,7 @@ def test_dead_letters_go_back_to_the_group_that_failed_and_to_no_other() -> None
     asyncio.run(story())
 
 
-def test_a_rate_is_kept_and_failures_are_counted() -> None:
+def test_resending_keeps_the_rate_and_counts_failures() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=1)
@@ -83,11 +83,11 @@ def test_a_rate_is_kept_and_failures_are_counted() -> None:
     asyncio.run(story())
 
 
-def test_what_is_exported_can_be_imported() -> None:
+def test_export_can_be_imported() -> None:
     letter = dead_letters.DeadLetter(
         "id", "g", "T", b"\x00\xff", "tag", ("k", "l"), {"KEYS": "k l", "ü": "ö"}, 3, 1_700_000_000_000, 16
     )
-    assert dead_letters.imported(dead_letters.exported(letter)) == letter
+    assert dead_letters.import_line(dead_letters.export_line(letter)) == letter
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_what_is_exported_can_be_imported() -> None:
     [
         ("{", "Expecting"),
         ("{}", "'properties' is missing"),
-        ('{"properties": {"a": 1}, "msg_id": "", "group": "", "topic": "", "body": ""}', "must be texts"),
+        ('{"properties": {"a": 1}, "msg_id": "", "group": "", "topic": "", "body": ""}', "must be strings"),
         ('{"properties": {}, "msg_id": "", "group": "", "topic": "", "body": "%"}', "base64|Incorrect padding|Only base64"),
     ],
 )
-def test_a_line_that_is_no_export(line: str, says: str) -> None:
+def test_malformed_export_line_is_rejected(line: str, says: str) -> None:
     with pytest.raises(AdminError, match=says):
-        dead_letters.imported(line)
+        dead_letters.import_line(line)

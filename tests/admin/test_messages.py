@@ -12,7 +12,7 @@ from tests.admin.kit import consuming, running, send
 Q0 = MessageQueue("T", "broker-a", 0)
 
 
-def test_a_message_is_found_by_all_its_names() -> None:
+def test_message_is_found_by_id_key_and_offset() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=1)
@@ -27,19 +27,19 @@ def test_a_message_is_found_by_all_its_names() -> None:
             assert sorted(one.body for one in await admin.messages_by_key("T", "A1")) == [b"hello", b"other"]
             assert await admin.messages_by_key("T", "A") == []
 
-            with pytest.raises(NotFoundError, match="has no message at 9; it has 0 to 1"):
+            with pytest.raises(NotFoundError, match="has no message at offset 9; it has 0 to 1"):
                 await admin.message_at(Q0, 9)
             with pytest.raises(NotFoundError, match="has the id"):
                 await admin.find_message("T", "00" * 16)
-            with pytest.raises(AdminError, match="not the id of a stored message"):
+            with pytest.raises(AdminError, match="is not an offset id"):
                 await admin.message_by_offset_id("xyz")
-            with pytest.raises(NotFoundError, match="no broker of this cluster"):
+            with pytest.raises(NotFoundError, match="not a broker of this cluster"):
                 await admin.message_by_offset_id("7F000001" + f"{1:08X}" + f"{0:016X}")
 
     asyncio.run(story())
 
 
-def test_ranges_and_ends() -> None:
+def test_messages_are_selected_by_time_and_filter() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=2)
@@ -63,7 +63,7 @@ def test_ranges_and_ends() -> None:
     asyncio.run(story())
 
 
-def test_what_became_of_a_message_and_once_more() -> None:
+def test_message_is_tracked_consumed_again_and_resent() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=1)
@@ -72,13 +72,13 @@ def test_what_became_of_a_message_and_once_more() -> None:
             message = await admin.find_message("T", msg_id)
             async with consuming(cluster, "g", "T", 1) as taken:
                 await cluster.settle()
-                await admin.reset_offset("g", "T", "end")
+                await admin.reset_offset("g", "T", "latest")
                 assert [(one.group, one.status) for one in await admin.track(message)] == [("g", "CONSUMED")]
                 result = await admin.consume_directly("g", message)
                 assert result.consume_result == "CR_SUCCESS"
                 assert taken == [b"hello", b"hello"]
             async with consuming(cluster, "h", "T", 0, tags="old"):
-                await admin.reset_offset("h", "T", "end")
+                await admin.reset_offset("h", "T", "latest")
                 assert ("h", "CONSUMED_BUT_FILTERED") in [(one.group, one.status) for one in await admin.track(message)]
 
             await admin.create_topic("U", queues=1)

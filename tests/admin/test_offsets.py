@@ -23,19 +23,19 @@ async def prepared(cluster: AsyncCluster, group: str = "g") -> None:
 
 
 @pytest.mark.parametrize("server_side", ["true", "false"])
-def test_a_group_goes_where_it_is_told(server_side: str) -> None:
+def test_group_is_moved_to_each_kind_of_position(server_side: str) -> None:
     async def story() -> None:
         async with running(properties={"useServerSideResetOffset": server_side}) as (cluster, admin):
             await admin.create_topic("T", queues=1)
             await prepared(cluster)
             assert await admin.committed_offset("g", Q0) == 5
 
-            (planned,) = await admin.plan_reset("g", "T", "begin")
+            (planned,) = await admin.plan_reset("g", "T", "earliest")
             assert (planned.queue, planned.before, planned.after, planned.skipped) == (Q0, 5, 0, -5)
             assert await admin.committed_offset("g", Q0) == 5, "a plan changes nothing"
 
             moment = cluster.clock.now() - timedelta(seconds=30)
-            for to, offset in (("begin", 0), ("end", 5), (moment, 3), (2, 2)):
+            for to, offset in (("earliest", 0), ("latest", 5), (moment, 3), (2, 2)):
                 (changed,) = await admin.reset_offset("g", "T", to)
                 assert changed.after == offset
                 assert await admin.committed_offset("g", Q0) == offset
@@ -43,14 +43,14 @@ def test_a_group_goes_where_it_is_told(server_side: str) -> None:
     asyncio.run(story())
 
 
-def test_a_connected_group_consumes_again() -> None:
+def test_connected_group_follows_a_reset() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=1)
             await send(cluster, "T", b"1", b"2")
             async with consuming(cluster, "g", "T", 2) as taken:
                 await cluster.settle()
-                await admin.reset_offset("g", "T", "begin")
+                await admin.reset_offset("g", "T", "earliest")
                 async with asyncio.timeout(20):
                     while len(taken) < 4:
                         await asyncio.sleep(0.01)
@@ -59,21 +59,21 @@ def test_a_connected_group_consumes_again() -> None:
     asyncio.run(story())
 
 
-def test_wishes_that_make_no_sense() -> None:
+def test_impossible_resets_are_rejected() -> None:
     async def story() -> None:
         async with running() as (_, admin):
             await admin.create_topic("T", queues=2)
             await admin.create_group("g")
-            with pytest.raises(NotFoundError, match="no topic"):
-                await admin.reset_offset("g", "Nothing", "end")
-            with pytest.raises(NotFoundError, match="no group"):
-                await admin.reset_offset("nobody", "T", "end")
-            with pytest.raises(AdminError, match="has 2: name the broker and the queue"):
+            with pytest.raises(NotFoundError, match=r"topic .* does not exist"):
+                await admin.reset_offset("g", "Nothing", "latest")
+            with pytest.raises(NotFoundError, match=r"group .* does not exist"):
+                await admin.reset_offset("nobody", "T", "latest")
+            with pytest.raises(AdminError, match="has 2; name the broker and the queue"):
                 await admin.reset_offset("g", "T", 1)
             with pytest.raises(AdminError, match="expected 0 to 0"):
                 await admin.reset_offset("g", "T", 1, queue_id=0)
             with pytest.raises(NotFoundError, match="no queue 7"):
-                await admin.reset_offset("g", "T", "end", queue_id=7)
+                await admin.reset_offset("g", "T", "latest", queue_id=7)
 
     asyncio.run(story())
 

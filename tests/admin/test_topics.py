@@ -9,7 +9,7 @@ from firearrow.client.errors import BrokerError
 from tests.admin.kit import consuming, running, send
 
 
-def test_a_topic_is_made_changed_and_deleted() -> None:
+def test_topic_is_created_altered_and_deleted() -> None:
     async def story() -> None:
         async with running(brokers=2) as (_, admin):
             assert await admin.create_topic("Orders", queues=3, attributes={"message.type": "FIFO"}) == ["broker-a", "broker-b"]
@@ -18,7 +18,7 @@ def test_a_topic_is_made_changed_and_deleted() -> None:
             assert (found.message_type, found.brokers) == ("FIFO", ("broker-a", "broker-b"))
             assert "Orders" in await admin.topic_names()
 
-            with pytest.raises(AdminError, match="exists already on broker-a, broker-b"):
+            with pytest.raises(AdminError, match="already exists on broker-a, broker-b"):
                 await admin.create_topic("Orders")
 
             assert await admin.alter_topic("Orders", perm=4, read_queues=5, broker="broker-b") == ["broker-b"]
@@ -31,15 +31,15 @@ def test_a_topic_is_made_changed_and_deleted() -> None:
 
             assert await admin.delete_topic("Orders") == ["broker-a", "broker-b"]
             assert "Orders" not in await admin.topic_names()
-            with pytest.raises(NotFoundError, match="no topic 'Orders'"):
+            with pytest.raises(NotFoundError, match="topic 'Orders' does not exist"):
                 await admin.delete_topic("Orders")
-            with pytest.raises(NotFoundError, match="no topic 'Orders'"):
+            with pytest.raises(NotFoundError, match="topic 'Orders' does not exist"):
                 await admin.topic_status("Orders")
 
     asyncio.run(story())
 
 
-def test_what_is_in_a_topic_and_who_consumes_it() -> None:
+def test_topic_status_and_groups() -> None:
     async def story() -> None:
         async with running() as (cluster, admin):
             await admin.create_topic("T", queues=2)
@@ -56,8 +56,8 @@ def test_what_is_in_a_topic_and_who_consumes_it() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(("name", "says"), [("bad/name", "illegal"), ("TBW102", "topic of the system")])
-def test_names_that_cannot_be(name: str, says: str) -> None:
+@pytest.mark.parametrize(("name", "says"), [("bad/name", "illegal"), ("TBW102", "system topic")])
+def test_invalid_topic_names_are_rejected(name: str, says: str) -> None:
     async def story() -> None:
         async with running() as (_, admin):
             with pytest.raises((AdminError, ValueError), match=says):
@@ -66,12 +66,12 @@ def test_names_that_cannot_be(name: str, says: str) -> None:
     asyncio.run(story())
 
 
-def test_what_a_broker_refuses_is_told() -> None:
+def test_rejections_of_a_broker_are_raised() -> None:
     async def story() -> None:
         async with running() as (_, admin):
             with pytest.raises(BrokerError, match="nonsense"):
                 await admin.create_topic("T", attributes={"nonsense": "1"})
-            with pytest.raises(NotFoundError, match="it knows broker-a"):
+            with pytest.raises(NotFoundError, match="the name server knows broker-a"):
                 await admin.create_topic("T", broker="broker-z")
 
     asyncio.run(story())

@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from firearrow.cli.local_cluster.places import broker_places, namesrv_place
-from firearrow.cli.local_cluster.topology import FORMS, Endpoint, Member, plan
+from firearrow.cli.local_cluster.topology import FORMS, Endpoint, Member, broker_endpoints, namesrv_endpoint, plan
 from firearrow.config.properties_file import format_properties
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
@@ -200,8 +199,8 @@ async def _slaves_in_step(master: str) -> int:
 
 
 def on_loopback(form: str, directory: Path, **settings: str) -> Fleet:
-    places = broker_places("127.0.0.1", 0, len(FORMS[form]))
-    return Fleet(form, members_at(form, directory, namesrv_place("127.0.0.1", 0), places, **settings))
+    places = broker_endpoints("127.0.0.1", 0, len(FORMS[form]))
+    return Fleet(form, members_at(form, directory, namesrv_endpoint("127.0.0.1", 0), places, **settings))
 
 
 def members_at(form: str, directory: Path, namesrv: Endpoint, places: Sequence[Endpoint], **settings: str) -> list[Member]:

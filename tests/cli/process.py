@@ -1,4 +1,4 @@
-"""Starting the commands as a user does, with every process ended when the test is."""
+"""Commands as processes, ended with the test."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Started:
         return self.log_path.read_text()
 
     def line(self) -> str:
-        """The next line of standard output; fails with the log when there is none in time."""
+        """Return the next line of standard output; fail with the log after a timeout."""
         out = self.process.stdout
         assert out is not None
         readable, _, _ = select.select([out], [], [], PATIENCE_S)
@@ -52,7 +52,7 @@ class Started:
         return line.rstrip("\n")
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """(exit code, seconds it took)."""
+        """Return the exit code and the seconds it took."""
         began = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(PATIENCE_S)
@@ -70,7 +70,7 @@ Start = Callable[..., Started]
 
 
 def failed(words: list[str], tmp_path: Path) -> tuple[int, str]:
-    """Exit code and standard error of a command that is to end by itself."""
+    """Return the exit code and standard error of a command that ends by itself."""
     done = subprocess.run(
         [sys.executable, "-m", "firearrow.cli", *words],
         capture_output=True,

@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from firearrow.admin.sync import Admin
-from firearrow.cli.completion import SCRIPTS, candidates
+from firearrow.cli.main import firearrow, run
 from firearrow.testing.sync import Cluster
+
+
+def complete(*words: str) -> list[str]:
+    """Return the completions of the last word."""
+    *before, last = words
+    completion = ShellComplete(firearrow, {}, "firearrow", "_FIREARROW_COMPLETE")
+    return [item.value for item in completion.get_completions(before, last)]
 
 
 @pytest.fixture(scope="module")
@@ -30,37 +38,43 @@ def name_server() -> Iterator[str]:
         ("topic create --qu", ["--queues"]),
         ("topic create T --type F", ["FIFO"]),
         ("topic list --output ", ["table", "json", "csv"]),
-        ("broker st", ["stats", "status"]),
+        ("offset reset g T --to e", ["earliest"]),
+        ("broker st", ["status", "stats"]),
         ("broker --rea", ["--ready-file"]),
         ("up --namesrv", ["--namesrv-port"]),
+        ("up --cluster dl", ["dledger-3"]),
         ("doctor --str", ["--strict"]),
         ("mqadmin topicSt", ["topicStatus"]),
+        ("spark arch", ["archive"]),
         ("completion z", ["zsh"]),
         ("bench ", ["send", "consume"]),
         ("nonsense x", []),
         ("topic nonsense x", []),
     ],
 )
-def test_words(line: str, words: list[str]) -> None:
-    assert candidates(line.split(" ")) == words
+def test_commands_options_and_choices_are_completed(line: str, words: list[str]) -> None:
+    assert complete(*line.split(" ")) == words
 
 
 def test_names_come_from_the_name_server(name_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", name_server)
-    assert candidates(["topic", "status", "Or"]) == ["Orders"]
-    assert candidates(["offset", "reset", "bil"]) == ["billing"]
-    assert candidates(["offset", "reset", "billing", "Ord"]) == ["Orders"]
-    assert candidates(["broker", "status", ""]) == ["broker-a"]
+    assert complete("topic", "status", "Or") == ["Orders"]
+    assert complete("offset", "reset", "bil") == ["billing"]
+    assert complete("offset", "reset", "billing", "Ord") == ["Orders"]
+    assert complete("broker", "status", "") == ["broker-a"]
     monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
-    assert candidates(["topic", "status", "Or"]) == []
+    assert complete("topic", "status", "Or") == []
+    assert complete("topic", "status", "-n", name_server, "Or") == ["Orders"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_understands_the_script(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_with_the_printed_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tool = tmp_path / "firearrow"
     tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m firearrow.cli "$@"\n')
     tool.chmod(0o755)
-    script = SCRIPTS["bash"] + 'COMP_WORDS=(firearrow topic cr); COMP_CWORD=2; _firearrow; echo "${COMPREPLY[@]}"\n'
+    assert run(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    script += 'COMP_WORDS=(firearrow topic cr); COMP_CWORD=2; _firearrow_completion firearrow; echo "${COMPREPLY[@]}"\n'
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
     )

@@ -1,57 +1,36 @@
 from __future__ import annotations
 
-import argparse
-from datetime import UTC, datetime, timedelta
+import subprocess
+import sys
 
 import pytest
 
 from firearrow import __version__
-from firearrow.cli.main import _understand, main
+from firearrow.cli.main import COMMANDS, firearrow, main, run
+
+HEAVY = {"asyncio", "numpy", "orjson", "rich", "uvloop"}
 
 
-def understood(*words: str) -> argparse.Namespace:
-    return _understand(words)
+def test_firearrow_alone_prints_an_overview(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert "firearrow send Orders hello --tag new" in out
 
 
-def test_up_has_defaults_for_everything() -> None:
-    options = understood("up")
-    assert vars(options) == {
-        "command": "up",
-        "data": "firearrow-data",
-        "host": "127.0.0.1",
-        "namesrv_port": 9876,
-        "broker_port": 10911,
-        "brokers": 1,
-        "cluster": None,
-        "settings": [],
-        "ready_file": None,
-    }
+def test_overview_imports_no_command() -> None:
+    code = (
+        "import sys; from firearrow.cli.main import run; run([]); run(['--version']);"
+        f"print(sorted({{name.split('.')[0] for name in sys.modules}} & {HEAVY!r}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "[]\n"
 
 
-def test_settings_keep_what_follows_the_first_equals_sign() -> None:
-    options = understood("broker", "-n", "a:1;b:2", "-c", "b.conf", "--set", "x=1", "--set", " messageDelayLevel =1s=2s")
-    assert options.settings == [("x", "1"), ("messageDelayLevel", "1s=2s")]
-    assert (options.namesrv, options.config) == ("a:1;b:2", "b.conf")
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["up", "--reddy-file", "x"], "unknown argument --reddy-file; did you mean --ready-file?"),
-        (["up", "--namesrvport=1"], "unknown argument --namesrvport=1; did you mean --namesrv-port?"),
-        (["broker", "--stop-with-paren"], "unknown argument --stop-with-paren"),
-        (["namesrv", "extra"], "unknown argument extra"),
-        (["up", "--dat", "x"], "unknown argument --dat; did you mean --data?"),
-        (["send", "T", "x", "--delai", "3"], "unknown argument --delai; did you mean --delay?"),
-        (["consume", "T", "--tag", "x"], "unknown argument --tag; did you mean --tags?"),
-        (["bench", "send", "--inflight", "3"], "unknown argument --inflight; did you mean --in-flight?"),
-    ],
-)
-def test_a_word_that_is_not_known_gets_the_nearest(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
-    assert capsys.readouterr().err == f"firearrow: {says}\n"
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: firearrow {name} ")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,41 +41,72 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "error"),
     [
-        (["send"], "the following arguments are required: TOPIC"),
-        (["send", "T", "x", "--delay", "soon"], "argument --delay: 'soon' is not a number of seconds"),
-        (["send", "T", "x", "--delay-level", "19"], "argument --delay-level: '19' is not a delay level; expected 1 to 18"),
-        (["send", "T", "x", "--delay", "1", "--delay-level", "2"], "argument --delay-level: not allowed with argument --delay"),
-        (["send", "T", "x", "--property", "n"], "argument --property: 'n' is not of the form NAME=VALUE"),
-        (["send", "T", "x", "--repeat", "0"], "argument --repeat: '0' is not a number; expected 1 or more"),
+        ("up --reddy-file x", "firearrow up: no such option --reddy-file; did you mean --ready-file?"),
+        ("up --namesrvport=1", "firearrow up: no such option --namesrvport; did you mean --namesrv-port?"),
+        ("up --nosuch", "firearrow up: no such option --nosuch; see firearrow up -h"),
+        ("broker --stop-with-paren", "firearrow broker: no such option --stop-with-paren; see firearrow broker -h"),
+        ("namesrv extra", "firearrow namesrv: got unexpected extra argument (extra)"),
+        ("send", "firearrow send: missing argument 'TOPIC'"),
+        ("send T x --delai 3s", "firearrow send: no such option --delai; did you mean --delay?"),
         (
-            ["consume", "T", "--from", "yesterday"],
-            "argument --from: 'yesterday' is not a place to begin; expected first, last, a time like 2030-01-31T12:00:00 or an "
-            "age like 10m",
+            "send T x --delay 3",
+            "firearrow send: invalid value for '--delay': '3' is not a duration; expected a number with a unit",
         ),
-        (["bench", "walk"], "argument what: invalid choice: 'walk' (choose from 'send', 'consume')"),
-        (["bench", "sned"], "argument what: invalid choice: 'sned' (choose from 'send', 'consume'); did you mean send?"),
+        (
+            "send T x --delay-level 19",
+            "firearrow send: invalid value for '--delay-level': '19' is out of range; expected a whole",
+        ),
+        ("send T x --delay 1s --delay-level 2", "firearrow send: --delay and --delay-level exclude each other"),
+        ("send T x --property n", "firearrow send: invalid value for '--property': 'n' is not of the form KEY=VALUE"),
+        ("consume T --from yesterday", "firearrow consume: invalid value for '--from': 'yesterday' is not a position; expected"),
+        ("consume T --tag a --sql b", "firearrow consume: --tag and --sql exclude each other"),
+        ("consume T --from 3 --group g", "firearrow consume: --from OFFSET and --group exclude each other"),
+        ("bench sned", "firearrow bench: no such command 'sned'; did you mean send?"),
+        ("bench send --inflight 3", "firearrow bench send: no such option --inflight; did you mean --in-flight?"),
+        ("bench send --duration 1s --messages 2", "firearrow bench send: --duration and --messages exclude each other"),
+        ("launch", "firearrow: no such command 'launch'; see firearrow --help"),
+        ("topik list", "firearrow: no such command 'topik'; did you mean topic?"),
+        ("completion csh", "firearrow completion: invalid value for 'SHELL': 'csh' is not one of 'bash', 'zsh', 'fish'"),
     ],
 )
-def test_what_the_client_commands_cannot_do_is_said(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
-    assert capsys.readouterr().err == f"firearrow: {says}\n"
+def test_invalid_usage_is_one_line_with_exit_code_2(words: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(error)
+    assert err.count("\n") == 1
 
 
-def test_where_to_begin_is_a_word_a_time_or_an_age() -> None:
-    assert understood("consume", "T", "--from", "last").start == "last"
-    assert understood("consume", "T", "--from", "2030-01-31T12:00:00+00:00").start == datetime(2030, 1, 31, 12, tzinfo=UTC)
-    start = understood("consume", "T", "--from", "2h").start
-    age = datetime.now(UTC) - start
-    assert timedelta(hours=2) <= age < timedelta(hours=2, minutes=5)
+def test_missing_subcommand_prints_the_help_of_the_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic"]) == 2
+    assert capsys.readouterr().err.startswith("Usage: firearrow topic [OPTIONS] COMMAND")
 
 
-def test_the_name_server_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    assert understood("consume", "T").name_server == "127.0.0.1:9876"
-    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
-    assert understood("consume", "T").name_server == "a:1;b:2"
-    assert understood("consume", "T", "-n", "c:3").name_server == "c:3"
+def test_options_may_stand_between_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["send", "Orders", "--tag", "new", "hello", "-n", "127.0.0.1:1", "--timeout", "100ms"]
+    assert run(words) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_help_lists_only_options_that_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["cluster", "kill", "--help"])
+    out = capsys.readouterr().out
+    assert "--data" in out
+    assert not any(option in out for option in ("--namesrv", "--tls", "--timeout", "--access-key"))
+
+
+def test_namesrv_comes_from_the_option_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    assert run(["topic", "list"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+    assert run(["topic", "list", "-n", "127.0.0.1:2"]) == 1
+    assert "127.0.0.1:2" in capsys.readouterr().err
+
+
+def test_the_command_tree_is_complete() -> None:
+    context = firearrow.make_context("firearrow", [])
+    assert all(firearrow.get_command(context, name) is not None for name in COMMANDS)

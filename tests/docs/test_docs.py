@@ -6,16 +6,15 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 
+import click
 import pytest
 
 from docs import generate
 from firearrow.broker.settings import BrokerSettings
-from firearrow.cli.arguments import NOUNS
-from firearrow.cli.main import main
-from firearrow.cli.mqadmin import understand as understand_mqadmin
-from firearrow.cli.operator.run import understand
+from firearrow.cli.main import COMMANDS, firearrow
 from firearrow.config.fields import declared
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.spark.decode.schema import TYPES
@@ -115,33 +114,23 @@ def test_settings_given_on_a_command_line_exist(page: Path) -> None:
     assert set(given) <= SETTINGS
 
 
-@pytest.mark.parametrize("command", ["up", "namesrv", "broker", "send", "consume", "bench"])
-def test_options_in_the_pages_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    help_text = capsys.readouterr().out
-    shown = [
-        line for page in LINKED_PAGES for line in page.read_text(encoding="utf-8").splitlines() if f"firearrow {command} " in line
-    ]
-
-    if command == "broker":  # with a verb, it is another command
-        shown = [line for line in shown if re.search(r"firearrow broker -", line)]
-    assert shown, f"no page shows firearrow {command}"
-    options = {word for line in shown for word in re.findall(r"(?<![\w-])--[a-z-]+", line.partition(f"firearrow {command} ")[2])}
-    assert {option for option in options if option not in help_text} == set()
+def shown_commands() -> list[list[str]]:
+    """The words of the command lines in the code blocks of the pages, up to a redirection."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", "\n".join(page.read_text("utf-8") for page in LINKED_PAGES), re.M | re.S)
+    lines = re.findall(rf"^firearrow ((?:{'|'.join(COMMANDS)})\b.*)$", "\n".join(blocks), re.M)
+    return [list(takewhile(lambda word: word not in ("<", ">", "|", "&"), shlex.split(line, comments=True))) for line in lines]
 
 
-def test_commands_of_operators_in_the_pages_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = [
-        block for page in PAGES for block in re.findall(r"^```\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    ]
-    lines = [line for block in blocks for line in block.splitlines() if re.match(r"firearrow [a-z]+ ", line)]
-    words = [shlex.split(line, comments=True)[1:] for line in lines]
-    operating = [one for one in words if one[0] in NOUNS and not (one[0] == "broker" and one[1].startswith("-"))]
+@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)) for words in shown_commands()])
+def test_commands_in_the_pages_are_valid(words: list[str]) -> None:
+    command: click.Command = firearrow
+    context = firearrow.make_context("firearrow", [])
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"{context.command_path} has no command {words[0]}"
+        command, words = found, words[1:]
+    command.make_context(command.name, list(words), parent=context)
 
-    assert len(operating) > 40
-    for one in operating:
-        understand(one)
-    for one in words:
-        if one[0] == "mqadmin":
-            understand_mqadmin(one[1:])
+
+def test_pages_show_every_command() -> None:
+    assert {words[0] for words in shown_commands()} == set(COMMANDS) - {"completion"}

@@ -133,7 +133,7 @@ def test_killed_job_that_is_run_again_has_every_message_once(brokers: Any, tmp_p
     brokers.create_topic(topic, 2)
     brokers.create_topic(copy, 4)
     fill(brokers, topic, 4000 + 600 * KILLS)
-    words = ["-n", brokers.name_server, "--topic", topic, "--engine", "local", "--json", "--max-offsets"]
+    words = ["-n", brokers.name_server, "--topic", topic, "--engine", "local", "-o", "json", "--max-offsets"]
     target = ["--out", str(tmp_path / "out")] if job == "archive" else ["--to-topic", copy, "--checkpoint", str(tmp_path / "out")]
     command = [sys.executable, "-m", "firearrow", "spark", job, *target, *words]
 

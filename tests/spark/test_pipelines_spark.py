@@ -47,7 +47,7 @@ def test_archive_of_a_killed_driver_is_completed_by_the_next_run(spark: Any, bro
     brokers.create_topic("Driven", 2)
     fill(brokers, "Driven", 3000 + 300 * KILLS)
     words = ["spark", "archive", "-n", brokers.name_server, "--topic", "Driven", "--out", str(tmp_path), "--master", "local[2]"]
-    words += ["--max-offsets", "100", "--json", "--conf", "spark.driver.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
+    words += ["--max-offsets", "100", "-o", "json", "--conf", "spark.driver.memory=512m", "--conf", "spark.driver.host=127.0.0.1"]
 
     gone: list[int] = []
     for _ in range(KILLS):

@@ -1,8 +1,10 @@
-"""What an operator can do, as functions.
+"""Administration of clusters, as functions.
 
-Every function takes the client instance first (`client.instance.acquire`), asks name servers and brokers, and returns plain
-values. Names of topics and groups are those on the brokers: with a namespace, `namespace%name`. All of it is Apache RocketMQ's
-own protocol, so that it works on Apache's servers as well.
+Every function takes the client instance first (`client.connection.instance.acquire`), sends requests to name servers and
+brokers, and returns plain values. Names of topics and groups are those on the brokers: with a namespace, `namespace%name`. All
+requests are Apache RocketMQ's own, so that the functions work with Apache's servers too.
 
-`firearrow.admin.aio.Admin` has all of them as coroutines of one object, `firearrow.admin.sync.Admin` as methods that wait.
+`firearrow.admin.aio.Admin` has them as coroutine methods, `firearrow.admin.sync.Admin` as blocking methods.
+
+May import wire, net, client and config.
 """

@@ -1,4 +1,4 @@
-"""The admin functions as methods of one object that has its own client.
+"""The admin functions as coroutine methods of one object with its own client.
 
 async with Admin("127.0.0.1:9876") as admin:
     await admin.create_topic("Orders", queues=4)
@@ -7,7 +7,7 @@ async with Admin("127.0.0.1:9876") as admin:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -28,6 +28,7 @@ from firearrow.admin import (
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.connection.pool import closed_error
 from firearrow.client.options import ClientKeywords, NameServers, client_options
+from firearrow.client.sync.derive import SyncClient, blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,57 +37,41 @@ REQUEST_TIMEOUT_S: Final = 5.0  # as Apache's tools
 
 
 class AdminMethod(Generic[P, R]):
-    """A method from a function whose first parameter is the client instance."""
+    """A method made of a coroutine function whose first parameter is the client instance.
 
-    def __init__(self, function: Callable[Concatenate[ClientInstance, P], R]) -> None:
+    On the asynchronous Admin it is a coroutine method, on the blocking one it waits for the result.
+    """
+
+    def __init__(self, function: Callable[Concatenate[ClientInstance, P], Coroutine[Any, Any, R]]) -> None:
         self._function = function
+        self._blocking = blocking(function)
         self.__doc__ = function.__doc__
         self.__wrapped__ = function  # for inspect.signature
 
-    @overload
-    def __get__(self, admin: None, owner: type[Admin]) -> Self: ...
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._blocking.__set_name__(owner, name)
 
     @overload
-    def __get__(self, admin: Admin, owner: type[Admin]) -> Callable[P, R]: ...
+    def __get__(self, admin: None, owner: type) -> Self: ...
 
-    def __get__(self, admin: Admin | None, owner: type[Admin]) -> Self | Callable[P, R]:
+    @overload
+    def __get__(self, admin: Admin, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __get__(self, admin: SyncClient[Any], owner: type) -> Callable[P, R]: ...
+
+    def __get__(
+        self, admin: Admin | SyncClient[Any] | None, owner: type
+    ) -> Self | Callable[P, Coroutine[Any, Any, R]] | Callable[P, R]:
         if admin is None:
             return self
-        return functools.partial(self._function, admin.client)
+        if isinstance(admin, Admin):
+            return functools.partial(self._function, admin.client)
+        return self._blocking.__get__(admin, owner)
 
 
-class Admin:
-    """`name_server`: `host:port;host:port`, or what NAMESRV_ADDR says. Keywords as those of every client."""
-
-    def __init__(self, name_server: NameServers = None, **client: Unpack[ClientKeywords]) -> None:
-        keywords: dict[str, Any] = {"request_timeout": REQUEST_TIMEOUT_S, **client}
-        self.options = client_options(name_server, **keywords)
-        self._instance: ClientInstance | None = None
-
-    async def start(self) -> None:
-        if self._instance is None:
-            self._instance = await acquire(self.options)
-
-    async def close(self) -> None:
-        instance, self._instance = self._instance, None
-        if instance is not None:
-            await instance.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    @property
-    def client(self) -> ClientInstance:
-        """What the functions of the admin modules take first."""
-        if self._instance is None:
-            raise closed_error("admin client")
-        return self._instance
+class AdminMethods:
+    """The methods of the asynchronous and of the blocking Admin."""
 
     list_brokers = AdminMethod(cluster.list_brokers)
 
@@ -161,3 +146,37 @@ class Admin:
     message_trace = AdminMethod(trace.message_trace)
 
     examine = AdminMethod(doctor.examine)
+
+
+class Admin(AdminMethods):
+    """Administration client. `name_server` is `host:port;host:port`; the default is NAMESRV_ADDR."""
+
+    def __init__(self, name_server: NameServers = None, **client: Unpack[ClientKeywords]) -> None:
+        keywords: dict[str, Any] = {"request_timeout": REQUEST_TIMEOUT_S, **client}
+        self.options = client_options(name_server, **keywords)
+        self._instance: ClientInstance | None = None
+
+    async def start(self) -> None:
+        if self._instance is None:
+            self._instance = await acquire(self.options)
+
+    async def close(self) -> None:
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client(self) -> ClientInstance:
+        """The client instance, the first argument of the functions in the admin modules."""
+        if self._instance is None:
+            raise closed_error("admin client")
+        return self._instance

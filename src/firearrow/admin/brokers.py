@@ -1,4 +1,4 @@
-"""Brokers themselves: their state, settings, statistics and clean-ups. `address` is `host:port`, as in `list_brokers`."""
+"""State, settings, statistics and clean-up of brokers. `address` is `host:port`, as in `list_brokers`."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ STATISTICS: Final = (
     "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS", "BROKER_PUT_NUMS",
     "BROKER_GET_NUMS",
 )  # fmt: skip
-"""TOPIC_...: the key is a topic. GROUP_... and SNDBCK_...: `topic@group`. BROKER_...: the name of the cluster."""
+"""The key of TOPIC_... is a topic, of GROUP_... and SNDBCK_... `topic@group`, of BROKER_... the cluster's name."""
 
 _CLEAN_TIMEOUT_MS: Final = 30_000
 
 
 async def broker_status(client: ClientInstance, address: str) -> dict[str, str]:
-    """The state of a broker under Apache's names, such as putTps and commitLogDiskRatio."""
+    """Return the runtime information of a broker under Apache's names, such as putTps and commitLogDiskRatio."""
     answer = await client.check(address, RequestCode.GET_BROKER_RUNTIME_INFO)
     status = KVTable.from_json(fastjson.loads(answer.body)).table
-    if "getTransferedTps" in status:  # so spelled before 5.0
+    if "getTransferedTps" in status:  # its spelling before 5.0
         status.setdefault("getTransferredTps", status["getTransferedTps"])
     return status
 
 
 async def broker_config(client: ClientInstance, address: str) -> dict[str, str]:
+    """Return the settings of a broker."""
     answer = await client.check(address, RequestCode.GET_BROKER_CONFIG)
     return parse_properties(answer.body.decode(errors="replace"))
 
 
 async def set_broker_config(client: ClientInstance, address: str, values: Mapping[str, str]) -> None:
-    """Changes settings while the broker runs. A Firearrow broker refuses what is no such setting, an Apache broker does not."""
+    """Change settings of a running broker. A Firearrow broker rejects unknown keys, an Apache broker does not."""
     body = format_properties(dict(values)).encode()
     await client.check(address, RequestCode.UPDATE_BROKER_CONFIG, body)
 
 
 async def broker_statistics(client: ClientInstance, address: str, name: str, key: str) -> BrokerStatsData | None:
-    """Numbers of the last minute, hour and day; None if nothing was counted under this name and key."""
+    """Return the counts of the last minute, hour and day; None if the broker has none under this name and key."""
     answer = await client.call(address, ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key))
     if answer.code == ResponseCode.SYSTEM_ERROR:
         return None
@@ -54,28 +55,28 @@ async def broker_statistics(client: ClientInstance, address: str, name: str, key
 
 
 async def clean_expired_queues(client: ClientInstance, address: str) -> None:
-    """Deletes queue files whose messages are gone."""
+    """Delete consume queue files whose messages are deleted."""
     await client.check(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, timeout_ms=_CLEAN_TIMEOUT_MS)
 
 
 async def clean_unused_topics(client: ClientInstance, address: str) -> None:
-    """Deletes queue files of topics that the broker does not have."""
+    """Delete consume queues of topics that no longer exist."""
     await client.check(address, RequestCode.CLEAN_UNUSED_TOPIC, timeout_ms=_CLEAN_TIMEOUT_MS)
 
 
 async def delete_expired_log(client: ClientInstance, address: str) -> None:
-    """Deletes expired commit-log files now instead of at the hour set for it."""
+    """Delete expired commit log files now instead of at the configured hour."""
     await client.check(address, RequestCode.DELETE_EXPIRED_COMMITLOG, timeout_ms=_CLEAN_TIMEOUT_MS)
 
 
 async def replication_status(client: ClientInstance, address: str) -> HARuntimeInfo:
-    """How far the slaves of a master are."""
+    """Return the replication progress of a master's slaves."""
     answer = await client.check(address, RequestCode.GET_BROKER_HA_STATUS)
     return HARuntimeInfo.from_json(fastjson.loads(answer.body))
 
 
 def decimal(status: Mapping[str, Any], name: str) -> float:
-    """The first number of a figure of `broker_status`; 0.0 if there is none."""
+    """Return the first number in a value of `broker_status`; 0.0 if it contains no number."""
     try:
         return float(str(status.get(name, "0")).split()[0])
     except (ValueError, IndexError):

@@ -1,10 +1,10 @@
-"""Who is connected: consumers, producers, and what a consumer says about itself."""
+"""Connected consumers and producers, and the state that a consumer reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group, masters_of_topic, of_any
+from firearrow.admin.cluster import BrokerAddress, collect_answers, for_each, masters, masters_of_group, masters_of_topic
 from firearrow.admin.errors import NotFoundError
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
@@ -18,11 +18,13 @@ from firearrow.wire.headers.admin import (
     GetProducerConnectionListRequestHeader,
 )
 
-RUNNING_INFO_TIMEOUT_MS = 12_000  # the broker gives the consumer ten seconds
+RUNNING_INFO_TIMEOUT_MS = 12_000  # the broker waits ten seconds for the consumer
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerClient:
+    """A producer that is connected to a broker."""
+
     group: str
     client_id: str
     address: str
@@ -33,7 +35,7 @@ class ProducerClient:
 
 
 async def consumer_connection(client: ClientInstance, group: str) -> ConsumerConnection:
-    """The members of a group on all brokers, and what they subscribe to. NotFoundError if nobody is connected."""
+    """Return the members of a group on all brokers and their subscriptions. Raises NotFoundError if no member is connected."""
 
     async def ask(broker: BrokerAddress) -> ConsumerConnection:
         answer = await client.check(broker.address, GetConsumerConnectionListRequestHeader(consumer_group=group))
@@ -41,34 +43,34 @@ async def consumer_connection(client: ClientInstance, group: str) -> ConsumerCon
 
     try:
         offline = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
-        parts = await of_any(await masters_of_group(client, group), ask, offline)
+        parts = await collect_answers(await masters_of_group(client, group), ask, offline)
     except BrokerError:
-        raise NotFoundError(f"the group {group!r} has no member that is connected") from None
-    whole = parts[0]
+        raise NotFoundError(f"no member of group {group!r} is connected") from None
+    merged = parts[0]
     members = {member.client_id: member for part in parts for member in part.connection_set}
     for part in parts[1:]:
-        whole.subscription_table.update(part.subscription_table)
-    whole.connection_set = sorted(members.values(), key=lambda member: member.client_id)
-    return whole
+        merged.subscription_table.update(part.subscription_table)
+    merged.connection_set = sorted(members.values(), key=lambda member: member.client_id)
+    return merged
 
 
 async def producer_connection(client: ClientInstance, group: str, topic: str) -> list[ClientConnection]:
-    """The producers of a group that send to the brokers of a topic. NotFoundError if nobody is connected."""
+    """Return the producers of a group that are connected to the brokers of a topic. Raises NotFoundError if there are none."""
 
     async def ask(broker: BrokerAddress) -> list[ClientConnection]:
         answer = await client.check(broker.address, GetProducerConnectionListRequestHeader(producer_group=group))
         return ProducerConnection.from_json(fastjson.loads(answer.body)).connection_set
 
     try:
-        parts = await of_any(await masters_of_topic(client, topic), ask, (ResponseCode.SYSTEM_ERROR,))
+        parts = await collect_answers(await masters_of_topic(client, topic), ask, (ResponseCode.SYSTEM_ERROR,))
     except BrokerError:
-        raise NotFoundError(f"no producer of the group {group!r} is connected to a broker of {topic!r}") from None
+        raise NotFoundError(f"no producer of group {group!r} is connected to a broker of topic {topic!r}") from None
     members = {member.client_id: member for part in parts for member in part}
     return sorted(members.values(), key=lambda member: member.client_id)
 
 
 async def list_producers(client: ClientInstance, *, broker: str | None = None) -> list[ProducerClient]:
-    """Every producer that is connected, once for each broker it is connected to. Brokers before 5.0 cannot be asked."""
+    """Return every connected producer, once per broker. Brokers before 5.0 reject the request."""
 
     async def ask(one: BrokerAddress) -> list[ProducerClient]:
         answer = await client.check(one.address, RequestCode.GET_ALL_PRODUCER_INFO)
@@ -86,7 +88,7 @@ async def list_producers(client: ClientInstance, *, broker: str | None = None) -
 
 
 async def running_info(client: ClientInstance, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
-    """What a consumer says about itself; with `stack`, what its threads are doing. NotFoundError if it is not connected."""
+    """Return the state that a consumer reports, with `stack` also the stacks of its threads. Raises NotFoundError."""
 
     async def ask(broker: BrokerAddress) -> ConsumerRunningInfo:
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
@@ -94,6 +96,6 @@ async def running_info(client: ClientInstance, group: str, client_id: str, *, st
         return ConsumerRunningInfo.from_json(fastjson.loads(answer.body))
 
     try:
-        return (await of_any(await masters_of_group(client, group), ask, (ResponseCode.SYSTEM_ERROR,)))[0]
+        return (await collect_answers(await masters_of_group(client, group), ask, (ResponseCode.SYSTEM_ERROR,)))[0]
     except BrokerError as error:
-        raise NotFoundError(f"the consumer {client_id!r} of the group {group!r} cannot be asked: {error.remark}") from None
+        raise NotFoundError(f"consumer {client_id!r} of group {group!r} does not answer: {error.remark}") from None

@@ -1,7 +1,10 @@
-"""Clusters and their brokers, and how the other modules find the ones to ask.
+"""Clusters and their brokers, and the choice of the brokers that a request goes to.
 
-Changes go to masters, which hand them to their slaves. A question about a group goes to the brokers that have its retry topic;
-where none has (the group never consumed there), to every master.
+Changes go to masters, which replicate them to their slaves. A request about a group goes to the brokers that have its retry
+topic, or to every master if none has it because the group has never consumed.
+
+A follower of an elected group is registered twice: as a slave of its group, and as a proxy under a name of its own, which
+forwards messages to the leader. Proxies are left out everywhere here, so that each queue is counted once.
 """
 
 from __future__ import annotations
@@ -11,18 +14,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.errors import AdminError, NotFoundError, not_found
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import MASTER, TopicRoute
 from firearrow.client.errors import BrokerError, FirearrowError, NoRouteError
-from firearrow.wire.bodies.route import ClusterInfo
+from firearrow.wire.bodies.route import ClusterInfo, TopicList
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request
 from firearrow.wire.names import proxied_broker, retry_topic
 
-MOST_AT_ONCE: Final = 16  # questions under way at the same time
+MAX_CONCURRENT: Final = 16  # requests in flight
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +33,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerAddress:
+    """A broker as the name server knows it."""
+
     cluster: str
     name: str
     broker_id: int
@@ -43,7 +48,10 @@ class BrokerAddress:
 async def list_brokers(
     client: ClientInstance, *, cluster: str | None = None, broker: str | None = None, masters_only: bool = False
 ) -> list[BrokerAddress]:
-    """All brokers, those of a cluster, or those called `broker`, which may be an address too. NotFoundError if there is none."""
+    """Return all brokers, those of a cluster, or those of a broker name or address, sorted.
+
+    Raises NotFoundError if no broker matches.
+    """
     info = ClusterInfo.from_json(loads((await ask_name_server(client, RequestCode.GET_BROKER_CLUSTER_INFO)).body))
     known = sorted(
         BrokerAddress(data.cluster, name, broker_id, address)
@@ -59,24 +67,26 @@ async def list_brokers(
         and (not masters_only or one.is_master)
     ]
     if not found:
-        what = f"the cluster {cluster!r}" if broker is None else f"the broker {broker!r}"
-        names = sorted({one.cluster if broker is None else one.name for one in known})
         if cluster is None and broker is None:
-            raise NotFoundError("no broker is registered with the name server: is one running, with this name server's address?")
-        raise NotFoundError(f"the name server does not know {what}; it knows {', '.join(names) or 'none'}")
+            raise NotFoundError("no broker is registered with the name server; start one with this name server's address")
+        what = f"cluster {cluster!r}" if broker is None else f"broker {broker!r}"
+        names = sorted({one.cluster if broker is None else one.name for one in known})
+        raise NotFoundError(f"{what} does not exist; the name server knows {', '.join(names) or 'none'}")
     return found
 
 
 async def masters(client: ClientInstance, cluster: str | None = None, broker: str | None = None) -> list[BrokerAddress]:
+    """Return the masters of all brokers, of a cluster or of a broker name; for an address, the broker there."""
     return await list_brokers(client, cluster=cluster, broker=broker, masters_only=broker is None or ":" not in broker)
 
 
 async def masters_of_topic(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    """NoRouteError if nobody has the topic."""
+    """Return the masters that have a topic. Raises NoRouteError if no broker has it."""
     return masters_in(await client.route(topic, refresh=True))
 
 
 async def masters_of_group(client: ClientInstance, group: str) -> list[BrokerAddress]:
+    """Return the masters that have the retry topic of a group, or all masters."""
     try:
         return await masters_of_topic(client, retry_topic(group))
     except (NoRouteError, NotFoundError):
@@ -84,45 +94,60 @@ async def masters_of_group(client: ClientInstance, group: str) -> list[BrokerAdd
 
 
 def masters_in(route: TopicRoute) -> list[BrokerAddress]:
+    """Return the masters of a route. Raises NotFoundError if it has none."""
     found = [
         BrokerAddress(route.clusters.get(name, ""), name, MASTER, addresses[MASTER])
         for name, addresses in sorted(route.brokers.items())
         if MASTER in addresses and proxied_broker(name) is None
     ]
     if not found:
-        raise NotFoundError(f"none of the brokers that have {route.topic!r} has a master: {', '.join(route.brokers)}")
+        raise NotFoundError(f"no broker of topic {route.topic!r} has a master: {', '.join(route.brokers)}")
     return found
 
 
+async def find_route(client: ClientInstance, topic: str) -> TopicRoute:
+    """Return the current route of a topic. Raises NotFoundError, which names a similar topic, if it has no route."""
+    try:
+        return await client.route(topic, refresh=True)
+    except NoRouteError as error:
+        if not error.asked:
+            raise
+    answer = await ask_name_server(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    raise not_found("topic", topic, TopicList.from_json(loads(answer.body)).topic_list)
+
+
 async def ask_name_server(client: ClientInstance, request: Request, body: bytes = b"") -> Command:
-    """The answer of the first name server that gives one, if it is a yes."""
-    answer = await client.ask_name_server(request, body)
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark, "the name server")
-    return answer
+    """Return the response of the first name server that answers. Raises BrokerError unless it is a success."""
+    response = await client.ask_name_server(request, body)
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError(response.code, response.remark, ";".join(client.options.name_servers))
+    return response
 
 
 async def tell_name_servers(client: ClientInstance, request: Request, body: bytes = b"") -> list[Command]:
-    """The answers of all of them: they know nothing of each other, so what changes one must change all."""
+    """Return the responses of all name servers. They do not replicate, so a change must be made on each of them."""
     return list(await asyncio.gather(*(client.check(address, request, body) for address in client.options.name_servers)))
 
 
 async def for_each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
-    """What `ask` says of each, in their order; a few are asked at a time. The first error ends it."""
-    places = asyncio.Semaphore(MOST_AT_ONCE)
+    """Return the results of `ask` for all items, in their order, with limited concurrency. The first error ends it."""
+    slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(item: T) -> R:
-        async with places:
+        async with slots:
             return await ask(item)
 
     return list(await asyncio.gather(*(one(item) for item in items)))
 
 
-async def of_any(
+async def collect_answers(
     brokers: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[R]], refusals: Iterable[int]
 ) -> list[R]:
-    """What those brokers say that have something to say; the last refusal if none has. Only `refusals` count as such."""
-    said: list[R] = []
+    """Return the results of the brokers that do not reject the request with one of the codes `refusals`.
+
+    Raises the last rejection if all brokers reject it.
+    """
+    answers: list[R] = []
     problem: FirearrowError | None = None
     expected = frozenset(refusals)
 
@@ -138,7 +163,7 @@ async def of_any(
         if isinstance(answer, BrokerError):
             problem = answer
         else:
-            said.append(answer)
-    if not said:
-        raise problem if problem is not None else AdminError("there is no broker to ask")
-    return said
+            answers.append(answer)
+    if not answers:
+        raise problem if problem is not None else AdminError("no broker to ask")
+    return answers

@@ -1,11 +1,11 @@
-"""Dead letters: messages that a group could not consume, often enough. They wait in `%DLQ%group` for somebody to look at them.
+"""Dead letters: messages whose consumption failed too often. They are stored in the topic `%DLQ%group`.
 
-Sending one again goes to the group's retry topic: the group that failed gets it once more, and no other group does. It can go to
-the topic it came from instead, for all groups, or to any other. A dead letter stays where it is until the log expires: what was
-sent again is not marked.
+A dead letter is resent to the group's retry topic by default, so that only the group that failed receives it. It can also be sent
+to its original topic, for all groups, or to another topic. It remains in the dead letter topic until the log expires and is not
+marked as resent.
 
-Export is JSON, one object a line: msg_id, topic (where it was sent to at first), group, tags, keys, properties, flag, stored_ms,
-reconsume_times, body in base64.
+An export has one JSON object per line: msg_id, topic (the original one), group, tags, keys, properties, flag, stored_ms,
+reconsume_times, and the body in base64.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ To = Literal["group", "origin"] | str
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCount:
+    """The number of dead letters of a group."""
+
     group: str
     messages: int
     last_stored_ms: int | None
@@ -44,11 +46,11 @@ class DeadLetterCount:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """As it is exported and sent again."""
+    """A dead letter as it is exported and resent."""
 
     msg_id: str
     group: str
-    topic: str  # the topic it was sent to at first
+    topic: str  # the original topic
     body: bytes
     tags: str | None
     keys: tuple[str, ...]
@@ -60,19 +62,21 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class Resent:
+    """The result of resending dead letters."""
+
     sent: int = 0
     failed: int = 0
     first_failure: str = ""
 
 
 async def dead_letter_counts(client: ClientInstance) -> list[DeadLetterCount]:
-    """The groups that have dead letters, and how many."""
+    """Return the groups that have dead letters, with their number."""
     topics = [one.topic for one in await list_topics(client) if one.topic.startswith(DLQ_PREFIX)]
 
     async def count(topic: str) -> DeadLetterCount:
         try:
             queues = await topic_status(client, topic)
-        except NotFoundError:  # its broker has it, the name server does not know yet
+        except NotFoundError:  # its broker has it, but has not registered it yet
             queues = []
         last = max((queue.last_stored_ms or 0 for queue in queues), default=0)
         return DeadLetterCount(topic.removeprefix(DLQ_PREFIX), sum(queue.messages for queue in queues), last or None)
@@ -93,11 +97,11 @@ async def dead_letters_of(
     max_messages: int | None = None,
     progress: Progress | None = None,
 ) -> list[DeadLetter]:
-    """A group's dead letters; those of a time range, a topic they came from, a tag, a key, or with a text in the body."""
+    """Return the dead letters of a group, optionally of a time range, original topic, tag, key or content."""
     try:
         parts = await spans(client, dlq_topic(group), begin=begin, end=end)
     except NotFoundError:
-        raise NotFoundError(f"the group {group!r} has no dead letters: there is no topic {dlq_topic(group)}") from None
+        raise NotFoundError(f"group {group!r} has no dead letters: topic {dlq_topic(group)} does not exist") from None
     found: list[DeadLetter] = []
     async for message in scan(client, parts, progress):
         letter = dead_letter(message, group)
@@ -109,6 +113,7 @@ async def dead_letters_of(
 
 
 async def find_dead_letter(client: ClientInstance, group: str, msg_id: str) -> DeadLetter:
+    """Return a dead letter by either of its ids."""
     return dead_letter(await find_message(client, dlq_topic(group), msg_id), group)
 
 
@@ -121,7 +126,7 @@ async def resend_dead_letters(
     progress: Progress | None = None,
     on_failure: Callable[[DeadLetter, FirearrowError], None] | None = None,
 ) -> Resent:
-    """Sends dead letters again, `rate` a second at most. One that fails does not stop the others."""
+    """Send dead letters again, at most `rate` per second. A failure does not stop the others."""
     wanted, result = list(letters), Resent()
     began = time.monotonic()
     for number, letter in enumerate(wanted):
@@ -141,6 +146,7 @@ async def resend_dead_letters(
 
 
 def dead_letter(message: ReceivedMessage, group: str) -> DeadLetter:
+    """Return the dead letter that a message of the dead letter topic is."""
     known = message.all_properties
     origin = known.get("DLQ_ORIGIN_TOPIC") or known.get(PROPERTY_RETRY_TOPIC) or message.topic
     return DeadLetter(
@@ -149,8 +155,8 @@ def dead_letter(message: ReceivedMessage, group: str) -> DeadLetter:
     )  # fmt: skip
 
 
-def exported(letter: DeadLetter) -> str:
-    """One line of an export."""
+def export_line(letter: DeadLetter) -> str:
+    """Return a dead letter as a line of an export."""
     return json.dumps(
         {
             "msg_id": letter.msg_id, "group": letter.group, "topic": letter.topic, "tags": letter.tags, "keys": list(letter.keys),
@@ -161,13 +167,13 @@ def exported(letter: DeadLetter) -> str:
     )  # fmt: skip
 
 
-def imported(line: str) -> DeadLetter:
-    """A line of an export. AdminError says what is wrong with it."""
+def import_line(line: str) -> DeadLetter:
+    """Parse a line of an export. Raises AdminError if it is malformed."""
     try:
         value: dict[str, Any] = json.loads(line)
         known = value["properties"]
         if not isinstance(known, dict) or not all(isinstance(part, str) for pair in known.items() for part in pair):
-            raise TypeError("properties must be texts")
+            raise TypeError("properties must be strings")
         return DeadLetter(
             str(value["msg_id"]), str(value["group"]), str(value["topic"]), base64.b64decode(value["body"], validate=True),
             value.get("tags"), tuple(value.get("keys") or ()), known, int(value.get("flag") or 0),
@@ -175,7 +181,7 @@ def imported(line: str) -> DeadLetter:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, binascii.Error) as error:
         what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise AdminError(f"not a line of an export of dead letters: {what}") from None
+        raise AdminError(f"not a line of a dead letter export: {what}") from None
 
 
 async def _resend(client: ClientInstance, letter: DeadLetter, to: To) -> None:
@@ -188,5 +194,5 @@ async def _resend(client: ClientInstance, letter: DeadLetter, to: To) -> None:
     else:
         topic = letter.topic if to == TO_ORIGIN else to
         if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
-            raise AdminError(f"a dead letter cannot be sent to {topic!r}; expected the topic of an application")
+            raise AdminError(f"a dead letter cannot be sent to {topic!r}; expected a topic of an application")
     await store_copy(client, topic, letter.body, known, letter.flag)

@@ -1,4 +1,4 @@
-"""Consumer groups: which there are, how they are made, changed and deleted, how far they have come."""
+"""Consumer groups: listing, creation, change, deletion and progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from firearrow.admin.clients import consumer_connection, running_info
 from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group
-from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.errors import AdminError, NotFoundError, not_found
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError, FirearrowError
 from firearrow.wire import fastjson
@@ -25,6 +25,8 @@ from firearrow.wire.names import RETRY_PREFIX, check_group, is_system_group
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
+    """A group over all brokers."""
+
     group: str
     members: int
     consume_type: str | None
@@ -36,7 +38,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in a queue. `lag`: stored and not consumed; `in_flight`: handed out and not yet consumed."""
+    """The progress of a group in a queue. `lag`: stored, not consumed. `in_flight`: pulled, not yet consumed."""
 
     topic: str
     broker: str
@@ -57,18 +59,19 @@ class QueueProgress:
 
 
 async def group_names(client: ClientInstance, *, system: bool = False) -> list[str]:
+    """Return the names of all groups, sorted."""
     tables = await for_each(await masters(client), lambda broker: _all_groups(client, broker))
     return sorted({name for _, table in tables for name in table if system or not is_system_group(name)})
 
 
 async def list_groups(client: ClientInstance, *, system: bool = False) -> list[GroupSummary]:
-    """Every group with its members and its lag."""
+    """Return every group with its members and its lag."""
     brokers = await masters(client)
-    places: dict[str, list[str]] = {}
+    brokers_of: dict[str, list[str]] = {}
     for name, table in await for_each(brokers, lambda broker: _all_groups(client, broker)):
         for group in table:
             if system or not is_system_group(group):
-                places.setdefault(group, []).append(name)
+                brokers_of.setdefault(group, []).append(name)
     lags: dict[str, dict[str, int]] = {}
     for stats in await for_each(brokers, lambda broker: _all_stats(client, broker)):
         for by_group in stats.consume_stats_list:
@@ -77,16 +80,16 @@ async def list_groups(client: ClientInstance, *, system: bool = False) -> list[G
                     for queue, offsets in part.offset_table.items():
                         topics = lags.setdefault(group, {})
                         topics[queue.topic] = topics.get(queue.topic, 0) + offsets.broker_offset - offsets.consumer_offset
-    online = dict(await for_each(places, lambda group: _connection_or_none(client, group)))
-    return [_summary(group, places[group], online[group], lags.get(group, {})) for group in sorted(places)]
+    online = dict(await for_each(brokers_of, lambda group: _connection_or_none(client, group)))
+    return [_summary(group, brokers_of[group], online[group], lags.get(group, {})) for group in sorted(brokers_of)]
 
 
 async def group_configs(client: ClientInstance, group: str) -> dict[str, SubscriptionGroupConfig]:
-    """Broker name -> the group as it is there. NotFoundError if no broker has it."""
+    """Return broker name -> configuration of a group. Raises NotFoundError, which names a similar group, if no broker has it."""
     tables = await for_each(await masters(client), lambda broker: _all_groups(client, broker))
     found = {name: table[group] for name, table in tables if group in table}
     if not found:
-        raise NotFoundError(f"there is no group {group!r}")
+        raise not_found("group", group, {name for _, table in tables for name in table})
     return found
 
 
@@ -98,36 +101,36 @@ async def create_group(
     cluster: str | None = None,
     broker: str | None = None,
 ) -> list[str]:
-    """Makes a group on all masters, those of a cluster or one. `settings` are fields of SubscriptionGroupConfig.
+    """Create a group on all masters, those of a cluster, or one. `settings` are fields of SubscriptionGroupConfig.
 
-    AdminError if it exists on one of them: `alter_group` changes it.
+    Returns the names of the brokers. Raises AdminError if the group exists on one of them.
     """
     check_group(group)
     config = _changed(SubscriptionGroupConfig(group_name=group), settings or {})
     targets = await masters(client, cluster, broker)
     try:
-        there = await group_configs(client, group)
+        existing = await group_configs(client, group)
     except NotFoundError:
-        there = {}
-    taken = [one.name for one in targets if one.name in there]
+        existing = {}
+    taken = [one.name for one in targets if one.name in existing]
     if taken:
-        raise AdminError(f"the group {group!r} exists already on {', '.join(taken)}: alter it, or give it another name")
+        raise AdminError(f"group {group!r} already exists on {', '.join(taken)}; change it with `firearrow group alter`")
     await for_each(targets, lambda target: _put(client, target.address, config))
     return [one.name for one in targets]
 
 
 async def alter_group(client: ClientInstance, group: str, settings: Mapping[str, Any], *, broker: str | None = None) -> list[str]:
-    """Changes fields of a group on all brokers that have it, or one."""
+    """Change settings of a group on all brokers that have it, or one. Returns the names of the brokers."""
     configs = await group_configs(client, group)
     targets = [one for one in await masters(client, broker=broker) if one.name in configs]
     if not targets:
-        raise NotFoundError(f"the group {group!r} is not on {broker!r}; it is on {', '.join(sorted(configs))}")
+        raise NotFoundError(f"group {group!r} does not exist on {broker!r}; it exists on {', '.join(sorted(configs))}")
     await for_each(targets, lambda one: _put(client, one.address, _changed(configs[one.name], settings)))
     return [one.name for one in targets]
 
 
 async def delete_group(client: ClientInstance, group: str, *, keep_offsets: bool = False, broker: str | None = None) -> list[str]:
-    """Deletes a group, and its offsets unless they are to be kept. Its retry and dead letter topics stay: they hold messages."""
+    """Delete a group and, unless `keep_offsets`, its offsets. Its retry and dead letter topics remain with their messages."""
     configs = await group_configs(client, group)
     targets = [one for one in await masters(client, broker=broker) if one.name in configs]
     header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=not keep_offsets)
@@ -138,7 +141,7 @@ async def delete_group(client: ClientInstance, group: str, *, keep_offsets: bool
 async def group_progress(
     client: ClientInstance, group: str, *, topic: str | None = None, members: bool = False
 ) -> list[QueueProgress]:
-    """How far a group is in every queue it has an offset in; with `members`, who consumes it now."""
+    """Return the progress of a group in every queue it has an offset in; with `members`, also the consuming client."""
     owners = await _owners(client, group) if members else {}
 
     async def ask(broker: BrokerAddress) -> list[QueueProgress]:
@@ -156,7 +159,7 @@ async def group_progress(
 
 
 async def group_rate(client: ClientInstance, group: str) -> float:
-    """Messages that a group consumes in a second, over all brokers."""
+    """Return the number of messages per second that a group consumes on all brokers."""
 
     async def ask(broker: BrokerAddress) -> float:
         answer = await client.check(broker.address, GetConsumeStatsRequestHeader(consumer_group=group))
@@ -166,7 +169,7 @@ async def group_rate(client: ClientInstance, group: str) -> float:
 
 
 async def _owners(client: ClientInstance, group: str) -> dict[tuple[str, str, int], str]:
-    """Queue -> client id, as the members say. One that does not answer says nothing."""
+    """Return queue -> client id, as the members report. Members that do not answer are left out."""
     _, connection = await _connection_or_none(client, group)
     owners: dict[tuple[str, str, int], str] = {}
     for member in [] if connection is None else connection.connection_set:
@@ -209,11 +212,11 @@ def _changed(config: SubscriptionGroupConfig, settings: Mapping[str, Any]) -> Su
     known = {one.name for one in fields(SubscriptionGroupConfig)} - {"group_name"}
     unknown = settings.keys() - known
     if unknown:
-        raise AdminError(f"a group has no setting {sorted(unknown)[0]!r}; expected one of {', '.join(sorted(known))}")
+        raise AdminError(f"unknown group setting {sorted(unknown)[0]!r}; expected one of {', '.join(sorted(known))}")
     return replace(config, **settings)
 
 
-def _summary(group: str, places: list[str], connection: ConsumerConnection | None, lags: Mapping[str, int]) -> GroupSummary:
+def _summary(group: str, brokers: list[str], connection: ConsumerConnection | None, lags: Mapping[str, int]) -> GroupSummary:
     return GroupSummary(
         group,
         0 if connection is None else len(connection.connection_set),
@@ -221,5 +224,5 @@ def _summary(group: str, places: list[str], connection: ConsumerConnection | Non
         None if connection is None else connection.message_model,
         sum(lags.values()),
         tuple(sorted(topic for topic in lags if not topic.startswith(RETRY_PREFIX))),
-        tuple(sorted(places)),
+        tuple(sorted(brokers)),
     )

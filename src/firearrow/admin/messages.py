@@ -1,8 +1,7 @@
-"""Looking at messages without consuming them: by id, key, offset, time; who has consumed one; consuming or sending one again.
+"""Access to messages without consuming them: by id, key, offset or time; their consumption; resending.
 
-Nothing here leaves an offset behind: reads are made in the name of the group for tools, and commit nothing. A message has two
-ids: the one its producer gave (unique key) and the one that says where it is stored (offset id). They look alike; `find_message`
-takes either.
+Reads use the group for tools and commit no offset. A message has two ids: the producer's id (unique key) and the offset id, which
+contains the address of the broker and the commit log offset. They look alike; `find_message` takes either.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from firearrow.admin.clients import consumer_connection
-from firearrow.admin.cluster import BrokerAddress, for_each, list_brokers, masters_of_topic
+from firearrow.admin.cluster import BrokerAddress, find_route, for_each, list_brokers, masters_in
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
@@ -23,7 +22,7 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.pull import decode_messages
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
-from firearrow.client.errors import BrokerError, ClientError, NoRouteError
+from firearrow.client.errors import BrokerError, ClientError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.clock import wall_ms
 from firearrow.wire import fastjson, properties
@@ -43,7 +42,7 @@ from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, CLIENT_INNER_PRODU
 from firearrow.wire.record import decode, decode_all
 
 PULL_BATCH: Final = 32
-MOST_BY_KEY: Final = 64
+MAX_BY_KEY: Final = 64
 _FOREVER_MS: Final = 2**63 - 1
 _WITH_SUBSCRIPTION: Final = 0x4
 _PULL_TIMEOUT_MS: Final = 10_000
@@ -51,8 +50,8 @@ _DIRECTLY_TIMEOUT_MS: Final = 15_000
 _STORED: Final = frozenset((
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
 ))  # fmt: skip
-# What a broker or an earlier delivery wrote into a message and would mislead the next one.
-_NOT_AGAIN: Final = frozenset((
+# Properties that a broker or an earlier delivery set and that must not be sent again.
+_NOT_RESENT: Final = frozenset((
     "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
     "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DEL_MS", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID",
     "MIN_OFFSET", "MAX_OFFSET",
@@ -61,12 +60,12 @@ _NOT_AGAIN: Final = frozenset((
     "INNER_NUM", "INNER_BASE",
 ))  # fmt: skip
 
-Progress = Callable[[int, int], None]  # done, of how many
+Progress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What a group has made of a message, in mqadmin's words: CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET, NOT_ONLINE,
+    """The consumption of a message by a group, in mqadmin's terms: CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET, NOT_ONLINE,
     PULL, CONSUME_BROADCASTING, UNKNOWN."""
 
     group: str
@@ -76,7 +75,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Part of a queue: from an offset up to, not including, another."""
+    """A range of a queue: offsets from `begin` up to but not including `end`."""
 
     queue: MessageQueue
     begin: int
@@ -87,26 +86,26 @@ class Span:
 
 
 async def find_message(client: ClientInstance, topic: str, msg_id: str) -> ReceivedMessage:
-    """A message by either of its ids. NotFoundError if there is none."""
+    """Return a message by either of its ids. Raises NotFoundError if it does not exist."""
     found = await messages_by_key(client, topic, msg_id, unique=True)
     if found:
         return found[0]
     try:
         return await message_by_offset_id(client, msg_id)
     except (ClientError, AdminError, BrokerError):
-        raise NotFoundError(f"no message of {topic!r} has the id {msg_id!r}") from None
+        raise NotFoundError(f"no message of topic {topic!r} has the id {msg_id!r}") from None
 
 
 async def message_by_offset_id(client: ClientInstance, msg_id: str) -> ReceivedMessage:
-    """A message by the id that says where it is stored. Only brokers of the cluster are asked, whatever the id says."""
+    """Return a message by its offset id. Only brokers of the cluster are asked, whatever address the id contains."""
     try:
         host, offset = parse_offset_msg_id(msg_id)
     except ValueError as error:
-        raise AdminError(f"{msg_id!r} is not the id of a stored message: {error}") from None
+        raise AdminError(f"{msg_id!r} is not an offset id: {error}") from None
     address = host_text(host)
     brokers = {one.address: one.name for one in await list_brokers(client)}
     if address not in brokers:
-        raise NotFoundError(f"the id {msg_id} says that the message is at {address}, which is no broker of this cluster")
+        raise NotFoundError(f"the id {msg_id} refers to {address}, which is not a broker of this cluster")
     answer = await client.call(address, ViewMessageRequestHeader(offset=offset))
     if answer.code != ResponseCode.SUCCESS:
         raise NotFoundError(f"{address} has no message with the id {msg_id}: {answer.remark}")
@@ -114,13 +113,13 @@ async def message_by_offset_id(client: ClientInstance, msg_id: str) -> ReceivedM
 
 
 async def message_at(client: ClientInstance, queue: MessageQueue, offset: int) -> ReceivedMessage:
-    """The message at an offset of a queue. NotFoundError if it is not there (any more)."""
-    await _known(client, queue.topic)
+    """Return the message at an offset of a queue. Raises NotFoundError if it does not exist."""
+    await find_route(client, queue.topic)
     messages, _ = await _pull(client, queue, offset, 1)
     if not messages or messages[0].queue_offset != offset:
         low, high = await queue_offsets.min_offset(client, queue), await queue_offsets.max_offset(client, queue)
         raise NotFoundError(
-            f"queue {queue.queue_id} of {queue.topic!r} on {queue.broker_name} has no message at {offset}; "
+            f"queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker_name} has no message at offset {offset}; "
             + (f"it has {low} to {high - 1}" if high > low else "it is empty")
         )
     return messages[0]
@@ -134,9 +133,9 @@ async def messages_by_key(
     unique: bool = False,
     begin: datetime | None = None,
     end: datetime | None = None,
-    max_messages: int = MOST_BY_KEY,
+    max_messages: int = MAX_BY_KEY,
 ) -> list[ReceivedMessage]:
-    """The messages with a key, or with `unique` those with the producer's id; the latest first."""
+    """Return the messages with a key, or with `unique` a producer's id, the latest first."""
 
     async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
         header = QueryMessageRequestHeader(
@@ -172,8 +171,8 @@ async def spans(
     broker: str | None = None,
     queue_id: int | None = None,
 ) -> list[Span]:
-    """The parts of a topic's queues between two moments: stored at `begin` or later, and before `end`."""
-    route = await _known(client, topic)
+    """Return the ranges of a topic's queues that were stored at `begin` or later and before `end`."""
+    route = await find_route(client, topic)
     queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
     if not queues:
         raise NotFoundError(
@@ -192,7 +191,7 @@ async def spans(
 
 
 async def scan(client: ClientInstance, parts: Iterable[Span], progress: Progress | None = None) -> AsyncIterator[ReceivedMessage]:
-    """All messages of these parts, queue by queue."""
+    """Yield all messages of these ranges, queue by queue."""
     parts = list(parts)
     total, done = sum(part.end - part.begin for part in parts), 0
     for part in parts:
@@ -224,7 +223,7 @@ async def messages_between(
     max_messages: int = 100,
     progress: Progress | None = None,
 ) -> list[ReceivedMessage]:
-    """The messages of a time range that have a tag, a key, or a text in their body; those stored first, first."""
+    """Return the messages of a time range, optionally with a tag, key or content, oldest first."""
     parts = await spans(client, topic, begin=begin, end=end, broker=broker, queue_id=queue_id)
     found = []
     async for message in scan(client, parts, progress):
@@ -244,7 +243,7 @@ async def peek(
     broker: str | None = None,
     queue_id: int | None = None,
 ) -> list[ReceivedMessage]:
-    """The newest messages of a topic, or the oldest."""
+    """Return the newest messages of a topic, or the oldest."""
     parts = await spans(client, topic, broker=broker, queue_id=queue_id)
     ends = [
         Span(part.queue, part.begin, min(part.end, part.begin + count))
@@ -265,11 +264,11 @@ def matches(message: ReceivedMessage, *, tag: str | None = None, key: str | None
     )
 
 
-# ---- what became of a message, and once more
+# ---- consumption and resending
 
 
 async def track(client: ClientInstance, message: ReceivedMessage) -> list[Track]:
-    """What each group of the topic has made of the message."""
+    """Return the consumption of a message by each group of its topic."""
     groups = await topic_groups(client, message.queue.topic)
     return await for_each(groups, lambda group: _tracked(client, group, message))
 
@@ -277,7 +276,7 @@ async def track(client: ClientInstance, message: ReceivedMessage) -> list[Track]
 async def consume_directly(
     client: ClientInstance, group: str, message: ReceivedMessage, *, client_id: str | None = None
 ) -> ConsumeMessageDirectlyResult:
-    """Has a member of the group consume the message now, once more, and says how that went."""
+    """Let a member of a group consume a message again, and return the result."""
     if client_id is None:
         client_id = (await consumer_connection(client, group)).connection_set[0].client_id
     header = ConsumeMessageDirectlyResultRequestHeader(
@@ -293,20 +292,20 @@ async def consume_directly(
 
 
 async def resend(client: ClientInstance, message: ReceivedMessage, *, to: str | None = None) -> str:
-    """Stores a copy of the message at the end of its topic, or of another one. Returns the copy's offset id.
+    """Append a copy of a message to its topic or another one. Returns the offset id of the copy.
 
-    Body, tags, keys, properties and the producer's id are the same; how often it was consumed is counted anew.
+    The copy has the same body, tags, keys, properties and producer's id. Its reconsume count starts at zero.
     """
     return await store_copy(client, to or message.topic, message.body, message.all_properties, message.flag)
 
 
 async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Mapping[str, str], flag: int = 0) -> str:
-    """Sends a body with properties of the protocol's own, which a producer would not let through. Returns its offset id."""
+    """Send a body with protocol properties, which a producer rejects. Returns the offset id."""
     queues = (await client.route(topic)).write_queues()
     if not queues:
-        raise AdminError(f"no queue of {topic!r} can be written to: its permission, or that of its brokers, forbids it")
+        raise AdminError(f"topic {topic!r} has no writable queue: its permission, or that of its brokers, forbids it")
     queue = queues[time.monotonic_ns() % len(queues)]
-    kept = {name: value for name, value in known.items() if name not in _NOT_AGAIN}
+    kept = {name: value for name, value in known.items() if name not in _NOT_RESENT}
     if not topic.startswith(RETRY_PREFIX):
         kept.pop(properties.PROPERTY_RETRY_TOPIC, None)
         kept.pop(properties.PROPERTY_ORIGIN_MESSAGE_ID, None)
@@ -329,30 +328,20 @@ async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Map
     return str(answer.ext.get("msgId", ""))
 
 
-# ---- inside
-
-
-async def _known(client: ClientInstance, topic: str) -> Any:
-    try:
-        return await client.route(topic, refresh=True)
-    except NoRouteError as error:
-        if not error.asked:
-            raise
-        raise NotFoundError(f"there is no topic {topic!r}") from None
+# ---- requests
 
 
 async def _topic_masters(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    await _known(client, topic)
-    return await masters_of_topic(client, topic)
+    return masters_in(await find_route(client, topic))
 
 
 async def _address(client: ClientInstance, queue: MessageQueue) -> str:
-    await _known(client, queue.topic)
+    await find_route(client, queue.topic)
     return await master_address(client, queue)
 
 
 async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count: int) -> tuple[list[ReceivedMessage], int]:
-    """Messages from an offset on, and where to go on; no waiting, nothing committed."""
+    """Return messages from an offset on and the next offset, without long polling and without a commit."""
     address = await master_address(client, queue)
     header = PullMessageRequestHeader(
         consumer_group=TOOLS_CONSUMER_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
@@ -367,7 +356,7 @@ async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count:
     try:
         return decode_messages(answer.body, queue), PullMessageResponseHeader.decode(answer.ext).next_begin_offset
     except ProtocolError as error:
-        raise ClientError(f"{address} answered a pull of {queue} with what cannot be read: {error}") from None
+        raise ClientError(f"{address} answered a pull of {queue} with malformed records: {error}") from None
 
 
 async def _tracked(client: ClientInstance, group: str, message: ReceivedMessage) -> Track:
@@ -379,18 +368,18 @@ async def _tracked(client: ClientInstance, group: str, message: ReceivedMessage)
     except BrokerError as error:
         return Track(group, "UNKNOWN", str(error))
     if connection.message_model == "BROADCASTING":
-        return Track(group, "CONSUME_BROADCASTING", "each member has its own offsets")
+        return Track(group, "CONSUME_BROADCASTING", "each member has offsets of its own")
     if not await _consumed(client, group, message):
         kind = "PULL" if connection.consume_type == "CONSUME_ACTIVELY" else "NOT_CONSUME_YET"
         return Track(group, kind)
     wanted = connection.subscription_table.get(message.queue.topic)
     if wanted is not None and wanted.tags_set and message.tags not in wanted.tags_set:
-        return Track(group, "CONSUMED_BUT_FILTERED", f"the group wants {wanted.sub_string}")
+        return Track(group, "CONSUMED_BUT_FILTERED", f"the group subscribes to {wanted.sub_string}")
     return Track(group, "CONSUMED")
 
 
 async def _consumed(client: ClientInstance, group: str, message: ReceivedMessage) -> bool:
-    """Whether the group's offset is beyond the message."""
+    """Return whether the group's offset is beyond the message."""
     queue = message.queue
     return any(
         (one.broker, one.queue_id) == (queue.broker_name, queue.queue_id) and one.consumer_offset > message.queue_offset

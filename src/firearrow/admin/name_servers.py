@@ -1,4 +1,4 @@
-"""Name servers: settings, key-value and order configuration, the write permission of brokers. What changes one changes all."""
+"""Name servers: settings, key-value and order configuration, write permission of brokers. A change is made on all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 async def name_server_config(client: ClientInstance) -> dict[str, dict[str, str]]:
-    """Address -> settings, of each name server."""
+    """Return address -> settings of each name server."""
     configs = {}
     for address in client.options.name_servers:
         answer = await client.check(address, RequestCode.GET_NAMESRV_CONFIG)
@@ -41,7 +41,7 @@ async def set_name_server_config(client: ClientInstance, values: Mapping[str, st
 
 
 async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
-    """The entries of a namespace; none if there is no such namespace."""
+    """Return the entries of a namespace; empty if it does not exist."""
     try:
         answer = await ask_name_server(client, GetKVListByNamespaceRequestHeader(namespace=namespace))
     except BrokerError as error:
@@ -52,6 +52,7 @@ async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
 
 
 async def kv_get(client: ClientInstance, namespace: str, key: str) -> str | None:
+    """Return a value of the key-value configuration; None if it does not exist."""
     try:
         answer = await ask_name_server(client, GetKVConfigRequestHeader(namespace=namespace, key=key))
     except BrokerError as error:
@@ -71,13 +72,13 @@ async def kv_delete(client: ClientInstance, namespace: str, key: str) -> None:
 
 
 async def order_config(client: ClientInstance, topic: str) -> dict[str, int] | None:
-    """Broker -> queues, of an ordered topic whose queues were fixed; None if they were not."""
+    """Return broker -> queues of the order configuration of a topic; None if it has none."""
     text = await kv_get(client, ORDER_NAMESPACE, topic)
     return None if text is None else parse_order(text)
 
 
 async def set_order_config(client: ClientInstance, topic: str, queues: Mapping[str, int]) -> None:
-    """Fixes how many queues of a topic producers use on which brokers, whether these are there or not."""
+    """Set the number of queues that producers of a topic use on each broker, whether or not the queues exist."""
     if not queues or any(count < 1 for count in queues.values()):
         raise AdminError(f"the order configuration of {topic!r} is {dict(queues)}; expected brokers with one queue or more each")
     await kv_put(client, ORDER_NAMESPACE, topic, format_order(queues))
@@ -88,12 +89,12 @@ async def delete_order_config(client: ClientInstance, topic: str) -> None:
 
 
 def parse_order(text: str) -> dict[str, int]:
-    """`broker-a:4;broker-b:4`"""
+    """Parse `broker-a:4;broker-b:4`."""
     queues: dict[str, int] = {}
     for part in filter(None, text.split(";")):
         broker, _, count = part.strip().rpartition(":")
         if not broker or not count.isascii() or not count.isdigit() or int(count) < 1:
-            raise AdminError(f"{part!r} is no part of an order configuration; expected broker:queues, joined by semicolons")
+            raise AdminError(f"{part!r} is not of the form broker:queues; expected such parts, joined by semicolons")
         queues[broker] = int(count)
     return queues
 
@@ -103,14 +104,17 @@ def format_order(queues: Mapping[str, int]) -> str:
 
 
 async def wipe_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
-    """Nobody sends to this broker any more, until it is allowed again or registers anew. Name server -> topics changed."""
+    """Remove the write permission of a broker until it is restored or the broker registers again.
+
+    Returns name server -> number of changed topics.
+    """
     answers = await tell_name_servers(client, WipeWritePermOfBrokerRequestHeader(broker_name=broker))
     counts = [WipeWritePermOfBrokerResponseHeader.decode(answer.ext).wipe_topic_count for answer in answers]
     return dict(zip(client.options.name_servers, counts, strict=True))
 
 
 async def add_write_permission(client: ClientInstance, broker: str) -> dict[str, int]:
-    """Takes `wipe_write_permission` back."""
+    """Undo `wipe_write_permission`. Returns name server -> number of changed topics."""
     answers = await tell_name_servers(client, AddWritePermOfBrokerRequestHeader(broker_name=broker))
     counts = [AddWritePermOfBrokerResponseHeader.decode(answer.ext).add_topic_count for answer in answers]
     return dict(zip(client.options.name_servers, counts, strict=True))

@@ -1,11 +1,11 @@
-"""Moving a group in a topic: to the beginning, the end, a moment, an offset; copying offsets from another group.
+"""Reset of a group's offsets to a position, and copies of offsets between groups.
 
-What will happen is worked out first, queue by queue (`plan_reset`): a dry run shows exactly what is done then. How it is done
-depends on the broker:
+`plan_reset` determines the changes queue by queue, so that a dry run shows exactly what a reset does. The execution depends on
+the broker:
 
-- with `useServerSideResetOffset` (Firearrow, Apache 5): each queue is told its offset; consumers follow at their next pull.
-- otherwise, with members connected: the broker tells them, and they go to a moment; a single offset cannot be given.
-- otherwise: the offsets are committed in the group's name.
+- With `useServerSideResetOffset` (Firearrow, Apache 5), the broker resets each queue and consumers follow at their next pull.
+- Otherwise, with connected members, the broker sends them a time. It cannot send a single offset.
+- Otherwise, the offsets are committed on behalf of the group.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 from firearrow.admin.brokers import broker_config
-from firearrow.admin.cluster import masters_of_group
+from firearrow.admin.cluster import find_route, masters_of_group
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_configs
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.queue_offsets import master_address, milliseconds
-from firearrow.client.errors import BrokerError, NoRouteError
+from firearrow.client.errors import BrokerError
 from firearrow.client.message import MessageQueue
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.admin import (
@@ -36,7 +36,7 @@ from firearrow.wire.headers.client import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-Target = int | datetime | Literal["begin", "end"]
+Target = int | datetime | Literal["earliest", "latest"]
 
 _BEGIN_MS: Final = 0
 _END_MS: Final = -1
@@ -44,7 +44,7 @@ _END_MS: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """`before` is None where the group has no offset yet; `skipped` is negative when messages come again."""
+    """The change of an offset. `before`: None if the group has no offset. `skipped` is negative if messages are redelivered."""
 
     queue: MessageQueue
     before: int | None
@@ -60,13 +60,8 @@ class OffsetChange:
 async def plan_reset(
     client: ClientInstance, group: str, topic: str, to: Target, *, broker: str | None = None, queue_id: int | None = None
 ) -> list[OffsetChange]:
-    """What `reset_offset` would do."""
-    try:
-        route = await client.route(topic, refresh=True)
-    except NoRouteError as error:
-        if not error.asked:
-            raise
-        raise NotFoundError(f"there is no topic {topic!r}") from None
+    """Return the changes that `reset_offset` would make."""
+    route = await find_route(client, topic)
     await group_configs(client, group)
     queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
     if not queues:
@@ -74,14 +69,14 @@ async def plan_reset(
             f"the topic {topic!r} has no queue {'' if queue_id is None else queue_id} on {broker or 'any broker'}"
         )
     if isinstance(to, int) and len(queues) > 1:
-        raise AdminError(f"an offset is of one queue, but {topic!r} has {len(queues)}: name the broker and the queue")
+        raise AdminError(f"an offset belongs to one queue, but topic {topic!r} has {len(queues)}; name the broker and the queue")
     return list(await asyncio.gather(*(_change(client, group, queue, to) for queue in queues)))
 
 
 async def reset_offset(
     client: ClientInstance, group: str, topic: str, to: Target, *, broker: str | None = None, queue_id: int | None = None
 ) -> list[OffsetChange]:
-    """Moves a group to another place of a topic, in all queues or one. Returns what was changed."""
+    """Move a group to another position of a topic, in all queues or one. Returns the changes."""
     plan = await plan_reset(client, group, topic, to, broker=broker, queue_id=queue_id)
     for name in sorted({change.queue.broker_name for change in plan}):
         await _reset_at(client, group, topic, to, [change for change in plan if change.queue.broker_name == name])
@@ -89,14 +84,14 @@ async def reset_offset(
 
 
 async def clone_offsets(client: ClientInstance, source: str, target: str, topic: str, *, offline: bool = True) -> None:
-    """Gives a group the offsets of another one in a topic. With `offline` the target may have no member connected."""
+    """Give a group the offsets of another one in a topic. With `offline`, no member of the target may be connected."""
     header = CloneGroupOffsetRequestHeader(src_group=source, dest_group=target, topic=topic, offline=offline)
     for broker in await masters_of_group(client, source):
         await client.check(broker.address, header)
 
 
 async def committed_offset(client: ClientInstance, group: str, queue: MessageQueue) -> int | None:
-    """Where a group is in a queue; None if it never committed there."""
+    """Return the committed offset of a group in a queue; None if it has not committed any."""
     header = QueryConsumerOffsetRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
     )
@@ -113,9 +108,9 @@ async def _change(client: ClientInstance, group: str, queue: MessageQueue, to: T
     before, low, high = await asyncio.gather(
         committed_offset(client, group, queue), queue_offsets.min_offset(client, queue), queue_offsets.max_offset(client, queue)
     )
-    if to == "begin":
+    if to == "earliest":
         after = low
-    elif to == "end":
+    elif to == "latest":
         after = high
     elif isinstance(to, datetime):
         after = await queue_offsets.offset_at(client, queue, milliseconds(to))
@@ -123,7 +118,7 @@ async def _change(client: ClientInstance, group: str, queue: MessageQueue, to: T
         after = int(to)
         if not low <= after <= high:
             raise AdminError(
-                f"the offset {after} is not in the queue {queue.queue_id} of {queue.topic!r} on {queue.broker_name}: "
+                f"offset {after} is outside queue {queue.queue_id} of topic {queue.topic!r} on {queue.broker_name}; "
                 f"expected {low} to {high}"
             )
     return OffsetChange(queue, before, after, low, high)
@@ -140,8 +135,8 @@ async def _reset_at(client: ClientInstance, group: str, topic: str, to: Target, 
             await client.check(address, reset)
         return
     if not isinstance(to, int):
-        moment_ms = _BEGIN_MS if to == "begin" else milliseconds(to) if isinstance(to, datetime) else _END_MS
-        reset = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=moment_ms, is_force=True)
+        timestamp_ms = _BEGIN_MS if to == "earliest" else milliseconds(to) if isinstance(to, datetime) else _END_MS
+        reset = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=timestamp_ms, is_force=True)
         answer = await client.call(address, reset)
         if answer.code == ResponseCode.SUCCESS:
             return
@@ -149,8 +144,8 @@ async def _reset_at(client: ClientInstance, group: str, topic: str, to: Target, 
             raise BrokerError(answer.code, answer.remark, address)
     elif await _online(client, address, group):
         raise AdminError(
-            f"the broker at {address} cannot move the group {group!r} to an offset while members are connected: stop them, or "
-            "give a time"
+            f"the broker at {address} cannot reset group {group!r} to an offset while members are connected; stop them, or "
+            "use a time"
         )
     for change in changes:
         update = UpdateConsumerOffsetRequestHeader(

@@ -1,4 +1,4 @@
-"""Topics: which there are, how they are made, changed and deleted, how much is in them."""
+"""Topics: listing, creation, change, deletion and queue statistics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from firearrow.admin.cluster import (
     BrokerAddress,
     ask_name_server,
+    find_route,
     for_each,
     masters,
     masters_in,
@@ -38,8 +39,8 @@ from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DLQ_PREFIX, RETRY_
 
 DEFAULT_QUEUES: Final = 8
 REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
-_ROUTE_PATIENCE_S: Final = 3.0
-_LOOK_AGAIN_S: Final = 0.02
+_ROUTE_TIMEOUT_S: Final = 3.0
+_POLL_S: Final = 0.02
 PERMISSIONS: Final = {"r": 4, "w": 2, "rw": 6, "none": 0}
 
 
@@ -59,6 +60,8 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
+    """The offsets of a queue."""
+
     broker: str
     queue_id: int
     min_offset: int
@@ -71,7 +74,7 @@ class QueueStatus:
 
 
 async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> list[str]:
-    """Every topic that the name server knows, or those of a cluster, sorted."""
+    """Return every topic that the name server knows, or those of a cluster, sorted."""
     if cluster is None:
         answer = await ask_name_server(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     else:
@@ -80,7 +83,7 @@ async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> 
 
 
 async def list_topics(client: ClientInstance, *, cluster: str | None = None) -> list[TopicSummary]:
-    """Every topic that a master has: one question to each of them, however many topics there are."""
+    """Return every topic, with one request to each master for any number of topics."""
     brokers = await masters(client, cluster)
     tables = await for_each(brokers, lambda broker: _all_configs(client, broker))
     own = {name for one in brokers for name in (one.name, one.cluster, f"{one.cluster}_{REPLY_TOPIC_POSTFIX}")}
@@ -92,17 +95,12 @@ async def list_topics(client: ClientInstance, *, cluster: str | None = None) -> 
 
 
 async def topic_configs(client: ClientInstance, topic: str) -> dict[str, TopicConfig]:
-    """Broker name -> the topic as it is there. NotFoundError if no broker has it."""
-    try:
-        brokers = await masters_of_topic(client, topic)
-    except NoRouteError as error:
-        if not error.asked:
-            raise
-        raise NotFoundError(f"there is no topic {topic!r}") from None
+    """Return broker name -> configuration of a topic. Raises NotFoundError if no broker has it."""
+    brokers = await _brokers_of(client, topic)
     configs = dict(await for_each(brokers, lambda broker: _config(client, broker, topic)))
     found = {name: config for name, config in configs.items() if config is not None}
     if not found:
-        raise NotFoundError(f"there is no topic {topic!r}")
+        raise NotFoundError(f"topic {topic!r} does not exist")
     return found
 
 
@@ -119,16 +117,16 @@ async def create_topic(
     cluster: str | None = None,
     broker: str | None = None,
 ) -> list[str]:
-    """Makes a topic on all masters, those of a cluster or one; returns their names when name servers know it.
+    """Create a topic on all masters, those of a cluster, or one. Returns their names when name servers know the topic.
 
-    AdminError if it exists on one of them: `alter_topic` changes it.
+    Raises AdminError if it exists on one of them.
     """
     _check_name(topic)
     targets = await masters(client, cluster, broker)
-    there = await _existing(client, topic)
-    taken = [one.name for one in targets if one.name in there]
+    existing = await _existing(client, topic)
+    taken = [one.name for one in targets if one.name in existing]
     if taken:
-        raise AdminError(f"the topic {topic!r} exists already on {', '.join(taken)}: alter it, or give it another name")
+        raise AdminError(f"topic {topic!r} already exists on {', '.join(taken)}; change it with `firearrow topic alter`")
     config = TopicConfig(topic, read_queues or queues, write_queues or queues, perm, order=order)
     config.attributes = {f"+{name}": value for name, value in (attributes or {}).items()}
     await for_each(targets, lambda target: _put(client, target, config))
@@ -147,17 +145,17 @@ async def alter_topic(
     attributes: Mapping[str, str | None] | None = None,
     broker: str | None = None,
 ) -> list[str]:
-    """Changes a topic on all its brokers, or one; what is not given stays. An attribute whose value is None is taken away.
+    """Change a topic on all its brokers, or one; None keeps a value. An attribute with the value `None` is removed.
 
-    Write queues may not become fewer than read queues' messages need: take away write queues first, and read queues when
-    they are empty.
+    To reduce queues without losing messages, reduce write queues first, and read queues when the others are empty. Returns the
+    names of the brokers.
     """
     configs = await topic_configs(client, topic)
     targets = [
         one for one in await masters_of_topic(client, topic) if one.name in configs and broker in (None, one.name, one.address)
     ]
     if not targets:
-        raise NotFoundError(f"the topic {topic!r} is not on {broker!r}; it is on {', '.join(sorted(configs))}")
+        raise NotFoundError(f"topic {topic!r} does not exist on {broker!r}; it exists on {', '.join(sorted(configs))}")
     changes = {("-" if value is None else "+") + name: value or "" for name, value in (attributes or {}).items()}
 
     async def change(target: BrokerAddress) -> None:
@@ -177,19 +175,19 @@ async def alter_topic(
 
 
 async def delete_topic(client: ClientInstance, topic: str, *, cluster: str | None = None) -> list[str]:
-    """Deletes a topic with its messages and offsets from all masters, or those of a cluster. Returns the brokers that had it."""
+    """Delete a topic with its messages and offsets from all masters, or those of a cluster. Returns the brokers that had it."""
     _check_name(topic)
-    there = await _existing(client, topic)
-    targets = [one for one in await masters(client, cluster) if one.name in there]
+    existing = set(await topic_configs(client, topic))
+    targets = [one for one in await masters(client, cluster) if one.name in existing]
     if not targets:
-        raise NotFoundError(f"there is no topic {topic!r}" + (f" in the cluster {cluster!r}" if cluster else ""))
+        raise NotFoundError(f"topic {topic!r} does not exist in cluster {cluster!r}")
     await for_each(targets, lambda one: client.check(one.address, DeleteTopicRequestHeader(topic=topic)))
     await tell_name_servers(client, DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster))
     return [one.name for one in targets]
 
 
 async def topic_status(client: ClientInstance, topic: str) -> list[QueueStatus]:
-    """The queues of a topic: what is in each, and when the last message came."""
+    """Return the offsets of each queue of a topic, and when its last message was stored."""
 
     async def ask(broker: BrokerAddress) -> list[QueueStatus]:
         try:
@@ -209,12 +207,12 @@ async def topic_status(client: ClientInstance, topic: str) -> list[QueueStatus]:
 
 
 async def topic_route(client: ClientInstance, topic: str) -> TopicRoute:
-    """What a name server says about the topic at this moment."""
-    return await client.route(topic, refresh=True)
+    """Return the current route of a topic."""
+    return await find_route(client, topic)
 
 
 async def topic_groups(client: ClientInstance, topic: str) -> list[str]:
-    """The groups that consume a topic now or have an offset in it."""
+    """Return the groups that consume a topic or have an offset in it."""
 
     async def ask(broker: BrokerAddress) -> list[str]:
         answer = await client.check(broker.address, QueryTopicConsumeByWhoRequestHeader(topic=topic))
@@ -236,35 +234,30 @@ def perm_text(perm: int) -> str:
 
 
 async def _brokers_of(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    try:
-        return await masters_of_topic(client, topic)
-    except NoRouteError as error:
-        if not error.asked:
-            raise
-        raise NotFoundError(f"there is no topic {topic!r}") from None
+    return masters_in(await find_route(client, topic))
 
 
 async def _all_configs(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, dict[str, Any]]]:
     answer = await client.check(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_ms=10_000)
     table = loads(answer.body).get("topicConfigTable")
     if not isinstance(table, dict):
-        raise AdminError(f"{broker.address} answered without its table of topics")
+        raise AdminError(f"{broker.address} sent no topic table")
     return broker.name, table
 
 
-def _summary(topic: str, places: list[tuple[str, dict[str, Any]]], own: set[str]) -> TopicSummary:
-    """From the JSON as it came: ten thousand topics need not become ten thousand objects first."""
-    perms = {perm_text(int(config.get("perm", 6))) for _, config in places}
-    first = places[0][1]
+def _summary(topic: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) -> TopicSummary:
+    """Summarise a topic from the JSON values; with ten thousand topics, decoding each into an object is slow."""
+    perms = {perm_text(int(config.get("perm", 6))) for _, config in configs}
+    first = configs[0][1]
     return TopicSummary(
         topic,
         "system" if topic in own else kind_of(topic),
-        sum(int(config.get("readQueueNums", 0)) for _, config in places),
-        sum(int(config.get("writeQueueNums", 0)) for _, config in places),
+        sum(int(config.get("readQueueNums", 0)) for _, config in configs),
+        sum(int(config.get("writeQueueNums", 0)) for _, config in configs),
         "/".join(sorted(perms)),
-        any(bool(config.get("order")) for _, config in places),
+        any(bool(config.get("order")) for _, config in configs),
         (first.get("attributes") or {}).get("message.type", ""),
-        tuple(sorted(name for name, _ in places)),
+        tuple(sorted(name for name, _ in configs)),
     )
 
 
@@ -276,14 +269,14 @@ async def _config(client: ClientInstance, broker: BrokerAddress, topic: str) -> 
             return broker.name, None
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        _, table = await _all_configs(client, broker)  # 4.9 has no other way
+        _, table = await _all_configs(client, broker)  # 4.9 has no request for a single topic
         config = table.get(topic)
         return broker.name, None if config is None else TopicConfig.from_json(config)
     return broker.name, TopicConfig.from_json(loads(answer.body))
 
 
 async def _existing(client: ClientInstance, topic: str) -> set[str]:
-    """The brokers that have the topic."""
+    """Return the names of the brokers that have a topic."""
     try:
         return set(await topic_configs(client, topic))
     except NotFoundError:
@@ -291,7 +284,7 @@ async def _existing(client: ClientInstance, topic: str) -> set[str]:
 
 
 async def _put(client: ClientInstance, broker: BrokerAddress, config: TopicConfig) -> None:
-    """`attributes` of the config are changes here: +name sets, -name takes away."""
+    """Create or change a topic. `attributes` of the config are changes here: +name sets, -name removes."""
     changes = ",".join(name if name[0] == "-" else f"{name}={value}" for name, value in config.attributes.items())
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
@@ -308,18 +301,18 @@ async def _put(client: ClientInstance, broker: BrokerAddress, config: TopicConfi
 
 
 async def _routed(client: ClientInstance, topic: str, wanted: set[str]) -> None:
-    """Returns when the name server knows the topic on these brokers, or after a while: they register in the background."""
-    end = time.monotonic() + _ROUTE_PATIENCE_S
+    """Wait until the name server knows the topic on these brokers, which register in the background, or a timeout."""
+    end = time.monotonic() + _ROUTE_TIMEOUT_S
     while time.monotonic() < end:
         try:
             if wanted <= {one.name for one in masters_in(await client.route(topic, refresh=True))}:
                 return
         except (NoRouteError, NotFoundError):
             pass
-        await asyncio.sleep(_LOOK_AGAIN_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def _check_name(topic: str) -> None:
     check_topic(topic)
     if is_system_topic(topic):
-        raise AdminError(f"{topic!r} is a topic of the system: it can be neither made nor deleted")
+        raise AdminError(f"{topic!r} is a system topic, which can be neither created nor deleted")

@@ -1,4 +1,4 @@
-"""The life of a message: sent, delivered and consumed, as its clients told the trace topic, and stored, as its record says."""
+"""The path of a message: sent, delivered and consumed according to the trace topic, stored according to its record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.trace.encoding import Outcome, contexts
 from firearrow.wire.names import TRACE_TOPIC
 
-MOST_TRACES: Final = 64
-_ORDER: Final = ("Pub", "Stored", "EndTransaction", "Recall", "SubBefore", "SubAfter")  # of what has the same time
+MAX_TRACES: Final = 64
+_ORDER: Final = ("Pub", "Stored", "EndTransaction", "Recall", "SubBefore", "SubAfter")  # of events with the same time
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """`kind` is Pub, Stored, SubBefore, SubAfter, EndTransaction or Recall. What a kind does not say is None."""
+    """An event. `kind` is Pub, Stored, SubBefore, SubAfter, EndTransaction or Recall; fields a kind does not have are None."""
 
     kind: str
     time_ms: int
@@ -36,9 +36,9 @@ class TraceEvent:
 
 
 async def message_trace(
-    client: ClientInstance, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MOST_TRACES
+    client: ClientInstance, msg_id: str, *, trace_topic: str = TRACE_TOPIC, max_messages: int = MAX_TRACES
 ) -> list[TraceEvent]:
-    """What is known about a message (its producer's id, or a key), in the order of time. Nothing if no client traces."""
+    """Return the events of a message, given by the producer's id or a key, in the order of time; empty without traces."""
     found: list[TraceEvent] = []
     for message in await messages_by_key(client, trace_topic, msg_id, max_messages=max_messages):
         rows = contexts(message.body)
@@ -54,7 +54,7 @@ async def message_trace(
 
 
 async def _stored(client: ClientInstance, topic: str, msg_id: str) -> list[TraceEvent]:
-    """Where and when brokers stored it; nothing if it, or its topic, is gone."""
+    """Return when and where brokers stored a message; nothing if it or its topic is deleted."""
     try:
         messages = await messages_by_key(client, topic, msg_id, unique=True)
     except NotFoundError:
@@ -68,7 +68,7 @@ async def _stored(client: ClientInstance, topic: str, msg_id: str) -> list[Trace
 
 
 def _event(row: Sequence[str], client: str, begun: Mapping[str, Sequence[str]]) -> TraceEvent | None:
-    """None for what cannot be understood: other clients write these too."""
+    """Parse an event; None if it is malformed, because other clients write traces too."""
     try:
         match row[0]:
             case "Pub":
@@ -81,10 +81,10 @@ def _event(row: Sequence[str], client: str, begun: Mapping[str, Sequence[str]]) 
             case "SubAfter":
                 first = begun.get(row[1])
                 group = row[8] if len(row) > 8 else first[3] if first is not None else ""
-                moment = int(row[7]) if len(row) > 7 else int(first[1]) + int(row[3]) if first is not None else 0
+                time_ms = int(row[7]) if len(row) > 7 else int(first[1]) + int(row[3]) if first is not None else 0
                 return TraceEvent(
-                    "SubAfter", moment, group, row[2], client, keys=_known(row[5]), cost_ms=int(row[3]), success=row[4] == "true",
-                    outcome=_outcome(row[6]) if len(row) > 6 else None,
+                    "SubAfter", time_ms, group, row[2], client, keys=_known(row[5]), cost_ms=int(row[3]),
+                    success=row[4] == "true", outcome=_outcome(row[6]) if len(row) > 6 else None,
                 )  # fmt: skip
             case "EndTransaction":
                 return TraceEvent(

@@ -1,4 +1,4 @@
-"""Transactions that brokers gave up: asked about too often, or for too long, and never decided."""
+"""Transactions whose check a broker has given up because nobody decided them within the limits."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC
 
 
 async def given_up_transactions(client: ClientInstance, *, max_messages: int = 100) -> list[ReceivedMessage]:
-    """The half messages of transactions that were given up, oldest first. Those that were resumed stay among them."""
+    """Return the half messages of given-up transactions, oldest first, including those whose check was resumed."""
     try:
         return await messages_between(client, TRANS_CHECK_MAX_TIME_TOPIC, max_messages=max_messages)
-    except (NoRouteError, NotFoundError):  # the topic is made with the first of them
+    except (NoRouteError, NotFoundError):  # the broker creates the topic with the first one
         return []
 
 
 async def resume_check(client: ClientInstance, msg_id: str) -> str:
-    """Has the broker ask the producer again about a transaction that it gave up. `msg_id`: either id of its half message.
+    """Resume the check of a given-up transaction. `msg_id` is either id of its half message.
 
-    Returns the id under which it was kept.
+    Returns the offset id of the stored half message.
     """
     try:
         half = await find_message(client, TRANS_CHECK_MAX_TIME_TOPIC, msg_id)
     except NotFoundError:
-        raise NotFoundError(f"no transaction that was given up has the id {msg_id!r}") from None
+        raise NotFoundError(f"no given-up transaction has the id {msg_id!r}") from None
     if half.topic != TRANS_CHECK_MAX_TIME_TOPIC:
-        raise NotFoundError(f"{msg_id!r} is a message of {half.topic!r}, not a transaction that was given up")
+        raise NotFoundError(f"{msg_id!r} is a message of topic {half.topic!r}, not a given-up transaction")
     header = ResumeCheckHalfMessageRequestHeader(topic=half.topic, msg_id=half.offset_msg_id)
     address = await master_address(client, half.queue)
     await client.check(address, header)

@@ -1,195 +1,209 @@
-"""What the commands of operators have in common: how they are declared and how their words are read.
+"""The grammar of values on the command line: durations, times, positions, names.
 
-Nothing but the standard library is loaded here. Wrong words are one line on standard error that says what was expected, and exit
-code 2.
+duration    500ms, 3s, 10m, 2h, 1d
+time        2030-01-31T12:00:00 (local, unless it has an offset), or an age: a duration before now
+position    earliest, latest, a time, or an offset of a queue
 """
 
 from __future__ import annotations
 
-import argparse
 import difflib
-import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, Literal
 
-from firearrow.cli.messages.arguments import DEFAULT_NAME_SERVER, UNITS
+import click
 
-if TYPE_CHECKING:
-    from firearrow.admin.aio import Admin
-    from firearrow.cli.terminal import Output
+NAMESRV_ADDR: Final = "127.0.0.1:9876"
+DEFAULT_DATA: Final = "firearrow-data"
+CLUSTER_FORMS: Final = ("2m", "2m-2s-async", "2m-2s-sync", "dledger-3", "2xdledger-3")
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
 
-# noun -> what it is about. Each is a module of this package.
-NOUNS: Final = {
-    "topic": "topics: list, create, alter, delete, status, route, order",
-    "group": "consumer groups: list, create, alter, delete, progress, members",
-    "message": "messages: find, show, peek, track, resend, recheck",
-    "offset": "where groups are: show, reset, skip, clone",
-    "broker": "running brokers: list, status, stats, clean, wipe, allow",
-    "cluster": "clusters: list, show; of `up --cluster`: status, kill, stop, start",
-    "client": "connected consumers and producers",
-    "dlq": "dead letters: list, show, resend, export, import",
-    "trace": "the life of a message",
-    "config": "settings of brokers and name servers, key-value configuration",
-    "doctor": "look for what is wrong and say how to mend it",
-}
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)", re.ASCII)
+_COMPLETION_TIMEOUT_S: Final = 0.5
 
-Run = Callable[["Admin", argparse.Namespace, "Output"], Awaitable[int | None]]
+Position = int | datetime | Literal["earliest", "latest"]
 
 
-def with_nearest(message: str) -> str:
-    """What argparse says, and of a wrong choice the right one that is nearest."""
-    wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-    if wrong is None:
-        return message
-    close = difflib.get_close_matches(wrong[1], re.findall(r"[\w-]+", wrong[2]), n=1)
-    return f"{message}; did you mean {close[0]}?" if close else message
+def parse_duration(text: str) -> timedelta | None:
+    found = _DURATION.fullmatch(text)
+    return None if found is None else timedelta(seconds=float(found[1]) * _UNITS[found[2]])
 
 
-class LineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {' '.join(with_nearest(message).split())}\n")
-
-    def nearest(self, word: str) -> str:
-        known = [option for action in self._actions for option in action.option_strings]
-        close = difflib.get_close_matches(word.partition("=")[0], known, n=1, cutoff=0.5)
-        return f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
-
-
-class UsageError(Exception):
-    """Words that are each right and together wrong: one line, and exit code 2."""
-
-
-class CommandGroup:
-    """The verbs of a noun, as its module declares them."""
-
-    def __init__(self, noun: LineParser) -> None:
-        self.parsers: dict[str, LineParser] = {}
-        self._noun = noun
-        self._verbs = noun.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=LineParser)
-
-    def add(self, name: str, run: Run, help_: str, *, destroys: bool = False, example: str = "") -> LineParser:
-        parser = self._verbs.add_parser(
-            name,
-            help=help_,
-            description=f"{help_[:1].upper()}{help_[1:]}.",
-            epilog=f"example: firearrow {example}" if example else None,
-            allow_abbrev=False,
-        )
-        prepare(parser, run, destroys=destroys)
-        self.parsers[name] = parser
-        return parser
-
-
-def prepare(parser: LineParser, run: Run, *, destroys: bool = False) -> None:
-    """What every command takes."""
-    parser.set_defaults(run=run, parser=parser)
-    parser.add_argument(
-        "-n",
-        "--name-server",
-        metavar="ADDR;ADDR",
-        default=os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER,
-        help=f"name servers (default: $NAMESRV_ADDR, or {DEFAULT_NAME_SERVER})",
-    )
-    parser.add_argument("-o", "--output", choices=("table", "json", "csv"), default="table", help="default: %(default)s")
-    parser.add_argument("--access-key", metavar="KEY", help="for access control; the secret key is in $FIREARROW_SECRET_KEY")
-    parser.add_argument("--tls", action="store_true", help="encrypted connections")
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=5.0, help="for each question (default: %(default)g)")
-    if destroys:
-        parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-
-
-def count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 2**31 - 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; expected 1 or more")
-    return int(text)
-
-
-def number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 2**63 - 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; expected 0 or more")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; expected more than 0")
-    return value
-
-
-def rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate; expected messages a second, more than 0")
-    return value
-
-
-def pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip() or "\n" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
-    return key.strip(), value
-
-
-def truth(text: str) -> bool:
-    if text.lower() not in ("yes", "no", "true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither; expected yes or no")
-    return text.lower() in ("yes", "true")
-
-
-def permission(text: str) -> int:
-    known = {"r": 4, "w": 2, "rw": 6, "none": 0, "4": 4, "2": 2, "6": 6, "0": 0}
-    if text not in known:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a permission; expected r, w, rw or none")
-    return known[text]
-
-
-def moment(text: str) -> datetime:
-    """A moment, or how long ago it was."""
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in UNITS:
-        return datetime.now().astimezone() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
+def parse_time(text: str) -> datetime | None:
+    age = parse_duration(text)
+    if age is not None:
+        return datetime.now().astimezone() - age
+    if text.isdigit():
+        return None
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; expected one like 2030-01-31T12:00:00 or an age like 30s, 10m, 2h, 1d"
-        ) from None
+        return None
 
 
-def place(text: str) -> Any:
-    """Where a group can go: begin, end, an offset, a moment."""
-    if text in ("begin", "end"):
-        return text
-    if text.isascii() and text.isdigit():
-        return number(text)
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean X?` for the closest known word; empty if none is close."""
+    stripped = {one.lstrip("-"): one for one in known}
+    close = difflib.get_close_matches(word.lstrip("-").partition("=")[0], stripped, n=1, cutoff=0.6)
+    return f"did you mean {stripped[close[0]]}?" if close else ""
+
+
+class Number(click.ParamType[int]):
+    """A whole number within bounds, which the help does not repeat."""
+
+    name = "n"
+
+    def __init__(self, low: int, high: int = 2**63 - 1) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not text.isascii() or not text.isdigit() or not self._low <= int(text) <= self._high:
+            limit = "or more" if self._high > 2**31 else f"to {self._high}"
+            self.fail(f"{text!r} is out of range; expected a whole number, {self._low} {limit}", param, ctx)
+        return int(text)
+
+
+class Duration(click.ParamType[timedelta]):
+    name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = parse_duration(value)
+        if found is None or (not found and not self._zero):
+            self.fail(f"{value!r} is not a duration; expected a number with a unit, such as 500ms, 3s, 10m, 2h or 1d", param, ctx)
+        return found
+
+
+class Time(click.ParamType[datetime]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        found = value if isinstance(value, datetime) else parse_time(value)
+        if found is None:
+            self.fail(f"{value!r} is not a time; expected one such as 2030-01-31T12:00:00, or an age such as 10m", param, ctx)
+        return found
+
+
+class PositionType(click.ParamType[Position]):
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+        if isinstance(value, (int, datetime)):
+            return value
+        if value == EARLIEST:
+            return EARLIEST
+        if value == LATEST:
+            return LATEST
+        if value.isascii() and value.isdigit():
+            return int(value)
+        found = parse_time(value)
+        if found is None:
+            self.fail(
+                f"{value!r} is not a position; expected earliest, latest, a time such as 2030-01-31T12:00:00, an age such as "
+                "10m, or an offset",
+                param,
+                ctx,
+            )
+        return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return _items([word for word in (EARLIEST, LATEST) if word.startswith(incomplete)])
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip() or "\n" in value:
+            self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
+        return key.strip(), text
+
+
+class ClusterForm(click.Choice[str]):
+    """A topology of `firearrow up --cluster`."""
+
+    name = "form"
+
+    def __init__(self) -> None:
+        super().__init__(CLUSTER_FORMS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in CLUSTER_FORMS:
+            close = did_you_mean(value.lower(), CLUSTER_FORMS)
+            expected = f"{f'{close} ' if close else ''}expected one of {', '.join(CLUSTER_FORMS)}"
+            self.fail(f"{value!r} is not a cluster form; {expected}", param, ctx)
+        return str(value)
+
+
+class Name(click.ParamType[str]):
+    """The name of a topic, group, broker or cluster. The shell completes it with the names that the name server knows."""
+
+    def __init__(self, kind: str) -> None:
+        self.name = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return _items([name for name in _known_names(self.name, ctx.params.get("namesrv")) if name.startswith(incomplete)])
+
+
+def _items(words: list[str]) -> list[click.shell_completion.CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(word) for word in words]
+
+
+def _known_names(kind: str, namesrv: str | None) -> list[str]:
+    """Return the names of a kind; nothing if the name server does not answer at once."""
+    import asyncio
+    import os
+
+    from firearrow.admin.aio import Admin
+    from firearrow.client.errors import FirearrowError
+
+    async def ask() -> list[str]:
+        address = namesrv or os.environ.get("NAMESRV_ADDR") or NAMESRV_ADDR
+        async with asyncio.timeout(_COMPLETION_TIMEOUT_S), Admin(address) as admin:
+            if kind == "topic":
+                return [name for name in await admin.topic_names() if not name.startswith("%")]
+            if kind == "group":
+                return await admin.group_names()
+            return sorted({one.name if kind == "broker" else one.cluster for one in await admin.list_brokers()})
+
     try:
-        return moment(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no place; expected begin, end, an offset, a time like 2030-01-31T12:00:00 or an age like 10m"
-        ) from None
+        return asyncio.run(ask())
+    except (FirearrowError, OSError, ValueError, TimeoutError):
+        return []
 
 
-def add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from", dest="begin", metavar="TIME", type=moment, help="stored since: 2030-01-31T12:00:00, or 30s, 10m, 2h, 1d"
-    )
-    parser.add_argument("--until", dest="end", metavar="TIME", type=moment, help="stored before")
-
-
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    add_range(parser)
-    parser.add_argument("--tag", help="with this tag")
-    parser.add_argument("--key", help="with this key, or message id")
-    parser.add_argument("--contains", metavar="TEXT", type=str.encode, help="with this text in the body")
+DURATION: Final = Duration()
+DURATION_OR_ZERO: Final = Duration(zero=True)
+TIME: Final = Time()
+POSITION: Final = PositionType()
+PAIR: Final = Pair()
+TOPIC: Final = Name("topic")
+GROUP: Final = Name("group")
+BROKER: Final = Name("broker")
+CLUSTER: Final = Name("cluster")
+COUNT: Final = Number(1)
+NUMBER: Final = Number(0)
+RATE: Final = click.FloatRange(0, 1e6, min_open=True)
+PORT: Final = Number(0, 65535)

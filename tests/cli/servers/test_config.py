@@ -9,7 +9,7 @@ from firearrow.config.fields import SettingError
 from firearrow.store.settings import StoreSettings
 
 
-def test_what_comes_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precedence_of_file_options_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "env:1")
     config = tmp_path / "broker.conf"
     config.write_text("brokerName=from-file\nfileReservedTime=1\nnamesrvAddr=file:1\nbindAddress=127.0.0.1\n")
@@ -21,7 +21,7 @@ def test_what_comes_later_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert broker_settings(None, [], None)[0].namesrv_addr is None
 
 
-def test_the_advertised_address_is_always_one_that_can_be_dialled() -> None:
+def test_advertised_address_is_reachable() -> None:
     assert broker_settings(None, [("bindAddress", "127.0.0.1")], None)[0].broker_ip1 == "127.0.0.1"
     assert broker_settings(None, [("bindAddress", "0.0.0.0")], None)[0].broker_ip1 not in (None, "0.0.0.0")
     assert broker_settings(None, [("brokerIP1", "192.0.2.7")], None)[0].broker_ip1 == "192.0.2.7"
@@ -31,7 +31,7 @@ def test_the_advertised_address_is_always_one_that_can_be_dialled() -> None:
         broker_settings(None, [("brokerIP1", "no_name.invalid")], None)
 
 
-def test_up_puts_every_part_in_its_place(tmp_path: Path) -> None:
+def test_up_derives_paths_and_ports(tmp_path: Path) -> None:
     settings = up_settings(tmp_path, "127.0.0.1", 1111, 2222, [("fileReservedTime", "7"), ("orderMessageEnable", "true")])
     assert (settings.namesrv.listen_port, settings.broker.listen_port) == (1111, 2222)
     assert settings.store.store_path_root_dir == str(tmp_path)
@@ -41,19 +41,19 @@ def test_up_puts_every_part_in_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(OWNED_BY_UP))
-def test_up_keeps_its_own_keys_to_itself(key: str, tmp_path: Path) -> None:
+def test_up_rejects_keys_of_its_options(key: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="use "):
         up_settings(tmp_path, "127.0.0.1", 1, 3, [(key, "1")])
 
 
-def test_an_unknown_key_is_said_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_key_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     namesrv_settings(None, [("orderMesageEnable", "true")])
     assert capsys.readouterr().err == (
         "firearrow: warning: setting orderMesageEnable is unknown and has no effect; did you mean orderMessageEnable?\n"
     )
 
 
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
+def test_malformed_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "n.conf"
     path.write_bytes(b"a=\xff\xfe")
     with pytest.raises(ValueError, match=r"n\.conf is not a text file in UTF-8"):
@@ -63,6 +63,6 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         namesrv_settings(str(path), [])
 
 
-def test_what_may_be_lost_is_said() -> None:
+def test_durability_names_possible_losses() -> None:
     assert durability(StoreSettings()).startswith("SYNC_FLUSH (an acknowledged message is on the disk)")
     assert "last 500 ms" in durability(StoreSettings(flush_disk_type="ASYNC_FLUSH"))

@@ -8,7 +8,7 @@ import pytest
 from firearrow.cli.servers.data_dir import DataDir, DataDirError
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_directory_is_locked_exclusively(tmp_path: Path) -> None:
     first, second = DataDir(str(tmp_path / "d")), DataDir(str(tmp_path / "d"))
     first.acquire(1)
     with pytest.raises(DataDirError, match=f"is in use by process {os.getpid()}"):
@@ -19,7 +19,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_directory_for_one_is_not_one_for_several(tmp_path: Path) -> None:
+def test_directory_of_one_broker_is_rejected_for_several(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     directory = DataDir(str(tmp_path))
     with pytest.raises(DataDirError, match="single broker"):
@@ -28,7 +28,7 @@ def test_a_directory_for_one_is_not_one_for_several(tmp_path: Path) -> None:
     directory.release()
 
 
-def test_a_directory_for_several_is_not_one_for_one(tmp_path: Path) -> None:
+def test_directory_of_several_brokers_is_rejected_for_one(tmp_path: Path) -> None:
     for name in ("broker-a", "broker-b", "broker-c"):
         (tmp_path / name / "commitlog").mkdir(parents=True)
     directory = DataDir(str(tmp_path))

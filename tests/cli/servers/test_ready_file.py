@@ -13,7 +13,7 @@ READY = ServerReady(
 )
 
 
-def test_the_line_and_the_file_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_and_file_have_the_same_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ready.json"
     announce(READY, str(path))
     assert capsys.readouterr().out == (
@@ -31,6 +31,6 @@ def test_the_line_and_the_file_say_the_same(tmp_path: Path, capsys: pytest.Captu
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     announce(ServerReady(namesrv="a:1"), "-")
     assert json.loads(capsys.readouterr().out)["namesrv"] == "a:1"

@@ -70,7 +70,7 @@ def test_a_broker_that_cannot_start_ends_the_start_of_all(tmp_path: Path) -> Non
     (tmp_path / "data" / "broker-b").write_text("a file where a directory should be")
     code, error = failed(["up", "--data", "data", *ANY_PORTS, "--brokers", "2"], tmp_path)
     assert code == 1
-    assert "broker-b ended with exit code 1 before it was ready" in error
+    assert "broker-b exited with code 1 before it was ready" in error
     assert "Traceback" not in error
 
 

@@ -1,4 +1,4 @@
-"""What the doctor found, and what was looked at."""
+"""Findings of the doctor and the number of checked objects."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ SEVERITIES: Final = (ERROR, WARNING, NOTE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """A problem: its subject, its cause and how to fix it."""
+
     severity: str
     check: str
     subject: str
@@ -22,7 +24,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """`checked`: check -> how many things were looked at."""
+    """The findings. `checked`: kind of object -> number of checked objects."""
 
     findings: list[Finding] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
@@ -30,8 +32,9 @@ class Report:
     def add(self, severity: str, check: str, subject: str, cause: str, fix: str = "") -> None:
         self.findings.append(Finding(severity, check, subject, cause, fix))
 
-    def looked_at(self, check: str, count: int = 1) -> None:
+    def count_checked(self, check: str, count: int = 1) -> None:
         self.checked[check] = self.checked.get(check, 0) + count
 
     def worst(self) -> str | None:
+        """Return the highest severity; None without findings."""
         return next((one for one in SEVERITIES if any(found.severity == one for found in self.findings)), None)

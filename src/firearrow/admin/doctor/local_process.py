@@ -1,4 +1,4 @@
-"""What the system says about a server's process, if it runs on this machine and belongs to this user. Linux only."""
+"""Resources of a server's process, if it runs on this machine as the same user. Linux only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _LISTEN: Final = "0A"
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
+    """Open files and memory of a process and its machine, in bytes."""
+
     pid: int
     open_files: int
     files_limit: int | None
@@ -24,7 +26,7 @@ class ServerProcess:
 
 
 def listening(host: str, port: int) -> ServerProcess | None:
-    """The process that listens at this address; None if it is elsewhere or somebody else's."""
+    """Return the process that listens at an address; None if it runs elsewhere or as another user."""
     if not is_local(host):
         return None
     inode = _inode(port)
@@ -32,7 +34,7 @@ def listening(host: str, port: int) -> ServerProcess | None:
         return None
     for entry in procfs.PROC.iterdir():
         if entry.name.isdigit() and _has_open(entry, f"socket:[{inode}]"):
-            return _described(int(entry.name))
+            return _read(int(entry.name))
     return None
 
 
@@ -52,11 +54,11 @@ def _inode(port: int) -> str | None:
 def _has_open(entry: Path, target: str) -> bool:
     try:
         return any(os.readlink(link) == target for link in (entry / "fd").iterdir())
-    except OSError:  # not ours, or gone
+    except OSError:  # of another user, or ended
         return False
 
 
-def _described(pid: int) -> ServerProcess | None:
+def _read(pid: int) -> ServerProcess | None:
     usage = procfs.read_usage(pid)
     if usage is None:
         return None

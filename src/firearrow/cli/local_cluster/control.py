@@ -1,10 +1,10 @@
-"""How `firearrow cluster kill|stop|start` reaches the process that started the cluster: one line of JSON each way.
+"""The control socket by which `firearrow cluster kill|stop|start` reaches the process of `up --cluster`: a JSON line each way.
 
-    {"verb": "kill", "name": "broker-a"}    ->    {"said": "killed broker-a (process 4712)"}
+    {"verb": "kill", "name": "broker-a"}    ->    {"result": "killed broker-a (process 4712)"}
                                             or    {"error": "broker-a is not running (killed); ..."}
 
-The members are children of that process: it alone can start them so that it stops them again, and it never signals a stranger
-that has got an old process id.
+That process is the parent of the members. Only it can start them so that it also stops them, and it never signals an unrelated
+process that reuses an old pid.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _LINE_BYTES: Final = 65_536
 
 log = logging.getLogger("firearrow.cli")
 
-Carry = Callable[[str, str], Awaitable[str]]  # verb, name -> what was done; RefusedError
+Execute = Callable[[str, str], Awaitable[str]]  # verb, name -> result; raises RefusedError
 
 
 class RefusedError(ValueError):
-    """It was not done; the text says why and what can be done."""
+    """The request was not carried out."""
 
 
 class Control:
-    """The end that listens."""
+    """The listening end of the control socket."""
 
-    def __init__(self, data: Path, carry_out: Carry) -> None:
+    def __init__(self, data: Path, execute: Execute) -> None:
         self._data = data
-        self._carry_out = carry_out
+        self._execute = execute
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -51,30 +51,30 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await reader.readline()
-            if line:  # else it only wanted to know whether we are here
-                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
+            if line:  # an empty connection only checks that the cluster runs
+                writer.write(json.dumps(await self._reply(line)).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError) as error:  # a line that is too long is a ValueError
-            log.warning("a request to the cluster was not answered: %s", error)
+            log.warning("a control request failed: %s", error)
         finally:
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, str]:
+    async def _reply(self, line: bytes) -> dict[str, str]:
         try:
-            wish = json.loads(line)
-            verb, name = wish["verb"], wish["name"]
+            parsed = json.loads(line)
+            verb, name = parsed["verb"], parsed["name"]
         except (ValueError, KeyError, TypeError):
-            return {"error": f"not understood: {line[:80]!r}; expected a verb and a name"}
+            return {"error": f"malformed request {line[:80]!r}; expected a verb and a name"}
         if verb not in VERBS or not isinstance(name, str):
-            return {"error": f"{verb!r} is not known; expected one of {', '.join(VERBS)}"}
+            return {"error": f"unknown verb {verb!r}; expected one of {', '.join(VERBS)}"}
         try:
-            return {"said": await self._carry_out(verb, name)}
+            return {"result": await self._execute(verb, name)}
         except RefusedError as error:
             return {"error": str(error)}
 
 
-async def ask(data: Path, verb: str, name: str) -> str:
-    """What was done. RefusedError if it was not, NoClusterError where no cluster runs."""
+async def request(data: Path, verb: str, name: str) -> str:
+    """Send a request and return its result. Raises RefusedError, or NoClusterError if no cluster runs."""
     known = state.read(data)
     try:
         reader, writer = await connect_unix(data, SOCKET, limit=_LINE_BYTES)
@@ -86,15 +86,15 @@ async def ask(data: Path, verb: str, name: str) -> str:
     finally:
         writer.close()
     if not line:
-        raise state.NoClusterError(f"the cluster in {data} was stopped before it answered")
-    answer = json.loads(line)
-    if "error" in answer:
-        raise RefusedError(answer["error"])
-    return str(answer["said"])
+        raise state.NoClusterError(f"the cluster in {data} stopped before it replied")
+    reply = json.loads(line)
+    if "error" in reply:
+        raise RefusedError(reply["error"])
+    return str(reply["result"])
 
 
 def current(data: Path) -> state.ClusterState:
-    """How the members of a running cluster are. NoClusterError where none runs."""
+    """Return the state of a running cluster. Raises NoClusterError if none runs."""
     known = state.read(data)
     if not is_listening(data, SOCKET):  # the state file of a killed cluster remains
         raise _not_running(data, known)

@@ -1,11 +1,11 @@
-"""One process of a cluster: its configuration file, its log, and how it ended.
+"""A process of a cluster: its configuration file, its log and its state.
 
-    DATA/broker-a/broker.conf     what it is started with, each time
-    DATA/broker-a/broker.log      what it says
-    DATA/broker-a/store/          its files
+    DATA/broker-a/broker.conf     its configuration, written at each start
+    DATA/broker-a/broker.log      its log
+    DATA/broker-a/store/          its store
 
-A member holds the reading end of a pipe from here: when this process is gone, even by `kill -9`, it stops by itself. It has a
-session of its own, so that ctrl-C reaches only this process, which then stops all in good order.
+A member reads from a pipe whose other end this process holds: when this process ends, even by SIGKILL, the member stops. It has
+its own session, so that Ctrl-C reaches only this process, which then stops all members in order.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ STOP_S = 10.0
 
 
 class MemberError(Exception):
-    """A member ended before it was ready, or was not ready in time."""
+    """A member exited before it was ready, or was not ready in time."""
 
 
 class MemberProcess:
+    """The process of a member."""
+
     def __init__(self, member: Member) -> None:
         self.member = member
         self.state = "not started"
@@ -56,7 +58,7 @@ class MemberProcess:
         return MemberState(one.name, one.role, one.broker, self.state, self.pid, one.address, str(one.data))
 
     async def start(self) -> None:
-        """Returns when it is ready; MemberError when it will not be."""
+        """Start the process and wait until it is ready. Raises MemberError if it ends or times out before."""
         one = self.member
         one.data.mkdir(parents=True, exist_ok=True)
         self._config.write_text(_properties(one.settings), encoding="utf-8")
@@ -69,12 +71,12 @@ class MemberProcess:
             line = await asyncio.wait_for(process.stdout.readline(), START_S)
             json.loads(line)
         except TimeoutError:
-            await self.end(signal.SIGKILL, "killed: it was not ready in time")
+            await self.end(signal.SIGKILL, "killed: not ready in time")
             raise MemberError(f"{self.name} was not ready within {START_S:.0f} s; see {self._log}") from None
         except ValueError:
             code = await process.wait()
-            self.state = f"ended with exit code {code}"
-            raise MemberError(f"{self.name} ended with exit code {code} before it was ready: {self._last_line()}") from None
+            self.state = f"exited with code {code}"
+            raise MemberError(f"{self.name} exited with code {code} before it was ready: {self._last_line()}") from None
         self.state = "running"
 
     async def wait(self) -> int:
@@ -82,16 +84,16 @@ class MemberProcess:
         return await self._process.wait()
 
     async def end(self, number: signal.Signals, state: str) -> None:
-        """By a signal that somebody asked for. One that does not stop in time is killed, and its state says so."""
+        """End the process with a signal. If it does not stop in time, it is killed and its state says so."""
         process = self._process
         if process is None or process.returncode is not None:
             return
-        self.state = state  # first: whoever waits for the process sees that it was asked to end
+        self.state = state  # before the signal: the watcher distinguishes requested ends by the state
         process.send_signal(number)
         try:
             await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:
-            self.state = f"killed: it did not stop within {STOP_S:.0f} s"
+            self.state = f"killed: did not stop within {STOP_S:.0f} s"
             process.kill()
             await process.wait()
 

@@ -1,11 +1,10 @@
-"""`cluster.json` in the data directory: which cluster this is, and how its members are.
+"""`cluster.json` in the data directory: the form of the cluster and the state of its members.
 
     {"form": "2m-2s-sync", "pid": 4711, "namesrv": "127.0.0.1:9876", "members": [
         {"name": "broker-a", "role": "SYNC_MASTER", "broker": "broker-a", "state": "running", "pid": 4712,
          "address": "127.0.0.1:10911", "data": "/srv/x/broker-a"}, ...]}
 
-It is written anew at every change, complete or not at all, and stays when the cluster is stopped (pid null): the directory
-belongs to its form.
+It is rewritten atomically at every change. It remains when the cluster is stopped (pid null): the directory belongs to its form.
 """
 
 from __future__ import annotations
@@ -17,26 +16,31 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.atomic_file import replace_file
-from firearrow.cli.words import did_you_mean
+from firearrow.cli.arguments import did_you_mean
 
 FILE: Final = "cluster.json"
 
 
 class NoClusterError(ValueError):
-    """There is no cluster where it was looked for; the text says what to do."""
+    """The directory contains no cluster, or the cluster does not run."""
 
 
 class UnknownMemberError(ValueError):
+    """The cluster has no member of that name."""
+
     def __init__(self, name: str, members: Sequence[str]) -> None:
-        super().__init__(f"there is no member {name!r}; {did_you_mean(name, members)}the members are {', '.join(members)}")
+        close = did_you_mean(name, members)
+        super().__init__(f"no such member {name!r}; {f'{close} ' if close else ''}the members are {', '.join(members)}")
 
 
 @dataclass
 class MemberState:
+    """A member as `cluster status` shows it."""
+
     name: str
     role: str
     broker: str
-    state: str  # running, or how it ended
+    state: str  # running, or the reason why not
     pid: int | None
     address: str
     data: str
@@ -44,6 +48,8 @@ class MemberState:
 
 @dataclass
 class ClusterState:
+    """The content of the file."""
+
     form: str
     pid: int | None
     namesrv: str
@@ -67,14 +73,14 @@ def read(data: Path) -> ClusterState:
         return ClusterState(members=members, **value)
     except FileNotFoundError:
         raise NoClusterError(
-            f"there is no cluster in {data}: start one with `firearrow up --cluster 2m --data {data}`, or say where it is: --data"
+            f"no cluster in {data}: start one with `firearrow up --cluster 2m --data {data}`, or give its directory with --data"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NoClusterError(f"{path} is not the state of a cluster ({error}); stop the cluster and remove that file") from None
+        raise NoClusterError(f"{path} is not a cluster state file ({error}); stop the cluster and remove the file") from None
 
 
 def form_of(data: Path) -> str | None:
-    """The form that a directory belongs to, if it belongs to any."""
+    """Return the form of the cluster in a directory; None if it has no cluster."""
     try:
         return read(data).form
     except NoClusterError:

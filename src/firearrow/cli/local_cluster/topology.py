@@ -1,50 +1,60 @@
-"""The forms of a cluster, and what each of its members is configured to be.
+"""The forms of `firearrow up --cluster`, the configuration of their members, and the choice of ports.
 
-    2m             two masters: what one has stored is not at the other
-    2m-2s-async    two masters, each with a slave that copies it
-    2m-2s-sync     the same; a send is acknowledged when the slave has it, too
-    dledger-3      one group of three that elects its master
+    2m             two masters; each stores different messages
+    2m-2s-async    two masters, each with a slave that replicates it
+    2m-2s-sync     the same; a send is acknowledged when the slave has it too
+    dledger-3      one group of three brokers that elects its leader
     2xdledger-3    two such groups
 
-Every form has one name server. A member's name is what `firearrow cluster kill NAME` calls it and the name of its directory.
+Every form has one name server. A member's name is its directory and what `firearrow cluster kill NAME` takes.
 
-A broker has its listen port, the fast port two below and, one above, the replication port. Members of an elected group talk to
-each other three above. Brokers are ten ports apart.
+A broker uses its listen port, the fast port two below and the replication port one above. Members of an elected group connect to
+each other three above. Brokers are ten ports apart. Ports are chosen before anything starts, because members are configured with
+each other's addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import errno
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from firearrow.net.address import WILDCARDS, advertised_ip, format_address
+from firearrow.cli.servers.config import PORTS_APART
+from firearrow.net.address import WILDCARDS, advertised_ip, bind, format_address
 
 NAMESRV: Final = "namesrv"
 HA_PORT_GAP: Final = 1
 PEER_PORT_GAP: Final = 3
-PORTS_OF_A_BROKER: Final = (-2, 0, HA_PORT_GAP, PEER_PORT_GAP)
+BROKER_PORT_GAPS: Final = (-2, 0, HA_PORT_GAP, PEER_PORT_GAP)
+
+# Below the range of ephemeral ports, so that no connection takes a port between its choice and the member's start.
+_PORT_RANGE: Final = range(20_000, 32_000)
+_ATTEMPTS: Final = 200
+_IN_USE: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
 class Endpoint(NamedTuple):
-    """Where a server listens."""
+    """Host and port that a server listens on."""
 
     host: str
     port: int
 
     def at(self, gap: int) -> str:
-        """The address that others dial, `gap` ports further."""
+        """Return the address that others connect to, `gap` ports above."""
         host = advertised_ip(self.host) if self.host in WILDCARDS else self.host
         return format_address(host, self.port + gap)
 
 
 @dataclass(frozen=True)
 class Member:
-    """A process of the cluster."""
+    """A process of the cluster and its settings."""
 
     name: str
-    role: str  # as people are told; of an elected group only the group knows who leads
+    role: str  # for display; `elected` for members of an elected group
     broker: str  # the broker's name; empty for the name server
     address: str
     data: Path
@@ -55,26 +65,26 @@ class Member:
         return not self.broker
 
 
-class _Seat(NamedTuple):
+class _Slot(NamedTuple):
     name: str
     broker: str
     role: str
-    number: int  # the place in its group: of slaves the broker id, of elected ones n0, n1, ...
+    number: int  # the broker id of a slave; the number of an elected member (n0, n1, ...)
 
 
-def _masters(role: str, *brokers: str) -> list[_Seat]:
-    return [_Seat(broker, broker, role, 0) for broker in brokers]
+def _masters(role: str, *brokers: str) -> list[_Slot]:
+    return [_Slot(broker, broker, role, 0) for broker in brokers]
 
 
-def _slaves(*brokers: str) -> list[_Seat]:
-    return [_Seat(f"{broker}-slave", broker, "SLAVE", 1) for broker in brokers]
+def _slaves(*brokers: str) -> list[_Slot]:
+    return [_Slot(f"{broker}-slave", broker, "SLAVE", 1) for broker in brokers]
 
 
-def _elected(broker: str, prefix: str = "") -> list[_Seat]:
-    return [_Seat(f"{prefix}n{number}", broker, "elected", number) for number in range(3)]
+def _elected(broker: str, prefix: str = "") -> list[_Slot]:
+    return [_Slot(f"{prefix}n{number}", broker, "elected", number) for number in range(3)]
 
 
-FORMS: Final[dict[str, list[_Seat]]] = {
+FORMS: Final[dict[str, list[_Slot]]] = {
     "2m": _masters("ASYNC_MASTER", "broker-a", "broker-b"),
     "2m-2s-async": _masters("ASYNC_MASTER", "broker-a", "broker-b") + _slaves("broker-a", "broker-b"),
     "2m-2s-sync": _masters("SYNC_MASTER", "broker-a", "broker-b") + _slaves("broker-a", "broker-b"),
@@ -93,45 +103,81 @@ def plan(
     broker_settings: Mapping[str, str] | None = None,
     metrics_port: int = 0,
 ) -> list[Member]:
-    """The members of a form, the name server first. `brokers` has a place for each of FORMS[form]; the first has
-    `metrics_port`, the others have the next ones."""
-    seats = FORMS[form]
-    assert len(brokers) == len(seats), f"{form} has {len(seats)} brokers, and {len(brokers)} places were given"
-    places = dict(zip(seats, brokers, strict=True))
+    """Return the members of a form, the name server first.
+
+    `brokers` has an endpoint for each of FORMS[form]. The first broker uses `metrics_port`, the others the ports that follow.
+    """
+    slots = FORMS[form]
+    assert len(brokers) == len(slots), f"{form} has {len(slots)} brokers, but {len(brokers)} endpoints were given"
+    endpoints = dict(zip(slots, brokers, strict=True))
     members = [_namesrv(data, namesrv, namesrv_settings or {})]
-    for index, (seat, place) in enumerate(places.items()):
+    for index, (slot, endpoint) in enumerate(endpoints.items()):
         own = {
-            "brokerName": seat.broker,
-            "bindAddress": place.host,
-            "listenPort": str(place.port),
-            "storePathRootDir": str(data / seat.name / "store"),
+            "brokerName": slot.broker,
+            "bindAddress": endpoint.host,
+            "listenPort": str(endpoint.port),
+            "storePathRootDir": str(data / slot.name / "store"),
             "namesrvAddr": namesrv.at(0),
         }
-        if place.host not in WILDCARDS:
-            own["brokerIP1"] = place.host
-        settings = {**own, **(broker_settings or {}), **_replication(seat, places)}
+        if endpoint.host not in WILDCARDS:
+            own["brokerIP1"] = endpoint.host
+        settings = {**own, **(broker_settings or {}), **_replication(slot, endpoints)}
         if metrics_port:
             settings["metricsPromExporterPort"] = str(metrics_port + index)
-        members.append(Member(seat.name, seat.role, seat.broker, place.at(0), data / seat.name, settings))
+        members.append(Member(slot.name, slot.role, slot.broker, endpoint.at(0), data / slot.name, settings))
     return members
 
 
-def _namesrv(data: Path, place: Endpoint, settings: Mapping[str, str]) -> Member:
-    own = {"bindAddress": place.host, "listenPort": str(place.port), "kvConfigPath": str(data / NAMESRV / "kvConfig.json")}
-    return Member(NAMESRV, "name server", "", place.at(0), data / NAMESRV, {**settings, **own})
+def _namesrv(data: Path, endpoint: Endpoint, settings: Mapping[str, str]) -> Member:
+    own = {"bindAddress": endpoint.host, "listenPort": str(endpoint.port), "kvConfigPath": str(data / NAMESRV / "kvConfig.json")}
+    return Member(NAMESRV, "name server", "", endpoint.at(0), data / NAMESRV, {**settings, **own})
 
 
-def _replication(seat: _Seat, places: Mapping[_Seat, Endpoint]) -> dict[str, str]:
-    group = {other: place for other, place in places.items() if other.broker == seat.broker}
-    if seat.role == "elected":
+def _replication(slot: _Slot, endpoints: Mapping[_Slot, Endpoint]) -> dict[str, str]:
+    group = {other: endpoint for other, endpoint in endpoints.items() if other.broker == slot.broker}
+    if slot.role == "elected":
         return {
             "enableDLegerCommitLog": "true",
-            "dLegerGroup": seat.broker,
-            "dLegerPeers": ";".join(f"n{other.number}-{place.at(PEER_PORT_GAP)}" for other, place in group.items()),
-            "dLegerSelfId": f"n{seat.number}",
+            "dLegerGroup": slot.broker,
+            "dLegerPeers": ";".join(f"n{other.number}-{endpoint.at(PEER_PORT_GAP)}" for other, endpoint in group.items()),
+            "dLegerSelfId": f"n{slot.number}",
         }
-    own = {"brokerRole": seat.role, "brokerId": str(seat.number), "haListenPort": str(places[seat].port + HA_PORT_GAP)}
-    if seat.role == "SLAVE":
-        master = next(place for other, place in group.items() if other.role != "SLAVE")
+    own = {"brokerRole": slot.role, "brokerId": str(slot.number), "haListenPort": str(endpoints[slot].port + HA_PORT_GAP)}
+    if slot.role == "SLAVE":
+        master = next(endpoint for other, endpoint in group.items() if other.role != "SLAVE")
         own["haMasterAddress"] = master.at(HA_PORT_GAP)
     return own
+
+
+def namesrv_endpoint(host: str, port: int) -> Endpoint:
+    return Endpoint(host, port or _free_port(host, (0,), set()))
+
+
+def broker_endpoints(host: str, first: int, count: int) -> list[Endpoint]:
+    """Return endpoints from the port `first` on; for 0, on free ports."""
+    if first:
+        last = first + (count - 1) * PORTS_APART
+        if last + max(BROKER_PORT_GAPS) > 65_535:
+            raise ValueError(f"--broker-port {first}: the last of {count} brokers would use port {last}, without room above it")
+        return [Endpoint(host, first + index * PORTS_APART) for index in range(count)]
+    taken: set[int] = set()
+    return [Endpoint(host, _free_port(host, BROKER_PORT_GAPS, taken)) for _ in range(count)]
+
+
+def _free_port(host: str, gaps: Iterable[int], taken: set[int]) -> int:
+    for _ in range(_ATTEMPTS):
+        port = random.choice(_PORT_RANGE)
+        wanted = {port + gap for gap in gaps}
+        if wanted & taken:
+            continue
+        with contextlib.ExitStack() as held:
+            try:
+                for one in wanted:
+                    held.enter_context(bind(host, one))
+            except OSError as error:
+                if error.errno not in _IN_USE:
+                    raise
+                continue
+        taken |= wanted
+        return port
+    raise OSError(f"found no free ports on {host} in {_ATTEMPTS} attempts; choose them with --namesrv-port and --broker-port")

@@ -1,59 +1,70 @@
-"""What the commands that are clients have in common: options to keywords, logging, errors, the end by Ctrl-C.
+"""Options and execution that `send`, `consume` and `bench` share.
 
-Exit codes: 0 when all was done, also when Ctrl-C or a closed pipe ended what had no other end; 1 when something failed.
+The exit code is 0 also when Ctrl-C or a closed pipe ends a command that has no other end.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import logging
-import os
 import signal
-import sys
-from collections.abc import Coroutine
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
-from firearrow.client.errors import FirearrowError
-from firearrow.client.options import ClientKeywords, Credentials
-from firearrow.net.event_loop import run as run_loop
+import click
 
-SECRET_KEY_VARIABLE = "FIREARROW_SECRET_KEY"
-
-
-def run(options: argparse.Namespace) -> int:
-    logging.basicConfig(format="firearrow: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    command = import_module(f"firearrow.cli.messages.{options.command}")
-    try:
-        return run_loop(_until_interrupted(command.run(options)))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
-        return 0
-    except (FirearrowError, OSError, ValueError) as error:
-        print(f"firearrow: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+from firearrow.cli.arguments import did_you_mean
+from firearrow.cli.command import (
+    Function,
+    credentials,
+    log_level_option,
+    namesrv_option,
+    output_option,
+    run_async,
+    security_options,
+)
+from firearrow.client.errors import ClientError, FirearrowError, NoRouteError
+from firearrow.client.options import ClientKeywords
 
 
-def client_keywords(options: argparse.Namespace) -> ClientKeywords:
-    """What every client takes, from the options that every command has."""
-    return ClientKeywords(
-        namespace=options.namespace, credentials=credentials(options.access_key), tls=options.tls, trace=options.trace
-    )
+class ClientArguments(NamedTuple):
+    """The values of the options that every client command has."""
+
+    namesrv: str
+    output: str
+    namespace: str
+    access_key: str | None
+    tls: bool
+    trace: bool
+    log_level: str
+
+    @classmethod
+    def take(cls, parameters: dict[str, Any]) -> ClientArguments:
+        """Remove the shared options from the parameters of a command."""
+        return cls(**{name: parameters.pop(name) for name in cls._fields})
+
+    def keywords(self) -> ClientKeywords:
+        """Return the keywords of a client."""
+        return ClientKeywords(
+            namespace=self.namespace, credentials=credentials(self.access_key), tls=self.tls, trace=self.trace
+        )  # fmt: skip
 
 
-def credentials(access_key: str | None) -> Credentials | None:
-    if access_key is None:
-        return None
-    secret_key = os.environ.get(SECRET_KEY_VARIABLE, "")
-    if not secret_key:
-        raise ValueError(f"--access-key was given, but the environment variable {SECRET_KEY_VARIABLE} is not set")
-    return Credentials(access_key, secret_key)
+def client_options(function: Function) -> Function:
+    """Add the options that every client command has."""
+    function = log_level_option("warning")(function)
+    function = click.option("--trace", is_flag=True, help="Send a trace of every message to the trace topic.")(function)
+    function = security_options(function)
+    function = click.option("--namespace", default="", help="Namespace of topics and groups.")(function)
+    return namesrv_option(output_option(function))
 
 
-async def _until_interrupted(work: Coroutine[Any, Any, int]) -> int:
-    """SIGINT and SIGTERM cancel the work, which then leaves its clients in order."""
-    task = asyncio.ensure_future(work)
+def run_client(work: Callable[[], Coroutine[Any, Any, int]], shared: ClientArguments) -> int:
+    """Run a client command until it ends, or SIGINT or SIGTERM cancels it."""
+    return run_async(_until_interrupted(work, shared), log_level=shared.log_level, namesrv=shared.namesrv)
+
+
+async def _until_interrupted(work: Callable[[], Coroutine[Any, Any, int]], shared: ClientArguments) -> int:
+    task = asyncio.ensure_future(work())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
@@ -61,3 +72,19 @@ async def _until_interrupted(work: Coroutine[Any, Any, int]) -> int:
         return await task
     except asyncio.CancelledError:
         return 0
+    except NoRouteError as error:
+        raise await _with_suggestion(error, shared) from None
+
+
+async def _with_suggestion(error: NoRouteError, shared: ClientArguments) -> ClientError:
+    """Return the error of an unknown topic with the name of a similar one."""
+    if not error.asked:
+        return error
+    from firearrow.admin.aio import Admin
+
+    try:
+        async with Admin(shared.namesrv, **shared.keywords()) as admin:
+            close = did_you_mean(error.topic, await admin.topic_names())
+    except FirearrowError:
+        return error
+    return ClientError(f"topic {error.topic!r} does not exist; {close}") if close else error

@@ -1,87 +1,125 @@
-"""`firearrow consume`: prints the messages of a topic.
+"""`firearrow consume`.
 
-Without a group it reads all queues on its own and leaves no trace at the brokers. With one it is a member like any other: it gets
-its share of the queues and commits what it has printed.
+Without a group it reads all queues and changes nothing on the brokers. With a group it is a member of that group: it consumes the
+queues assigned to it and commits what it has printed.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
 
-from firearrow.cli.messages.common import client_keywords
+import click
+
+from firearrow.cli.arguments import COUNT, DURATION, EARLIEST, GROUP, POSITION, TOPIC, Position
+from firearrow.cli.command import CONTEXT, SUCCESS, at_most_one
+from firearrow.cli.messages.common import ClientArguments, client_options, run_client
+from firearrow.cli.terminal import Output, local_time
 from firearrow.client.consumer.pull_consumer import PullConsumer
-from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.subscription import Expression, Sql
 from firearrow.client.message import ReceivedMessage
 from firearrow.wire.names import TOOLS_CONSUMER_GROUP
 
-POLL_MS = 1_000
-POSITIONS: dict[Any, StartFrom] = {"first": "earliest", "last": "latest"}
+POLL: Final = timedelta(seconds=1)
 
 
-async def run(options: argparse.Namespace) -> int:
-    expression: Expression = Sql(options.sql) if options.sql is not None else options.tags
-    member = options.group is not None
+@dataclass(frozen=True, slots=True)
+class ConsumeArguments:
+    """The values of the options of `consume` itself."""
+
+    topic: str
+    tag: str | None
+    sql: str | None
+    position: Position
+    count: int | None
+    wait: timedelta | None
+    group: str | None
+    only_body: bool
+
+
+@click.command(context_settings=CONTEXT, epilog='Example: firearrow consume Orders --tag "new || paid" --from 10m --count 5')
+@click.argument("topic", type=TOPIC)
+@click.option("--tag", metavar="TAGS", help='Tags joined by ||, such as "new || paid".  [default: all]')
+@click.option("--sql", metavar="EXPRESSION", help='SQL92 condition over properties, such as "amount > 100".')
+@click.option(
+    "--from",
+    "position",
+    type=POSITION,
+    default=EARLIEST,
+    show_default=True,
+    help="earliest, latest, a time, an age (10m), or an offset. A group with committed offsets continues there.",
+)
+@click.option("--count", metavar="N", type=COUNT, help="Stop after N messages.")
+@click.option("--wait", type=DURATION, help="Stop when no message arrives for this time.")
+@click.option("--group", type=GROUP, help="Consume as a member of this group and commit offsets.")
+@click.option("--body", "only_body", is_flag=True, help="Print the bodies only, unchanged.")
+@client_options
+def consume(**parameters: Any) -> int:
+    """Print the messages of TOPIC until --count, --wait or Ctrl-C. Without --group, no offset is committed."""
+    shared = ClientArguments.take(parameters)
+    options = ConsumeArguments(**parameters)
+    at_most_one(tag=options.tag, sql=options.sql)
+    if options.group is not None and isinstance(options.position, int):
+        raise click.UsageError("--from OFFSET and --group exclude each other; use `firearrow offset reset` for a group")
+    return run_client(lambda: _run(options, shared), shared)
+
+
+async def _run(options: ConsumeArguments, shared: ClientArguments) -> int:
+    expression: Expression = Sql(options.sql) if options.sql is not None else options.tag or "*"
+    is_member = options.group is not None
     consumer = PullConsumer(
-        options.name_server,
+        shared.namesrv,
         group=options.group or TOOLS_CONSUMER_GROUP,
-        subscribe={options.topic: expression} if member else None,
-        start_from=POSITIONS.get(options.start, options.start),
-        auto_commit=member,
-        **client_keywords(options),
+        subscribe={options.topic: expression} if is_member else None,
+        start_from=EARLIEST if isinstance(options.position, int) else options.position,
+        auto_commit=is_member,
+        **shared.keywords(),
     )
     async with consumer:
-        if not member:
+        if not is_member:
             await consumer.assign(await consumer.queues(options.topic), expression)
-            await consumer.seek_all(POSITIONS.get(options.start, options.start))
-        await _print_messages(consumer, options)
-    return 0
+            await consumer.seek_all(options.position)
+        await _print_messages(consumer, options, Output(shared.output))
+    return SUCCESS
 
 
-async def _print_messages(consumer: PullConsumer, options: argparse.Namespace) -> None:
-    left: int | None = options.count
-    quiet_ms = 0
-    while left is None or left > 0:
-        poll_ms = POLL_MS if options.wait is None else min(POLL_MS, max(int(options.wait * 1000) - quiet_ms, 1))
-        messages = await consumer.poll(poll_ms / 1000, max_messages=32 if left is None else min(32, left))
-        quiet_ms = 0 if messages else quiet_ms + poll_ms
+async def _print_messages(consumer: PullConsumer, options: ConsumeArguments, out: Output) -> None:
+    remaining = options.count
+    quiet = timedelta()
+    while remaining is None or remaining > 0:
+        timeout = POLL if options.wait is None else min(POLL, options.wait - quiet)
+        messages = await consumer.poll(timeout, max_messages=32 if remaining is None else min(32, remaining))
+        quiet = timedelta() if messages else quiet + timeout
         for message in messages:
-            _print(message, options)
+            if options.only_body:
+                sys.stdout.buffer.write(message.body + b"\n")
+            else:
+                out.item(describe(message), _line(message))
         if messages:
-            sys.stdout.flush()
-        elif options.wait is not None and quiet_ms >= options.wait * 1000:
+            out.flush()
+        elif options.wait is not None and quiet >= options.wait:
             return
-        if left is not None:
-            left -= len(messages)
+        if remaining is not None:
+            remaining -= len(messages)
 
 
-def _print(message: ReceivedMessage, options: argparse.Namespace) -> None:
-    if options.only_body:
-        sys.stdout.buffer.write(message.body + b"\n")
-    elif options.json:
-        print(json.dumps(_described(message), ensure_ascii=False))
-    else:
-        stored = datetime.fromtimestamp(message.store_ms / 1000).isoformat(sep=" ", timespec="milliseconds")
-        tags = f" tags={message.tags}" if message.tags else ""
-        keys = f" keys={','.join(message.keys)}" if message.keys else ""
-        again = f" again={message.reconsume_times}" if message.reconsume_times else ""
-        where = f"{message.queue.broker_name}/{message.queue_id} @{message.queue_offset}"
-        print(f"{where} {stored}{tags}{keys}{again} {_text(message.body)}")
+def _line(message: ReceivedMessage) -> str:
+    tags = f" tags={message.tags}" if message.tags else ""
+    keys = f" keys={','.join(message.keys)}" if message.keys else ""
+    retries = f" retries={message.reconsume_times}" if message.reconsume_times else ""
+    position = f"{message.queue.broker_name}/{message.queue_id} @{message.queue_offset}"
+    return f"{position} {local_time(message.store_ms)}{tags}{keys}{retries} {message.body.decode(errors='backslashreplace')}"
 
 
-def _described(message: ReceivedMessage) -> dict[str, Any]:
+def describe(message: ReceivedMessage) -> dict[str, Any]:
+    """Return a message as every command outputs it in JSON and CSV."""
     return {
-        "msg_id": message.msg_id, "topic": message.topic, "broker": message.queue.broker_name, "queue": message.queue_id,
-        "offset": message.queue_offset, "stored_ms": message.store_ms, "born_ms": message.born_ms, "born_host": message.born_host,
-        "reconsume_times": message.reconsume_times, "tags": message.tags, "keys": list(message.keys),
-        "properties": message.all_properties, "body": _text(message.body),
+        "msg_id": message.msg_id, "offset_msg_id": message.offset_msg_id, "topic": message.topic,
+        "broker": message.queue.broker_name, "queue_id": message.queue_id, "offset": message.queue_offset,
+        "stored_ms": message.store_ms, "store_host": message.store_host, "born_ms": message.born_ms,
+        "born_host": message.born_host, "reconsume_times": message.reconsume_times, "tags": message.tags,
+        "keys": list(message.keys), "properties": message.all_properties, "size": len(message.body),
+        "body": message.body.decode(errors="backslashreplace"),
     }  # fmt: skip
-
-
-def _text(body: bytes) -> str:
-    """As text, with escapes for what is none."""
-    return body.decode("utf-8", errors="backslashreplace")

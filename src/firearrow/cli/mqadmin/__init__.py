@@ -1,30 +1,45 @@
-"""`firearrow mqadmin SUBCOMMAND ...`: Apache's administration tool by its names and flags, printing as it does.
+"""`firearrow mqadmin SUBCOMMAND`: Apache's administration tool with its option names and output format.
 
-Only the common subcommands are here; the rest say where to find what they do. Those that destroy something ask, or want `--yes`
-(or FIREARROW_YES=1 in the environment), which Apache's tool does not.
+The common subcommands are implemented; the error of another one names the command to use instead. Destructive subcommands ask for
+confirmation, unlike Apache's tool. `--yes`, or FIREARROW_YES=1 in the environment, skips the question.
+
+May import admin, client, wire and the other modules of cli.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
-import os
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
 
-from firearrow.cli.arguments import LineParser
-from firearrow.cli.messages.arguments import DEFAULT_NAME_SERVER
+import click
+
+from firearrow.admin.aio import Admin
+from firearrow.cli.arguments import NAMESRV_ADDR, did_you_mean
+from firearrow.cli.command import CONTEXT, Group, run_async
+from firearrow.cli.mqadmin import groups, messages, servers, topics
+from firearrow.cli.terminal import Output
 
 YES_VARIABLE: Final = "FIREARROW_YES"
 
 
 class Flag(NamedTuple):
+    """An option of a subcommand, under Apache's names."""
+
     short: str
     name: str
     help: str
     required: bool = False
     default: str | None = None
     switch: bool = False
+
+
+class Subcommand(NamedTuple):
+    """A subcommand: its function and its options in addition to -n."""
+
+    function: Callable[[Admin, SimpleNamespace], Awaitable[None]]
+    flags: tuple[Flag, ...] = ()
+    destructive: bool = False
 
 
 def _needs(short: str, name: str, help_: str) -> Flag:
@@ -36,94 +51,105 @@ _GROUP = _needs("g", "groupName", "group name")
 _CLUSTER = Flag("c", "clusterName", "cluster name")
 _BROKER = Flag("b", "brokerAddr", "broker address")
 
-# subcommand -> flags, beside -n
-SUBCOMMANDS: Final[dict[str, tuple[Flag, ...]]] = {
-    "updateTopic": (
+SUBCOMMANDS: Final[dict[str, Subcommand]] = {
+    "updateTopic": Subcommand(topics.update_topic, (
         _TOPIC, _CLUSTER, _BROKER, Flag("r", "readQueueNums", "default 8", default="8"),
         Flag("w", "writeQueueNums", "default 8", default="8"), Flag("p", "perm", "2, 4 or 6; default 6", default="6"),
         Flag("o", "order", "true or false", default="false"), Flag("a", "attributes", "+name=value,-name"),
-        Flag("u", "unit", "not used"), Flag("s", "hasUnitSub", "not used"),
-    ),
-    "deleteTopic": (_TOPIC, _CLUSTER),
-    "updateTopicPerm": (_TOPIC, _CLUSTER, _BROKER, _needs("p", "perm", "2, 4 or 6")),
-    "topicList": (Flag("c", "clusterModel", "with clusters and groups", switch=True),),
-    "topicRoute": (_TOPIC, Flag("l", "list", "as a list", switch=True)),
-    "topicStatus": (_TOPIC, _CLUSTER),
-    "topicClusterList": (_TOPIC,),
-    "updateOrderConf": (
+        Flag("u", "unit", "ignored"), Flag("s", "hasUnitSub", "ignored"),
+    )),
+    "deleteTopic": Subcommand(topics.delete_topic, (_TOPIC, _CLUSTER), destructive=True),
+    "updateTopicPerm": Subcommand(topics.update_topic_perm, (_TOPIC, _CLUSTER, _BROKER, _needs("p", "perm", "2, 4 or 6"))),
+    "topicList": Subcommand(topics.topic_list, (Flag("c", "clusterModel", "with clusters and groups", switch=True),)),
+    "topicRoute": Subcommand(topics.topic_route, (_TOPIC, Flag("l", "list", "print a list", switch=True))),
+    "topicStatus": Subcommand(topics.topic_status, (_TOPIC, _CLUSTER)),
+    "topicClusterList": Subcommand(topics.topic_cluster_list, (_TOPIC,)),
+    "updateOrderConf": Subcommand(topics.update_order_conf, (
         _TOPIC, _needs("m", "method", "get, put or delete"), Flag("v", "orderConf", "broker:queues, joined by semicolons"),
-    ),
-    "clusterList": (Flag("m", "moreStats", "totals", switch=True), Flag("c", "clusterName", "cluster name")),
-    "brokerStatus": (_CLUSTER, _BROKER),
-    "brokerConsumeStats": (
-        _needs("b", "brokerAddr", "broker address"), Flag("l", "level", "least lag shown", default="0"),
-        Flag("o", "order", "not used"),
-    ),
-    "getBrokerConfig": (_CLUSTER, _BROKER, Flag("k", "keyPattern", "part of a key")),
-    "updateBrokerConfig": (_CLUSTER, _BROKER, _needs("k", "key", "key"), _needs("v", "value", "value")),
-    "getNamesrvConfig": (),
-    "updateNamesrvConfig": (_needs("k", "key", "key"), _needs("v", "value", "value")),
-    "updateKvConfig": (_needs("s", "namespace", "namespace"), _needs("k", "key", "key"), _needs("v", "value", "value")),
-    "deleteKvConfig": (_needs("s", "namespace", "namespace"), _needs("k", "key", "key")),
-    "wipeWritePerm": (_needs("b", "brokerName", "broker name"),),
-    "addWritePerm": (_needs("b", "brokerName", "broker name"),),
-    "cleanExpiredCQ": (_CLUSTER, _BROKER),
-    "cleanUnusedTopic": (_CLUSTER, _BROKER),
-    "deleteExpiredCommitLog": (_CLUSTER, _BROKER),
-    "updateSubGroup": (
+    ), destructive=True),
+    "clusterList": Subcommand(servers.cluster_list, (
+        Flag("m", "moreStats", "print totals", switch=True), Flag("c", "clusterName", "cluster name"),
+    )),
+    "brokerStatus": Subcommand(servers.broker_status, (_CLUSTER, _BROKER)),
+    "brokerConsumeStats": Subcommand(servers.broker_consume_stats, (
+        _needs("b", "brokerAddr", "broker address"), Flag("l", "level", "smallest lag shown", default="0"),
+        Flag("o", "order", "ignored"),
+    )),
+    "getBrokerConfig": Subcommand(servers.get_broker_config, (_CLUSTER, _BROKER, Flag("k", "keyPattern", "part of a key"))),
+    "updateBrokerConfig": Subcommand(servers.update_broker_config, (
+        _CLUSTER, _BROKER, _needs("k", "key", "key"), _needs("v", "value", "value"),
+    ), destructive=True),
+    "getNamesrvConfig": Subcommand(servers.get_namesrv_config, ()),
+    "updateNamesrvConfig": Subcommand(servers.update_namesrv_config, (
+        _needs("k", "key", "key"), _needs("v", "value", "value"),
+    ), destructive=True),
+    "updateKvConfig": Subcommand(servers.update_kv_config, (
+        _needs("s", "namespace", "namespace"), _needs("k", "key", "key"), _needs("v", "value", "value"),
+    )),
+    "deleteKvConfig": Subcommand(servers.delete_kv_config, (
+        _needs("s", "namespace", "namespace"), _needs("k", "key", "key"),
+    ), destructive=True),
+    "wipeWritePerm": Subcommand(servers.wipe_write_perm, (_needs("b", "brokerName", "broker name"),), destructive=True),
+    "addWritePerm": Subcommand(servers.add_write_perm, (_needs("b", "brokerName", "broker name"),)),
+    "cleanExpiredCQ": Subcommand(servers.clean, (_CLUSTER, _BROKER), destructive=True),
+    "cleanUnusedTopic": Subcommand(servers.clean, (_CLUSTER, _BROKER), destructive=True),
+    "deleteExpiredCommitLog": Subcommand(servers.clean, (_CLUSTER, _BROKER), destructive=True),
+    "updateSubGroup": Subcommand(groups.update_sub_group, (
         _GROUP, _CLUSTER, _BROKER, Flag("s", "consumeEnable", "true or false"),
         Flag("m", "consumeFromMinEnable", "true or false"),
         Flag("d", "consumeBroadcastEnable", "true or false"), Flag("o", "consumeMessageOrderly", "true or false"),
-        Flag("q", "retryQueueNums", "queues of the retry topic"), Flag("r", "retryMaxTimes", "deliveries again"),
-    ),
-    "deleteSubGroup": (_GROUP, _CLUSTER, _BROKER, Flag("r", "removeOffset", "true or false", default="false")),
-    "getConsumerConfig": (_GROUP,),
-    "consumerProgress": (
+        Flag("q", "retryQueueNums", "queues of the retry topic"), Flag("r", "retryMaxTimes", "maximum number of redeliveries"),
+    )),
+    "deleteSubGroup": Subcommand(groups.delete_sub_group, (
+        _GROUP, _CLUSTER, _BROKER, Flag("r", "removeOffset", "true or false", default="false"),
+    ), destructive=True),
+    "getConsumerConfig": Subcommand(groups.get_consumer_config, (_GROUP,)),
+    "consumerProgress": Subcommand(groups.consumer_progress, (
         Flag("g", "groupName", "group name"), Flag("t", "topicName", "topic name"),
         Flag("s", "showClientIP", "true or false", default="false"),
-    ),
-    "consumerConnection": (_needs("g", "consumerGroup", "group name"), _BROKER),
-    "producerConnection": (_needs("g", "producerGroup", "group name"), _TOPIC),
-    "producer": (_needs("b", "broker", "broker address"),),
-    "resetOffsetByTime": (
+    )),
+    "consumerConnection": Subcommand(groups.consumer_connection, (_needs("g", "consumerGroup", "group name"), _BROKER)),
+    "producerConnection": Subcommand(groups.producer_connection, (_needs("g", "producerGroup", "group name"), _TOPIC)),
+    "producer": Subcommand(groups.producer, (_needs("b", "broker", "broker address"),)),
+    "resetOffsetByTime": Subcommand(groups.reset_offset_by_time, (
         _needs("g", "group", "group name"), _TOPIC, _needs("s", "timestamp", "now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"),
-        Flag("f", "force", "not used", default="true"), Flag("c", "cplus", "not used", switch=True),
+        Flag("f", "force", "ignored", default="true"), Flag("c", "cplus", "ignored", switch=True),
         Flag("b", "broker", "broker address"), Flag("q", "queue", "queue id"), Flag("o", "offset", "offset"),
-    ),
-    "skipAccumulatedMessage": (_needs("g", "group", "group name"), _TOPIC, Flag("f", "force", "not used", default="true")),
-    "cloneGroupOffset": (
+    ), destructive=True),
+    "skipAccumulatedMessage": Subcommand(groups.skip_accumulated_message, (
+        _needs("g", "group", "group name"), _TOPIC, Flag("f", "force", "ignored", default="true"),
+    ), destructive=True),
+    "cloneGroupOffset": Subcommand(groups.clone_group_offset, (
         _needs("s", "srcGroup", "group to copy from"), _needs("d", "destGroup", "group to copy to"), _TOPIC,
         Flag("o", "offline", "whether the target is offline", default="true"),
-    ),
-    "queryMsgById": (
-        _needs("i", "msgId", "ids, separated by commas"), Flag("t", "topic", "topic name"), Flag("f", "bodyFormat", "not used"),
-    ),
-    "queryMsgByUniqueKey": (_needs("i", "msgId", "id that the producer gave"), _TOPIC),
-    "queryMsgByKey": (
+    ), destructive=True),
+    "queryMsgById": Subcommand(messages.query_msg_by_id, (
+        _needs("i", "msgId", "ids, separated by commas"), Flag("t", "topic", "topic name"), Flag("f", "bodyFormat", "ignored"),
+    )),
+    "queryMsgByUniqueKey": Subcommand(messages.query_msg_by_unique_key, (
+        _needs("i", "msgId", "id that the producer gave"), _TOPIC,
+    )),
+    "queryMsgByKey": Subcommand(messages.query_msg_by_key, (
         _TOPIC, _needs("k", "msgKey", "key"), Flag("b", "beginTimestamp", "ms"), Flag("e", "endTimestamp", "ms"),
-        Flag("m", "maxNum", "at most", default="64"),
-    ),
-    "queryMsgByOffset": (
+        Flag("m", "maxNum", "maximum number", default="64"),
+    )),
+    "queryMsgByOffset": Subcommand(messages.query_msg_by_offset, (
         _TOPIC, _needs("b", "brokerName", "broker name"), _needs("i", "queueId", "queue id"), _needs("o", "offset", "offset"),
-        Flag("f", "bodyFormat", "not used"),
-    ),
-    "printMsg": (
-        _TOPIC, Flag("s", "subExpression", "tags", default="*"), Flag("c", "charsetName", "not used"),
-        Flag("b", "beginTimestamp", "ms, or yyyy-MM-dd#HH:mm:ss:SSS"), Flag("e", "endTimestamp", "the same"),
+        Flag("f", "bodyFormat", "ignored"),
+    )),
+    "printMsg": Subcommand(messages.print_msg, (
+        _TOPIC, Flag("s", "subExpression", "tags", default="*"), Flag("c", "charsetName", "ignored"),
+        Flag("b", "beginTimestamp", "ms, or yyyy-MM-dd#HH:mm:ss:SSS"), Flag("e", "endTimestamp", "same format"),
         Flag("d", "printBody", "true or false", default="true"),
-    ),
-    "statsAll": (Flag("a", "activeTopic", "only topics with traffic", switch=True), Flag("t", "topic", "topic name")),
-    "queryMsgTraceById": (
+    )),
+    "statsAll": Subcommand(topics.stats_all, (
+        Flag("a", "activeTopic", "only topics with traffic", switch=True), Flag("t", "topic", "topic name"),
+    )),
+    "queryMsgTraceById": Subcommand(messages.query_msg_trace_by_id, (
         _needs("i", "msgId", "id that the producer gave"),
         Flag("t", "traceTopic", "topic", default="RMQ_SYS_TRACE_TOPIC"),
-    ),
+    )),
 }  # fmt: skip
-
-DESTROYS: Final = frozenset((
-    "deleteTopic", "deleteSubGroup", "deleteKvConfig", "wipeWritePerm", "resetOffsetByTime", "skipAccumulatedMessage",
-    "cloneGroupOffset", "updateBrokerConfig", "updateNamesrvConfig", "cleanExpiredCQ", "cleanUnusedTopic",
-    "deleteExpiredCommitLog", "updateOrderConf",
-))  # fmt: skip
 
 ELSEWHERE: Final = {
     "sendMessage": "firearrow send",
@@ -136,53 +162,72 @@ ELSEWHERE: Final = {
 }
 
 
-def run(words: Sequence[str]) -> int:
-    """The words after `mqadmin`."""
-    options = understand(words)
-    from firearrow.cli.operator.run import carry_out
+class MqadminGroup(Group):
+    """The subcommands, built from the table."""
 
-    return carry_out(options)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command(cmd_name) if cmd_name in SUBCOMMANDS else None
 
-def understand(words: Sequence[str]) -> argparse.Namespace:
-    names = ", ".join(SUBCOMMANDS)
-    if not words or words[0] in ("-h", "--help", "help"):
-        parser = LineParser(prog="firearrow mqadmin", description="Apache's administration tool, the common subcommands.")
-        parser.add_argument("subcommand", metavar="SUBCOMMAND", choices=list(SUBCOMMANDS), help=names)
-        parser.parse_args(["--help"] if words else [])
-    name = words[0]
-    if name not in SUBCOMMANDS:
-        close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
-        instead = f"use {ELSEWHERE[name]}" if name in ELSEWHERE else f"expected one of {names}"
-        if close and name not in ELSEWHERE:
-            instead = f"did you mean {close[0]}?"
-        LineParser(prog="firearrow mqadmin").error(f"there is no subcommand {name!r} here; {instead}")
-    parser = LineParser(prog=f"firearrow mqadmin {name}", allow_abbrev=False)
-    parser.add_argument(
-        "-n",
-        "--namesrvAddr",
-        dest="name_server",
-        metavar="ADDR;ADDR",
-        default=os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER,
-    )
-    for flag in SUBCOMMANDS[name]:
-        if flag.switch:
-            parser.add_argument(f"-{flag.short}", f"--{flag.name}", dest=flag.name, action="store_true", help=flag.help)
-        else:
-            parser.add_argument(
-                f"-{flag.short}", f"--{flag.name}", dest=flag.name, required=flag.required, default=flag.default, help=flag.help
-            )
-    if name in DESTROYS:
-        parser.add_argument("--yes", action="store_true", default=bool(os.environ.get(YES_VARIABLE)), help="do not ask")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.set_defaults(run=_carry_out, parser=parser, subcommand=name, output="table", access_key=None, tls=False, timeout=5.0)
-    options, unknown = parser.parse_known_args(list(words[1:]))
-    if unknown:
-        parser.error(f"unknown argument {unknown[0]}; {parser.nearest(unknown[0])}")
-    return options
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name == "help":
+            args = [*args[1:2], "--help"]
+        elif name not in SUBCOMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
+            instead = f"use {ELSEWHERE[name]}" if name in ELSEWHERE else did_you_mean(name, SUBCOMMANDS)
+            instead = instead or f"expected one of {', '.join(SUBCOMMANDS)}"
+            raise click.UsageError(f"no such subcommand {name!r}; {instead}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _described(self, ctx: click.Context, name: str) -> tuple[str, str]:
+        flags = SUBCOMMANDS[name].flags
+        return "Subcommands", " ".join(f"-{flag.short}" if flag.required else f"[-{flag.short}]" for flag in flags)
 
 
-async def _carry_out(admin: object, options: argparse.Namespace, out: object) -> int:
-    from firearrow.cli.mqadmin import mqadmin_commands
+@click.group(cls=MqadminGroup)
+def mqadmin() -> None:
+    """Apache's mqadmin: its common subcommands, options and output."""
 
-    return await mqadmin_commands.carry_out(admin, options)  # type: ignore[arg-type]  # typed there: argparse knows no types
+
+def _command(name: str) -> click.Command:
+    subcommand = SUBCOMMANDS[name]
+    options: list[click.Parameter] = [
+        click.Option(
+            ["-n", "--namesrvAddr", "namesrv"],
+            metavar="ADDR;ADDR",
+            envvar="NAMESRV_ADDR",
+            default=NAMESRV_ADDR,
+            help=f"Name servers. Default: $NAMESRV_ADDR, or {NAMESRV_ADDR}.",
+        )
+    ]
+    for flag in subcommand.flags:
+        default: dict[str, Any] = {} if flag.required else {"default": False if flag.switch else flag.default}
+        names = [f"-{flag.short}", f"--{flag.name}", flag.name]
+        options.append(click.Option(names, is_flag=flag.switch, required=flag.required, help=flag.help, **default))
+    if subcommand.destructive:
+        options.append(click.Option(["--yes"], is_flag=True, envvar=YES_VARIABLE, help="do not ask for confirmation"))
+        options.append(click.Option(["--dry-run"], is_flag=True, help="only print what would be done"))
+
+    def callback(**parameters: Any) -> int:
+        return _run(name, subcommand, parameters)
+
+    return click.Command(name, params=options, callback=callback, context_settings=CONTEXT)
+
+
+def _run(name: str, subcommand: Subcommand, parameters: dict[str, Any]) -> int:
+    namesrv = parameters.pop("namesrv")
+    out = Output(yes=parameters.pop("yes", False), dry_run=parameters.pop("dry_run", False))
+    options = SimpleNamespace(subcommand=name, confirmed=out.confirmed, **parameters)
+
+    async def work() -> int:
+        try:
+            admin = Admin(namesrv)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        async with admin:
+            await subcommand.function(admin, options)
+        return 0
+
+    return run_async(out.with_activity(work(), f"waiting for {namesrv}"), log_level="error", namesrv=namesrv)

@@ -1,26 +1,27 @@
-"""How `firearrow mqadmin` reads Apache's words and prints values as Java does."""
+"""Values of Apache's options, and values as Java prints them."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
+
+import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.offsets import Target
-from firearrow.cli.arguments import UsageError
 
 
-async def targets_of(admin: Admin, options: argparse.Namespace) -> list[BrokerAddress]:
-    """The broker of -b, or the masters of -c."""
+async def targets_of(admin: Admin, options: SimpleNamespace) -> list[BrokerAddress]:
+    """Return the broker of -b, or the masters of the cluster of -c."""
     if options.brokerAddr:
         return (await admin.list_brokers(broker=options.brokerAddr))[:1]
     if options.clusterName:
         return await admin.list_brokers(cluster=options.clusterName, masters_only=True)
-    raise UsageError("which brokers? expected -b ADDRESS or -c CLUSTER")
+    raise click.UsageError("no broker given; expected -b ADDRESS or -c CLUSTER")
 
 
 def print_config(address: str, config: Mapping[str, str], like: str = "") -> None:
@@ -31,33 +32,33 @@ def print_config(address: str, config: Mapping[str, str], like: str = "") -> Non
 
 
 def attributes_of(text: str | None) -> dict[str, str | None]:
-    """`+name=value,-name`."""
+    """Parse `+name=value,-name`; a removed attribute has the value None."""
     found: dict[str, str | None] = {}
     for part in (text or "").split(","):
         name, equals, value = part.strip().partition("=")
         if not name:
             continue
         if name[0] not in "+-" or (name[0] == "+") != bool(equals):
-            raise UsageError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
+            raise click.UsageError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
         found[name[1:]] = value if name[0] == "+" else None
     return found
 
 
-def int_of(options: argparse.Namespace, name: str) -> int:
+def int_of(options: SimpleNamespace, name: str) -> int:
     text = str(getattr(options, name)).strip()
     if not text.isascii() or not text.lstrip("-").isdigit():
-        raise UsageError(f"argument --{name}: {text!r} is not a number")
+        raise click.UsageError(f"argument --{name}: {text!r} is not a number")
     return int(text)
 
 
-def bool_of(options: argparse.Namespace, name: str) -> bool:
+def bool_of(options: SimpleNamespace, name: str) -> bool:
     text = str(getattr(options, name)).strip().lower()
     if text not in ("true", "false"):
-        raise UsageError(f"argument --{name}: {text!r} is neither; expected true or false")
+        raise click.UsageError(f"argument --{name}: {text!r} is not a boolean; expected true or false")
     return text == "true"
 
 
-def moment_of(text: str, flag: str) -> datetime:
+def time_of(text: str, flag: str) -> datetime:
     if text in ("now", "currentTimeMillis"):
         return datetime.now().astimezone()
     if text.isascii() and text.isdigit():
@@ -67,7 +68,7 @@ def moment_of(text: str, flag: str) -> datetime:
             return datetime.strptime(text, form).astimezone()
         except ValueError:
             continue
-    raise UsageError(f"argument {flag}: {text!r} is not a time; expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
+    raise click.UsageError(f"argument {flag}: {text!r} is not a time; expected now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
 
 
 def ms_of(to: Target) -> int:
@@ -88,12 +89,12 @@ def day_total(status: Mapping[str, str], way: str, day: str) -> int:
     return int(decimal(status, f"{total}TodayMorning") - decimal(status, f"{total}YesterdayMorning"))
 
 
-def perm_text(perm: int) -> str:
+def permission_text(perm: int) -> str:
     return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + "-"
 
 
 def java_text(value: Any) -> str:
-    """As Java prints it."""
+    """Return a value as Java prints it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 from typing import Any
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.offsets import OffsetChange, Target
-from firearrow.cli.asking import confirmed
 from firearrow.cli.mqadmin.format import (
     bool_of,
     int_of,
     java_text,
-    moment_of,
     ms_of,
     targets_of,
+    time_of,
     time_text,
 )
 from firearrow.cli.operator.client import version_name
-from firearrow.cli.operator.offset import told
+from firearrow.cli.operator.offset import describe_reset
 
 
-async def update_sub_group(admin: Admin, options: argparse.Namespace) -> None:
+async def update_sub_group(admin: Admin, options: SimpleNamespace) -> None:
     names = {
         "consumeEnable": "consume_enable", "consumeFromMinEnable": "consume_from_min_enable",
         "consumeBroadcastEnable": "consume_broadcast_enable", "consumeMessageOrderly": "consume_message_orderly",
@@ -42,15 +41,15 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> None:
         print(f"create subscription group to {broker.address} success.")
 
 
-async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> None:
-    if not confirmed(options, f"delete the group {options.groupName}"):
+async def delete_sub_group(admin: Admin, options: SimpleNamespace) -> None:
+    if not options.confirmed(f"delete the group {options.groupName}"):
         return
     for broker in await targets_of(admin, options):
         await admin.delete_group(options.groupName, keep_offsets=not bool_of(options, "removeOffset"), broker=broker.address)
         print(f"delete subscription group [{options.groupName}] from broker [{broker.address}] success.")
 
 
-async def get_consumer_config(admin: Admin, options: argparse.Namespace) -> None:
+async def get_consumer_config(admin: Admin, options: SimpleNamespace) -> None:
     clusters = {one.name: one.cluster for one in await admin.list_brokers()}
     for broker, config in sorted((await admin.group_configs(options.groupName)).items()):
         print(f"============================={clusters.get(broker, '')}:{broker}=============================")
@@ -58,7 +57,7 @@ async def get_consumer_config(admin: Admin, options: argparse.Namespace) -> None
             print(f"{key:<40}=  {java_text(value)}")
 
 
-async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
+async def consumer_progress(admin: Admin, options: SimpleNamespace) -> None:
     if options.groupName is None:
         print(f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  {'#TPS':<7}  #Diff Total")
         for group in await admin.list_groups(system=True):
@@ -92,7 +91,7 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> None:
     print(f"Consume Inflight Total: {sum(one.in_flight for one in queues)}")
 
 
-async def consumer_connection(admin: Admin, options: argparse.Namespace) -> None:
+async def consumer_connection(admin: Admin, options: SimpleNamespace) -> None:
     connection = await admin.consumer_connection(options.consumerGroup)
     print(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
     for one in connection.connection_set:
@@ -105,12 +104,12 @@ async def consumer_connection(admin: Admin, options: argparse.Namespace) -> None
     print(f"ConsumeFromWhere: {connection.consume_from_where}")
 
 
-async def producer_connection(admin: Admin, options: argparse.Namespace) -> None:
+async def producer_connection(admin: Admin, options: SimpleNamespace) -> None:
     for number, one in enumerate(await admin.producer_connection(options.producerGroup, options.topic), 1):
         print(f"{number:04d}  {one.client_id:<32} {one.client_addr:<22} {one.language or '':<8} {version_name(one.version)}")
 
 
-async def producer(admin: Admin, options: argparse.Namespace) -> None:
+async def producer(admin: Admin, options: SimpleNamespace) -> None:
     groups: dict[str, list[str]] = {}
     for one in await admin.list_producers(broker=options.broker):
         line = f"client-id={one.client_id},remoteIP={one.address}, lang={one.language}, version={version_name(one.version)}"
@@ -120,16 +119,16 @@ async def producer(admin: Admin, options: argparse.Namespace) -> None:
         print("\n".join(f"\t{line}" for line in lines))
 
 
-async def reset_offset_by_time(admin: Admin, options: argparse.Namespace) -> None:
+async def reset_offset_by_time(admin: Admin, options: SimpleNamespace) -> None:
     queue_id = int_of(options, "queue") if options.queue is not None else None
     to: Target
     if options.offset is not None:
         to = int_of(options, "offset")
     else:
-        to = "end" if options.timestamp == "now" else moment_of(options.timestamp, "-s")
+        to = "latest" if options.timestamp == "now" else time_of(options.timestamp, "-s")
     brokers = [one.name for one in await admin.list_brokers(broker=options.broker)] if options.broker else [None]
     plan = await admin.plan_reset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
-    if not confirmed(options, told(options.group, options.topic, plan)):
+    if not options.confirmed(describe_reset(options.group, options.topic, plan)):
         return
     changes = await admin.reset_offset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
     print(f"rollback consumer offset by specified group[{options.group}], topic[{options.topic}], force[true], "
@@ -137,14 +136,14 @@ async def reset_offset_by_time(admin: Admin, options: argparse.Namespace) -> Non
     _print_changes(changes)
 
 
-async def skip_accumulated_message(admin: Admin, options: argparse.Namespace) -> None:
-    plan = await admin.plan_reset(options.group, options.topic, "end")
-    if confirmed(options, told(options.group, options.topic, plan)):
-        _print_changes(await admin.reset_offset(options.group, options.topic, "end"))
+async def skip_accumulated_message(admin: Admin, options: SimpleNamespace) -> None:
+    plan = await admin.plan_reset(options.group, options.topic, "latest")
+    if options.confirmed(describe_reset(options.group, options.topic, plan)):
+        _print_changes(await admin.reset_offset(options.group, options.topic, "latest"))
 
 
-async def clone_group_offset(admin: Admin, options: argparse.Namespace) -> None:
-    if confirmed(options, f"give {options.destGroup} the offsets of {options.srcGroup} in {options.topic}"):
+async def clone_group_offset(admin: Admin, options: SimpleNamespace) -> None:
+    if options.confirmed(f"give {options.destGroup} the offsets of {options.srcGroup} in {options.topic}"):
         await admin.clone_offsets(options.srcGroup, options.destGroup, options.topic, offline=bool_of(options, "offline"))
         print(
             f"clone group offset success. srcGroup[{options.srcGroup}], destGroup=[{options.destGroup}], topic[{options.topic}]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from types import SimpleNamespace
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
@@ -10,18 +10,18 @@ from firearrow.cli.mqadmin.format import (
     bool_of,
     int_of,
     java_text,
-    moment_of,
+    time_of,
     time_text,
 )
 from firearrow.client.message import MessageQueue, ReceivedMessage
 
 
-async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> None:
+async def query_msg_by_id(admin: Admin, options: SimpleNamespace) -> None:
     for msg_id in options.msgId.split(","):
         await _print_message(admin, await admin.message_by_offset_id(msg_id.strip()))
 
 
-async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> None:
+async def query_msg_by_unique_key(admin: Admin, options: SimpleNamespace) -> None:
     found = await admin.messages_by_key(options.topic, options.msgId, unique=True)
     if not found:
         raise NotFoundError(f"no message of {options.topic!r} has the id {options.msgId!r}")
@@ -29,8 +29,8 @@ async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> 
         await _print_message(admin, message)
 
 
-async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> None:
-    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+async def query_msg_by_key(admin: Admin, options: SimpleNamespace) -> None:
+    begin, end = (time_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
     found = await admin.messages_by_key(
         options.topic, options.msgKey, begin=begin, end=end, max_messages=int_of(options, "maxNum")
     )
@@ -39,13 +39,13 @@ async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> None:
         print(f"{message.msg_id:<50} {message.queue_id:>4} {message.queue_offset:>40}")
 
 
-async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> None:
+async def query_msg_by_offset(admin: Admin, options: SimpleNamespace) -> None:
     queue = MessageQueue(options.topic, options.brokerName, int_of(options, "queueId"))
     await _print_message(admin, await admin.message_at(queue, int_of(options, "offset")))
 
 
-async def print_msg(admin: Admin, options: argparse.Namespace) -> None:
-    begin, end = (moment_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+async def print_msg(admin: Admin, options: SimpleNamespace) -> None:
+    begin, end = (time_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
     tags = None if options.subExpression.strip() == "*" else {tag.strip() for tag in options.subExpression.split("||")}
     for message in await admin.messages_between(options.topic, begin=begin, end=end, max_messages=2**31):
         if tags is None or message.tags in tags:
@@ -53,7 +53,7 @@ async def print_msg(admin: Admin, options: argparse.Namespace) -> None:
             print(f"MSGID: {message.msg_id} {message!r} BODY: {body}")
 
 
-async def query_msg_trace_by_id(admin: Admin, options: argparse.Namespace) -> None:
+async def query_msg_trace_by_id(admin: Admin, options: SimpleNamespace) -> None:
     events = await admin.message_trace(options.msgId, trace_topic=options.traceTopic)
     print(f"{'#Type':<10} {'#ProducerGroup':<20} {'#ClientHost':<20} {'#SendTime':<20} {'#CostTimes':<10} #Status")
     for one in events:

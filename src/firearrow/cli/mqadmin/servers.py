@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from types import SimpleNamespace
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
-from firearrow.cli.asking import confirmed
 from firearrow.cli.mqadmin.format import (
     day_total,
     int_of,
@@ -17,7 +16,7 @@ from firearrow.cli.mqadmin.format import (
 )
 
 
-async def cluster_list(admin: Admin, options: argparse.Namespace) -> None:
+async def cluster_list(admin: Admin, options: SimpleNamespace) -> None:
     brokers = await admin.list_brokers(cluster=options.clusterName)
     if options.moreStats:
         print(
@@ -53,14 +52,14 @@ async def cluster_list(admin: Admin, options: argparse.Namespace) -> None:
         )
 
 
-async def broker_status(admin: Admin, options: argparse.Namespace) -> None:
+async def broker_status(admin: Admin, options: SimpleNamespace) -> None:
     targets = await targets_of(admin, options)
     for broker in targets:
         for key, value in sorted((await admin.broker_status(broker.address)).items()):
             print(f"{broker.address:<24} {key:<32}: {value}" if len(targets) > 1 else f"{key:<32}: {value}")
 
 
-async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> None:
+async def broker_consume_stats(admin: Admin, options: SimpleNamespace) -> None:
     least = int_of(options, "level")
     names = {one.name for one in await admin.list_brokers(broker=options.brokerAddr)}
     print(
@@ -79,60 +78,60 @@ async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> Non
     print(f"\nDiff Total: {total}")
 
 
-async def get_broker_config(admin: Admin, options: argparse.Namespace) -> None:
+async def get_broker_config(admin: Admin, options: SimpleNamespace) -> None:
     for broker in await targets_of(admin, options):
         print_config(broker.address, await admin.broker_config(broker.address), options.keyPattern or "")
 
 
-async def update_broker_config(admin: Admin, options: argparse.Namespace) -> None:
+async def update_broker_config(admin: Admin, options: SimpleNamespace) -> None:
     targets = await targets_of(admin, options)
-    if confirmed(options, f"set {options.key}={options.value} at {', '.join(one.name for one in targets)}"):
+    if options.confirmed(f"set {options.key}={options.value} on {', '.join(one.name for one in targets)}"):
         for broker in targets:
             await admin.set_broker_config(broker.address, {options.key: options.value})
             print(f"update broker config success, {broker.address}")
 
 
-async def get_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
+async def get_namesrv_config(admin: Admin, options: SimpleNamespace) -> None:
     for address, config in (await admin.name_server_config()).items():
         print_config(address, config)
 
 
-async def update_namesrv_config(admin: Admin, options: argparse.Namespace) -> None:
-    if confirmed(options, f"set {options.key}={options.value} at all name servers"):
+async def update_namesrv_config(admin: Admin, options: SimpleNamespace) -> None:
+    if options.confirmed(f"set {options.key}={options.value} on all name servers"):
         await admin.set_name_server_config({options.key: options.value})
         print(f"update name server config success!{list(admin.options.name_servers)}\n{options.key} : {options.value}")
 
 
-async def update_kv_config(admin: Admin, options: argparse.Namespace) -> None:
+async def update_kv_config(admin: Admin, options: SimpleNamespace) -> None:
     await admin.kv_put(options.namespace, options.key, options.value)
     print("create or update kv config to namespace success.")
 
 
-async def delete_kv_config(admin: Admin, options: argparse.Namespace) -> None:
-    if confirmed(options, f"delete {options.key} of {options.namespace} at all name servers"):
+async def delete_kv_config(admin: Admin, options: SimpleNamespace) -> None:
+    if options.confirmed(f"delete {options.key} of {options.namespace} on all name servers"):
         await admin.kv_delete(options.namespace, options.key)
         print("delete kv config from namespace success.")
 
 
-async def wipe_write_perm(admin: Admin, options: argparse.Namespace) -> None:
-    if confirmed(options, f"take the permission to write from {options.brokerName}"):
+async def wipe_write_perm(admin: Admin, options: SimpleNamespace) -> None:
+    if options.confirmed(f"remove the write permission of {options.brokerName}"):
         for address, count in (await admin.wipe_write_permission(options.brokerName)).items():
             print(f"wipe write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
 
 
-async def add_write_perm(admin: Admin, options: argparse.Namespace) -> None:
+async def add_write_perm(admin: Admin, options: SimpleNamespace) -> None:
     for address, count in (await admin.add_write_permission(options.brokerName)).items():
         print(f"add write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
 
 
-async def clean(admin: Admin, options: argparse.Namespace) -> None:
-    way = {
+async def clean(admin: Admin, options: SimpleNamespace) -> None:
+    action = {
         "cleanExpiredCQ": admin.clean_expired_queues,
         "cleanUnusedTopic": admin.clean_unused_topics,
         "deleteExpiredCommitLog": admin.delete_expired_log,
     }[options.subcommand]
     targets = await targets_of(admin, options)
-    if confirmed(options, f"clean up at {', '.join(one.name for one in targets)}"):
+    if options.confirmed(f"clean up {', '.join(one.name for one in targets)}"):
         for broker in targets:
-            await way(broker.address)
+            await action(broker.address)
         print("success")

@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+
+import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
-from firearrow.cli.arguments import UsageError
-from firearrow.cli.asking import confirmed
 from firearrow.cli.mqadmin.format import (
     attributes_of,
     bool_of,
     int_of,
-    perm_text,
+    permission_text,
     targets_of,
     time_text,
 )
 
 
-async def update_topic(admin: Admin, options: argparse.Namespace) -> None:
+async def update_topic(admin: Admin, options: SimpleNamespace) -> None:
     read, write, perm = (int_of(options, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
     order = bool_of(options, "order")
     attributes = attributes_of(options.attributes)
     for broker in await targets_of(admin, options):
         try:
-            there = broker.name in await admin.topic_configs(options.topic)
+            exists = broker.name in await admin.topic_configs(options.topic)
         except NotFoundError:
-            there = False
-        put: Callable[..., Awaitable[object]] = admin.alter_topic if there else admin.create_topic
+            exists = False
+        put: Callable[..., Awaitable[object]] = admin.alter_topic if exists else admin.create_topic
         await put(
             options.topic,
             read_queues=read,
             write_queues=write,
             perm=perm,
             order=order,
-            attributes=attributes if there else {name: value for name, value in attributes.items() if value is not None},
+            attributes=attributes if exists else {name: value for name, value in attributes.items() if value is not None},
             broker=broker.address,
         )
         print(f"create topic to {broker.address} success.")
     print(
-        f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={perm_text(perm)}, "
+        f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={permission_text(perm)}, "
         f"topicFilterType=SINGLE_TAG, topicSysFlag=0, order={str(order).lower()}, attributes={options.attributes or '{}'}]"
     )
 
 
-async def delete_topic(admin: Admin, options: argparse.Namespace) -> None:
-    if confirmed(options, f"delete the topic {options.topic}"):
+async def delete_topic(admin: Admin, options: SimpleNamespace) -> None:
+    if options.confirmed(f"delete the topic {options.topic}"):
         await admin.delete_topic(options.topic, cluster=options.clusterName)
         print(f"delete topic [{options.topic}] from cluster [{options.clusterName or 'all'}] success.")
         print(f"delete topic [{options.topic}] from NameServer success.")
 
 
-async def update_topic_perm(admin: Admin, options: argparse.Namespace) -> None:
+async def update_topic_perm(admin: Admin, options: SimpleNamespace) -> None:
     perm = int_of(options, "perm")
     if perm not in (2, 4, 6):
-        raise UsageError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
+        raise click.UsageError(f"argument -p: {perm} is not a permission; expected 2, 4 or 6")
     configs = await admin.topic_configs(options.topic)
     for broker in await targets_of(admin, options):
         if broker.name in configs:
@@ -66,7 +66,7 @@ async def update_topic_perm(admin: Admin, options: argparse.Namespace) -> None:
             print(f"update topic perm from {configs[broker.name].perm} to {perm} in {broker.address} success.")
 
 
-async def topic_list(admin: Admin, options: argparse.Namespace) -> None:
+async def topic_list(admin: Admin, options: SimpleNamespace) -> None:
     if not options.clusterModel:
         print("\n".join(await admin.topic_names()))
         return
@@ -83,7 +83,7 @@ async def topic_list(admin: Admin, options: argparse.Namespace) -> None:
                 print(f"{cluster[:20]:<20}  {topic[:48]:<48}  {group[:48]:<48}")
 
 
-async def topic_route(admin: Admin, options: argparse.Namespace) -> None:
+async def topic_route(admin: Admin, options: SimpleNamespace) -> None:
     route = await admin.topic_route(options.topic)
     if options.list:
         print(
@@ -117,7 +117,7 @@ async def topic_route(admin: Admin, options: argparse.Namespace) -> None:
     print(json.dumps(value, indent="\t", separators=(",", ":"), ensure_ascii=False))
 
 
-async def topic_status(admin: Admin, options: argparse.Namespace) -> None:
+async def topic_status(admin: Admin, options: SimpleNamespace) -> None:
     print(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
     for one in await admin.topic_status(options.topic):
         updated = time_text(one.last_stored_ms)
@@ -125,37 +125,37 @@ async def topic_status(admin: Admin, options: argparse.Namespace) -> None:
     print()
 
 
-async def topic_cluster_list(admin: Admin, options: argparse.Namespace) -> None:
+async def topic_cluster_list(admin: Admin, options: SimpleNamespace) -> None:
     route = await admin.topic_route(options.topic)
     print("\n".join(sorted(set(route.clusters.values()))))
 
 
-async def update_order_conf(admin: Admin, options: argparse.Namespace) -> None:
+async def update_order_conf(admin: Admin, options: SimpleNamespace) -> None:
     topic = options.topic
     if options.method == "put":
         if not options.orderConf:
-            raise UsageError("argument -v: expected broker:queues, joined by semicolons")
+            raise click.UsageError("argument -v: expected broker:queues, joined by semicolons")
         try:
             queues = parse_order(options.orderConf)
         except AdminError as error:
-            raise UsageError(f"argument -v: {error}") from None
-        if confirmed(options, f"fix the queues of {topic} to {format_order(queues)} at all name servers"):
+            raise click.UsageError(f"argument -v: {error}") from None
+        if options.confirmed(f"fix the queues of {topic} to {format_order(queues)} on all name servers"):
             await admin.set_order_config(topic, queues)
             print(f"update orderConf success. topic=[{topic}], orderConf=[{format_order(queues)}]")
     elif options.method == "get":
         known = await admin.order_config(topic)
         if known is None:
-            raise NotFoundError(f"{topic!r} has no order configuration")
+            raise NotFoundError(f"topic {topic!r} has no order configuration")
         print(f"get orderConf success. topic=[{topic}], orderConf=[{format_order(known)}] ")
     elif options.method == "delete":
-        if confirmed(options, f"free the queues of {topic} at all name servers"):
+        if options.confirmed(f"delete the order configuration of {topic} on all name servers"):
             await admin.delete_order_config(topic)
             print(f"delete orderConf success. topic=[{topic}]")
     else:
-        raise UsageError(f"argument -m: {options.method!r} is none; expected get, put or delete")
+        raise click.UsageError(f"argument -m: {options.method!r} is not a method; expected get, put or delete")
 
 
-async def stats_all(admin: Admin, options: argparse.Namespace) -> None:
+async def stats_all(admin: Admin, options: SimpleNamespace) -> None:
     print(
         f"{'#Topic':<64}  {'#Consumer Group':<64} {'#Accumulation':>12} {'#InTPS':>11} {'#OutTPS':>11} "
         f"{'#InMsg24Hour':>14} {'#OutMsg24Hour':>14}"
@@ -163,19 +163,19 @@ async def stats_all(admin: Admin, options: argparse.Namespace) -> None:
     brokers = await admin.list_brokers(masters_only=True)
     names = [options.topic] if options.topic else [one.topic for one in await admin.list_topics() if one.kind == "normal"]
     for topic in names:
-        put_tps, put_day = await _counted(admin, brokers, "TOPIC_PUT_NUMS", topic)
+        put_tps, put_day = await _sum_statistics(admin, brokers, "TOPIC_PUT_NUMS", topic)
         if options.activeTopic and not put_day:
             continue
         for group in await admin.topic_groups(topic) or [""]:
             get_tps, get_day, lag = 0.0, 0, 0
             if group:
-                get_tps, get_day = await _counted(admin, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
+                get_tps, get_day = await _sum_statistics(admin, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
                 lag = sum(max(one.lag, 0) for one in await admin.group_progress(group, topic=topic))
             print(f"{topic[:64]:<64}  {group[:64]:<64} {lag:>12} {put_tps:>11.2f} {get_tps:>11.2f} {put_day:>14} {get_day:>14}")
 
 
-async def _counted(admin: Admin, brokers: list[BrokerAddress], name: str, key: str) -> tuple[float, int]:
-    """(a second, in the last day) over all brokers."""
+async def _sum_statistics(admin: Admin, brokers: list[BrokerAddress], name: str, key: str) -> tuple[float, int]:
+    """Return (per second, in the last day), summed over the brokers."""
     found = [await admin.broker_statistics(one.address, name, key) for one in brokers]
     return (
         sum(one.stats_minute.tps for one in found if one is not None),

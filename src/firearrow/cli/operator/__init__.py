@@ -1,1 +1,1 @@
-"""The commands of operators: `firearrow NOUN VERB ...`, one module for each noun. Only the one that is asked for is loaded."""
+"""The administration commands, one module per noun. May import admin, client, wire and cli.local_cluster."""

@@ -1,62 +1,36 @@
-"""`firearrow broker list ...`; without such a verb, `firearrow broker` starts one."""
+"""`firearrow broker list`, `status`, ...: the subcommands of `firearrow broker`, which without one starts a broker."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
+
+import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import STATISTICS, decimal
 from firearrow.admin.cluster import BrokerAddress
-from firearrow.cli.arguments import CommandGroup
-from firearrow.cli.asking import confirmed
+from firearrow.cli.arguments import BROKER, CLUSTER
+from firearrow.cli.command import CONTEXT, admin_command
 from firearrow.cli.terminal import Output
 from firearrow.client.errors import FirearrowError
 
-WHAT = ("queues", "topics", "log")
+COLUMNS: Final = [
+    "cluster", "broker", "broker_id", "address", "version", "put_tps", "get_tps", "put_today", "disk_percent", "problem",
+]  # fmt: skip
+broker_argument = click.argument("broker", type=BROKER)
 
 
-def add(verbs: CommandGroup) -> None:
-    listing = verbs.add("list", list_, "list brokers with their rates and disks")
-    listing.add_argument("--cluster", help="of this cluster")
-
-    status = verbs.add("status", status_, "show everything that a broker says about itself")
-    status.add_argument("broker", metavar="BROKER", help="name or address")
-
-    stats = verbs.add(
-        "stats", stats_, "show counts of the last minute, hour and day", example="broker stats broker-a TOPIC_PUT_NUMS Orders"
-    )
-    stats.add_argument("broker", metavar="BROKER", help="name or address")
-    stats.add_argument("name", metavar="NAME", help=f"such as {', '.join(STATISTICS)}")
-    stats.add_argument("key", metavar="KEY", help="a topic, topic@group, or the cluster")
-
-    clean = verbs.add("clean", clean_, "delete what is not needed any more", destroys=True)
-    clean.add_argument("broker", metavar="BROKER", help="name or address")
-    clean.add_argument(
-        "what",
-        choices=WHAT,
-        help="queues: queue files whose messages are gone; topics: those of topics that are gone; log: expired files",
-    )
-
-    wipe = verbs.add("wipe", wipe_, "tell clients not to send to a broker any more", destroys=True)
-    wipe.add_argument("broker", metavar="BROKER", help="name")
-
-    allow = verbs.add("allow", allow_, "tell clients that they may send to a broker again")
-    allow.add_argument("broker", metavar="BROKER", help="name")
-
-    replication = verbs.add("replication", replication_, "show how far the slaves of a master are")
-    replication.add_argument("broker", metavar="BROKER", help="name or address")
-
-
-async def list_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    out.rows([await summary(admin, one) for one in await admin.list_brokers(cluster=options.cluster)], COLUMNS)
-
-
-COLUMNS = ["cluster", "broker", "broker_id", "address", "version", "put_tps", "get_tps", "put_today", "disk_percent", "problem"]
+@click.command("list", context_settings=CONTEXT)
+@click.option("--cluster", type=CLUSTER, help="Only brokers of this cluster.")
+@admin_command()
+async def list_brokers(admin: Admin, out: Output, cluster: str | None) -> None:
+    """List brokers with their rates and disk usage."""
+    out.rows([await summary(admin, one) for one in await admin.list_brokers(cluster=cluster)], COLUMNS)
 
 
 async def summary(admin: Admin, broker: BrokerAddress) -> dict[str, Any]:
+    """Return the row of a broker; `problem` if it does not answer."""
     row: dict[str, Any] = {
         "cluster": broker.cluster,
         "broker": broker.name,
@@ -79,53 +53,86 @@ async def summary(admin: Admin, broker: BrokerAddress) -> dict[str, Any]:
 
 
 async def address_of(admin: Admin, name: str) -> str:
-    """Of the master, if a name was given."""
+    """Return the address of a broker given by name or address; by name, that of the master."""
     brokers = await admin.list_brokers(broker=name)
     return min(brokers, key=lambda one: one.broker_id).address
 
 
-async def status_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    out.record(dict(sorted((await admin.broker_status(await address_of(admin, options.broker))).items())))
+@click.command("status", context_settings=CONTEXT)
+@broker_argument
+@admin_command()
+async def show_status(admin: Admin, out: Output, broker: str) -> None:
+    """Show the runtime information of a broker, given by name or address."""
+    out.record(dict(sorted((await admin.broker_status(await address_of(admin, broker))).items())))
 
 
-async def stats_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    found = await admin.broker_statistics(await address_of(admin, options.broker), options.name, options.key)
+@click.command(
+    "stats", context_settings=CONTEXT, epilog="Example: firearrow broker stats broker-a TOPIC_PUT_NUMS Orders"
+)  # fmt: skip
+@broker_argument
+@click.argument("name")
+@click.argument("key")
+@admin_command()
+async def show_statistics(admin: Admin, out: Output, broker: str, name: str, key: str) -> None:
+    """Show a statistic of the last minute, hour and day."""
+    found = await admin.broker_statistics(await address_of(admin, broker), name, key)
     spans = [] if found is None else [("minute", found.stats_minute), ("hour", found.stats_hour), ("day", found.stats_day)]
     out.rows([{"span": span} | asdict(item) for span, item in spans], ["span", "sum", "tps", "avgpt"])
 
 
-async def clean_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    address = await address_of(admin, options.broker)
-    ways = {"queues": admin.clean_expired_queues, "topics": admin.clean_unused_topics, "log": admin.delete_expired_log}
-    if not confirmed(options, f"clean {options.what} of {options.broker}"):
-        return
-    await ways[options.what](address)
-    out.done(f"cleaned {options.what} of {options.broker}", broker=options.broker, what=options.what)
+show_statistics.help = (
+    f"{show_statistics.help}\n\nNAME is one of {', '.join(STATISTICS)}. KEY is a topic, topic@group, or the cluster's name."
+)
 
 
-async def wipe_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    await admin.list_brokers(broker=options.broker)
-    if not confirmed(options, f"take the permission to write from {options.broker}"):
-        return
-    _changed(out, options.broker, await admin.wipe_write_permission(options.broker))
+@click.command("clean", context_settings=CONTEXT)
+@broker_argument
+@click.argument("what", metavar="queues|topics|log", type=click.Choice(("queues", "topics", "log")))
+@admin_command(destructive=True)
+async def clean(admin: Admin, out: Output, broker: str, what: str) -> None:
+    """Delete expired files of a broker.
+
+    queues: consume queue files whose messages are deleted. topics: consume queues of deleted topics. log: expired commit log.
+    """
+    address = await address_of(admin, broker)
+    actions = {"queues": admin.clean_expired_queues, "topics": admin.clean_unused_topics, "log": admin.delete_expired_log}
+    if out.confirmed(f"clean {what} of {broker}"):
+        await actions[what](address)
+        out.done(f"cleaned {what} of {broker}", broker=broker, what=what)
 
 
-async def allow_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    await admin.list_brokers(broker=options.broker)
-    _changed(out, options.broker, await admin.add_write_permission(options.broker))
+@click.command("wipe", context_settings=CONTEXT)
+@broker_argument
+@admin_command(destructive=True)
+async def wipe(admin: Admin, out: Output, broker: str) -> None:
+    """Remove the write permission of a broker at all name servers, so that clients do not send to it."""
+    await admin.list_brokers(broker=broker)
+    if out.confirmed(f"remove the write permission of {broker}"):
+        _print_changes(out, broker, await admin.wipe_write_permission(broker))
 
 
-def _changed(out: Output, broker: str, counts: dict[str, int]) -> None:
-    out.rows(
-        [{"name_server": address, "broker": broker, "topics_changed": count} for address, count in counts.items()],
-        ["name_server", "broker", "topics_changed"],
-    )
+@click.command("allow", context_settings=CONTEXT)
+@broker_argument
+@admin_command()
+async def allow(admin: Admin, out: Output, broker: str) -> None:
+    """Restore the write permission of a broker at all name servers."""
+    await admin.list_brokers(broker=broker)
+    _print_changes(out, broker, await admin.add_write_permission(broker))
 
 
-async def replication_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    status = await admin.replication_status(await address_of(admin, options.broker))
-    if out.form != "table":
-        out.record(asdict(status))
+def _print_changes(out: Output, broker: str, counts: dict[str, int]) -> None:
+    rows = [{"namesrv": address, "broker": broker, "topics_changed": count} for address, count in counts.items()]
+    out.rows(rows, ["namesrv", "broker", "topics_changed"])
+
+
+@click.command("replication", context_settings=CONTEXT)
+@broker_argument
+@admin_command()
+async def show_replication(admin: Admin, out: Output, broker: str) -> None:
+    """Show the replication progress of a master's slaves."""
+    status = await admin.replication_status(await address_of(admin, broker))
+    if not out.for_people:
+        out.record({"broker": broker} | asdict(status))
         return
     out.record(
         {"master": status.master, "log_end": status.master_commit_log_max_offset, "in_sync_slaves": status.in_sync_slave_nums}

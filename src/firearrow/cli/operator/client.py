@@ -1,80 +1,80 @@
-"""`firearrow client ...`"""
+"""`firearrow client`."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 from typing import Any
 
+import click
+
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
-from firearrow.cli.arguments import CommandGroup
+from firearrow.cli.arguments import GROUP
+from firearrow.cli.command import Group, admin_command, at_most_one
 from firearrow.cli.terminal import Output
 
-# 20 for each minor version, 2 for each patch, and one below each release its snapshot
+# Version numbers: 20 per minor version, 2 per patch, and the snapshot one below its release.
 _V4_0_0, _V5_0_0, _HIGHER = 213, 413, 612
 
 
-def add(verbs: CommandGroup) -> None:
-    listing = verbs.add("list", list_, "list connected consumers and producers")
-    listing.add_argument("--group", help="of this group only")
-    kind = listing.add_mutually_exclusive_group()
-    kind.add_argument("--consumers", action="store_true", help="only consumers")
-    kind.add_argument("--producers", action="store_true", help="only producers")
-
-    show = verbs.add(
-        "show", show_, "show what a consumer says about itself", example="client show billing 10.0.0.7@4711#1 --stack"
-    )
-    show.add_argument("group", metavar="GROUP")
-    show.add_argument("client_id", metavar="CLIENT")
-    show.add_argument("--stack", action="store_true", help="also what its threads are doing")
+@click.group(cls=Group)
+def client() -> None:
+    """List and inspect connected consumers and producers."""
 
 
-async def list_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+@client.command("list")
+@click.option("--group", type=GROUP, help="Only clients of this group.")
+@click.option("--consumers", is_flag=True, help="Only consumers.")
+@click.option("--producers", is_flag=True, help="Only producers.")
+@admin_command()
+async def list_clients(admin: Admin, out: Output, group: str | None, consumers: bool, producers: bool) -> None:
+    """List connected consumers and producers."""
+    at_most_one(consumers=consumers, producers=producers)
     rows: list[dict[str, Any]] = []
-    if not options.producers:
-        for group in [options.group] if options.group else await admin.group_names():
+    if not producers:
+        for name in [group] if group else await admin.group_names():
             try:
-                connection = await admin.consumer_connection(group)
+                connection = await admin.consumer_connection(name)
             except NotFoundError:
                 continue
             rows += [
                 {
-                    "kind": "consumer", "group": group, "client_id": one.client_id, "address": one.client_addr,
+                    "kind": "consumer", "group": name, "client_id": one.client_id, "address": one.client_addr,
                     "language": one.language, "version": version_name(one.version),
                 }
                 for one in connection.connection_set
             ]  # fmt: skip
-    if not options.consumers:
-        producers = {(one.group, one.client_id): one for one in await admin.list_producers()}
+    if not consumers:
+        connected = {(one.group, one.client_id): one for one in await admin.list_producers()}
         rows += [
             {
                 "kind": "producer", "group": one.group, "client_id": one.client_id, "address": one.address,
                 "language": one.language, "version": version_name(one.version),
             }
-            for one in producers.values()
-            if options.group in (None, one.group)
+            for one in connected.values()
+            if group in (None, one.group)
         ]  # fmt: skip
     out.rows(rows, ["kind", "group", "client_id", "address", "language", "version"])
 
 
-async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    info = await admin.running_info(options.group, options.client_id, stack=options.stack)
+@client.command("show", epilog="Example: firearrow client show billing 10.0.0.7@4711#1 --stack")
+@click.argument("group", type=GROUP)
+@click.argument("client_id", metavar="CLIENT")
+@click.option("--stack", is_flag=True, help="Include the stacks of its threads.")
+@admin_command()
+async def show(admin: Admin, out: Output, group: str, client_id: str, stack: bool) -> None:
+    """Show the state that a consumer reports."""
+    info = await admin.running_info(group, client_id, stack=stack)
     queues = [
         {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id} | state
         for queue, state in sorted(info.mq_table.items(), key=lambda pair: (pair[0].topic, pair[0].broker_name, pair[0].queue_id))
     ]
     subscriptions = [asdict(one) for one in info.subscription_set]
-    if out.form != "table":
-        out.record(
-            {
-                "properties": info.properties,
-                "subscriptions": subscriptions,
-                "queues": queues,
-                "status": info.status_table,
-                "stack": info.jstack,
-            }
-        )
+    if not out.for_people:
+        out.record({
+            "group": group, "client_id": client_id, "properties": info.properties, "subscriptions": subscriptions,
+            "queues": queues, "status": info.status_table, "stack": info.jstack,
+        })  # fmt: skip
         return
     out.record(info.properties)
     out.text("")
@@ -91,7 +91,7 @@ async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
 
 
 def version_name(version: int) -> str:
-    """`V5_5_0`; what is older than 4.0, whose numbers follow no rule, by its number."""
+    """Return `V5_5_0`. Versions before 4.0, whose numbers follow no rule, are returned as numbers."""
     base = _V5_0_0 if version >= _V5_0_0 - 1 else _V4_0_0
     if version < _V4_0_0 or version >= _HIGHER:
         return str(version) if version < _V4_0_0 else "HIGHER_VERSION"

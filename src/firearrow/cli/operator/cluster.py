@@ -1,113 +1,150 @@
-"""`firearrow cluster ...`: what name servers know of clusters; the members of `firearrow up --cluster`, by data directory."""
+"""`firearrow cluster`: clusters that the name server knows, and the members of `firearrow up --cluster`."""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import click
+
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import CommandGroup, LineParser
+from firearrow.cli.arguments import CLUSTER, DEFAULT_DATA
+from firearrow.cli.command import (
+    FAILURE,
+    SUCCESS,
+    Function,
+    Group,
+    admin_command,
+    log_level_option,
+    output_option,
+    run_async,
+)
 from firearrow.cli.local_cluster import control, state
 from firearrow.cli.operator.broker import summary
 from firearrow.cli.terminal import Output
-from firearrow.cli.words import DEFAULT_DATA
 from firearrow.client.errors import FirearrowError
 
 
-def add(verbs: CommandGroup) -> None:
-    verbs.add("list", list_, "list clusters with what their brokers do together")
-    show = verbs.add("show", show_, "show the brokers of a cluster with their addresses")
-    show.add_argument("cluster", metavar="CLUSTER", nargs="?")
-
-    _members(verbs.add("kill", break_, "kill members of `firearrow up --cluster` (SIGKILL)", example="cluster kill broker-a"))
-    _members(verbs.add("stop", break_, "stop members of `firearrow up --cluster` in good order (SIGTERM)"))
-    _members(verbs.add("start", break_, "start members again, with the configuration that they had"))
-    status = verbs.add("status", status_, "show the members of `firearrow up --cluster` and how they are")
-    _data(status)
-    status.add_argument("name", metavar="NAME", nargs="*", help="members (default: all)")
+@click.group(cls=Group)
+def cluster() -> None:
+    """List clusters; kill, stop and start members of `firearrow up --cluster`."""
 
 
-def _members(parser: LineParser) -> None:
-    _data(parser)
-    parser.add_argument("name", metavar="NAME", nargs="+", help="such as namesrv, broker-a, broker-a-slave, n0")
-
-
-def _data(parser: LineParser) -> None:
-    parser.add_argument(
-        "--data", metavar="DIR", type=_directory, default=_directory(DEFAULT_DATA), help=f"that of `up` (default: {DEFAULT_DATA})"
-    )
-
-
-def _directory(text: str) -> Path:
-    return Path(text).absolute()
-
-
-async def list_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+@cluster.command("list")
+@admin_command()
+async def list_clusters(admin: Admin, out: Output) -> None:
+    """List clusters with the total rates of their brokers."""
     brokers = await admin.list_brokers()
     topics = await admin.list_topics()
     rows = []
-    for cluster in sorted({one.cluster for one in brokers}):
-        members = [await summary(admin, one) for one in brokers if one.cluster == cluster]
+    for name in sorted({one.cluster for one in brokers}):
+        members = [await summary(admin, one) for one in brokers if one.cluster == name]
         masters = {one["broker"] for one in members if one["broker_id"] == 0}
-        rows.append(
-            {
-                "cluster": cluster,
-                "masters": len(masters),
-                "slaves": len(members) - len(masters),
-                "topics": sum(1 for topic in topics if masters & set(topic.brokers) and topic.kind == "normal"),
-                "put_tps": sum(one["put_tps"] or 0.0 for one in members),
-                "get_tps": sum(one["get_tps"] or 0.0 for one in members),
-                "unreachable": [one["broker"] for one in members if one["problem"]],
-            }
-        )
+        rows.append({
+            "cluster": name,
+            "masters": len(masters),
+            "slaves": len(members) - len(masters),
+            "topics": sum(1 for topic in topics if masters & set(topic.brokers) and topic.kind == "normal"),
+            "put_tps": sum(one["put_tps"] or 0.0 for one in members if one["broker_id"] == 0),
+            "get_tps": sum(one["get_tps"] or 0.0 for one in members),
+            "unreachable": [one["broker"] for one in members if one["problem"]],
+        })  # fmt: skip
     out.rows(rows, ["cluster", "masters", "slaves", "topics", "put_tps", "get_tps", "unreachable"])
 
 
-async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
+@cluster.command("show")
+@click.argument("cluster", type=CLUSTER, required=False)
+@admin_command()
+async def show(admin: Admin, out: Output, cluster: str | None) -> None:
+    """List the brokers of a cluster with their addresses."""
     rows = [
         {"cluster": one.cluster, "broker": one.name, "broker_id": one.broker_id, "address": one.address}
-        for one in await admin.list_brokers(cluster=options.cluster)
+        for one in await admin.list_brokers(cluster=cluster)
     ]
     out.rows(rows, ["cluster", "broker", "broker_id", "address"])
 
 
-async def break_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    for name in options.name:
-        out.text(await control.ask(options.data, options.verb, name))
+# ---- members of `firearrow up --cluster`
 
 
-async def status_(admin: Admin, options: argparse.Namespace, out: Output) -> int:
-    """Exit code 1 if one of them does not run."""
-    cluster = control.current(options.data)
-    wanted = options.name or [member.name for member in cluster.members]
-    ids = await _ids(cluster.namesrv)
+def member_options(function: Function) -> Function:
+    data = click.option(
+        "--data", metavar="DIR", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="--data of `up`."
+    )
+    return data(output_option(log_level_option("error")(function)))
+
+
+names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
+
+
+@cluster.command("kill", epilog="Example: firearrow cluster kill broker-a")
+@names_argument
+@member_options
+def kill(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
+    """Kill members with SIGKILL. NAME is a member such as namesrv, broker-a, broker-a-slave or n0."""
+    return run_async(_control("kill", names, data, Output(output)), log_level=log_level)
+
+
+@cluster.command("stop")
+@names_argument
+@member_options
+def stop(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
+    """Stop members with SIGTERM."""
+    return run_async(_control("stop", names, data, Output(output)), log_level=log_level)
+
+
+@cluster.command("start")
+@names_argument
+@member_options
+def start(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
+    """Start members again with the same configuration."""
+    return run_async(_control("start", names, data, Output(output)), log_level=log_level)
+
+
+@cluster.command("status")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@member_options
+def status(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
+    """Show the members and their states. The exit code is 1 if one does not run."""
+    return run_async(_status(names, data.absolute(), Output(output)), log_level=log_level)
+
+
+async def _control(verb: str, names: tuple[str, ...], data: Path, out: Output) -> int:
+    async def work() -> int:
+        for name in names:
+            result = await control.request(data.absolute(), verb, name)
+            out.item({"name": name, "action": verb, "result": result}, result)
+        return SUCCESS
+
+    return await out.with_activity(work(), f"{verb} {', '.join(names)}")
+
+
+async def _status(names: tuple[str, ...], data: Path, out: Output) -> int:
+    known = control.current(data)
+    ids = await _registered_ids(known.namesrv)
     rows = []
-    for name in wanted:
-        member = cluster.member(name)
+    for name in names or [member.name for member in known.members]:
+        member = known.member(name)
         broker_id = ids.get((member.broker, member.address)) if member.pid is not None else None
-        row: dict[str, Any] = {
-            "name": name,
-            "role": _role(member, broker_id),
-            "state": member.state,
-            "pid": str(member.pid or ""),
-        }
-        rows.append(row | {"address": member.address, "broker_id": broker_id, "data": member.data})
-    out.rows(rows, ["name", "role", "state", "pid", "address", "broker_id", "data"])
-    return int(any(row["state"] != "running" for row in rows))
+        row: dict[str, Any] = {"name": name, "role": _role(member, broker_id), "state": member.state, "pid": member.pid}
+        rows.append(row | {"address": member.address, "broker": member.broker, "broker_id": broker_id, "data": member.data})
+    shown = [row | {"pid": str(row["pid"] or "")} for row in rows] if out.for_people else rows
+    out.rows(shown, ["name", "role", "state", "pid", "address", "broker_id", "data"])
+    return FAILURE if any(row["state"] != "running" for row in rows) else SUCCESS
 
 
 def _role(member: state.MemberState, broker_id: int | None) -> str:
-    """What the name server says of members of an elected group."""
+    """Return the role of a member; that of an elected member is known from its broker id."""
     if member.role != "elected" or broker_id is None:
         return member.role
     return "follower" if broker_id else "leader"
 
 
-async def _ids(namesrv: str) -> dict[tuple[str, str], int]:
-    """(broker's name, address) -> broker id, as the cluster's name server has it; nothing if that is among the dead."""
+async def _registered_ids(namesrv: str) -> dict[tuple[str, str], int]:
+    """Return (broker name, address) -> broker id; nothing if the cluster's name server does not answer."""
     try:
-        async with Admin(namesrv, request_timeout=2) as of_cluster:
-            return {(one.name, one.address): one.broker_id for one in await of_cluster.list_brokers()}
-    except FirearrowError:
+        async with asyncio.timeout(2), Admin(namesrv) as admin:
+            return {(one.name, one.address): one.broker_id for one in await admin.list_brokers()}
+    except (FirearrowError, TimeoutError):
         return {}

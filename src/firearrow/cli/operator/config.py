@@ -1,98 +1,108 @@
-"""`firearrow config ...`"""
+"""`firearrow config`."""
 
 from __future__ import annotations
 
-import argparse
+import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
-from firearrow.cli.arguments import CommandGroup, pair
-from firearrow.cli.asking import confirmed
+from firearrow.cli.arguments import BROKER, PAIR
+from firearrow.cli.command import Function, Group, admin_command, exactly_one
 from firearrow.cli.operator.broker import address_of
 from firearrow.cli.terminal import Output
 
 
-def add(verbs: CommandGroup) -> None:
-    get = verbs.add("get", get_, "show settings of a broker or of the name servers", example="config get --broker broker-a flush")
-    _add_whose(get)
-    get.add_argument("like", metavar="TEXT", nargs="?", default="", help="whose key contains this, in any case")
-
-    set_parser = verbs.add(
-        "set",
-        set_,
-        "change settings while a broker or the name servers run",
-        destroys=True,
-        example="config set --broker broker-a fileReservedTime=48",
-    )
-    _add_whose(set_parser)
-    set_parser.add_argument("values", metavar="KEY=VALUE", nargs="+", type=pair)
-
-    kv_list = verbs.add("kv-list", kv_list_, "list the key-value configuration of a namespace")
-    kv_list.add_argument("namespace", metavar="NAMESPACE")
-    kv_get = verbs.add("kv-get", kv_get_, "show one value of the key-value configuration")
-    kv_put = verbs.add("kv-put", kv_put_, "set a value of the key-value configuration", destroys=True)
-    kv_delete = verbs.add("kv-delete", kv_delete_, "delete a value of the key-value configuration", destroys=True)
-    for parser in (kv_get, kv_put, kv_delete):
-        parser.add_argument("namespace", metavar="NAMESPACE")
-        parser.add_argument("key", metavar="KEY")
-    kv_put.add_argument("value", metavar="VALUE")
+@click.group(cls=Group)
+def config() -> None:
+    """Read and change settings of brokers and name servers."""
 
 
-def _add_whose(parser: argparse.ArgumentParser) -> None:
-    whose = parser.add_mutually_exclusive_group(required=True)
-    whose.add_argument("--broker", help="of this broker, by name or address")
-    whose.add_argument("--namesrv", action="store_true", help="of the name servers")
+def server_options(function: Function) -> Function:
+    broker = click.option("--broker", type=BROKER, help="A broker, by name or address.")
+    return broker(click.option("--name-servers", is_flag=True, help="All name servers.")(function))
 
 
-async def get_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    if options.namesrv:
-        configs = await admin.name_server_config()
-    else:
-        configs = {options.broker: await admin.broker_config(await address_of(admin, options.broker))}
+@config.command("get", epilog="Example: firearrow config get --broker broker-a flush")
+@click.argument("text", required=False, default="")
+@server_options
+@admin_command()
+async def get(admin: Admin, out: Output, text: str, broker: str | None, name_servers: bool) -> None:
+    """Show settings whose key contains TEXT, ignoring case."""
+    exactly_one(broker=broker, name_servers=name_servers)
+    configs = (
+        {broker: await admin.broker_config(await address_of(admin, broker))} if broker else await admin.name_server_config()
+    )  # fmt: skip
     rows = [
         {"server": server, "key": key, "value": value}
-        for server, config in configs.items()
-        for key, value in sorted(config.items())
-        if options.like.lower() in key.lower()
+        for server, settings in configs.items()
+        for key, value in sorted(settings.items())
+        if text.lower() in key.lower()
     ]
     out.rows(rows, ["server", "key", "value"] if len(configs) > 1 else ["key", "value"])
 
 
-async def set_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    values = dict(options.values)
-    told = ", ".join(f"{key}={value}" for key, value in values.items())
-    whose = "the name servers" if options.namesrv else options.broker
-    address = "" if options.namesrv else await address_of(admin, options.broker)
-    if not confirmed(options, f"set {told} at {whose}"):
+@config.command("set", epilog="Example: firearrow config set --broker broker-a fileReservedTime=48")
+@click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, type=PAIR)
+@server_options
+@admin_command(destructive=True)
+async def set_settings(
+    admin: Admin, out: Output, settings: tuple[tuple[str, str], ...], broker: str | None, name_servers: bool
+) -> None:  # fmt: skip
+    """Change settings of running servers. A restart reads the settings of the configuration file again."""
+    exactly_one(broker=broker, name_servers=name_servers)
+    values = dict(settings)
+    text = ", ".join(f"{key}={value}" for key, value in values.items())
+    server = broker or "all name servers"
+    address = await address_of(admin, broker) if broker else ""
+    if not out.confirmed(f"set {text} on {server}"):
         return
-    if options.namesrv:
-        await admin.set_name_server_config(values)
-    else:
+    if broker:
         await admin.set_broker_config(address, values)
-    out.done(f"set {told} at {whose}; a restart takes its file's settings again", server=whose, values=values)
+    else:
+        await admin.set_name_server_config(values)
+    out.done(f"set {text} on {server} until the next restart", server=server, values=values)
 
 
-async def kv_list_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    table = await admin.kv_list(options.namespace)
-    out.rows([{"key": key, "value": value} for key, value in sorted(table.items())], ["key", "value"])
+@config.command("kv-list")
+@click.argument("namespace")
+@admin_command()
+async def kv_list(admin: Admin, out: Output, namespace: str) -> None:
+    """List the key-value configuration of a namespace."""
+    table = await admin.kv_list(namespace)
+    rows = [{"namespace": namespace, "key": key, "value": value} for key, value in sorted(table.items())]
+    out.rows(rows, ["key", "value"])
 
 
-async def kv_get_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    value = await admin.kv_get(options.namespace, options.key)
+@config.command("kv-get")
+@click.argument("namespace")
+@click.argument("key")
+@admin_command()
+async def kv_get(admin: Admin, out: Output, namespace: str, key: str) -> None:
+    """Show a value of the key-value configuration."""
+    value = await admin.kv_get(namespace, key)
     if value is None:
-        raise NotFoundError(f"the namespace {options.namespace!r} has no key {options.key!r}")
-    out.done(value, namespace=options.namespace, key=options.key, value=value)
+        raise NotFoundError(f"namespace {namespace!r} has no key {key!r}")
+    out.done(value, namespace=namespace, key=key, value=value)
 
 
-async def kv_put_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    if not confirmed(options, f"set {options.key} of {options.namespace} to {options.value} at all name servers"):
-        return
-    await admin.kv_put(options.namespace, options.key, options.value)
-    out.done(f"set {options.key} of {options.namespace}", namespace=options.namespace, key=options.key, value=options.value)
+@config.command("kv-put")
+@click.argument("namespace")
+@click.argument("key")
+@click.argument("value")
+@admin_command(destructive=True)
+async def kv_put(admin: Admin, out: Output, namespace: str, key: str, value: str) -> None:
+    """Set a value of the key-value configuration."""
+    if out.confirmed(f"set {key} of {namespace} to {value} on all name servers"):
+        await admin.kv_put(namespace, key, value)
+        out.done(f"set {key} of {namespace}", namespace=namespace, key=key, value=value)
 
 
-async def kv_delete_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    if not confirmed(options, f"delete {options.key} of {options.namespace} at all name servers"):
-        return
-    await admin.kv_delete(options.namespace, options.key)
-    out.done(f"deleted {options.key} of {options.namespace}", namespace=options.namespace, key=options.key)
+@config.command("kv-delete")
+@click.argument("namespace")
+@click.argument("key")
+@admin_command(destructive=True)
+async def kv_delete(admin: Admin, out: Output, namespace: str, key: str) -> None:
+    """Delete a value of the key-value configuration."""
+    if out.confirmed(f"delete {key} of {namespace} on all name servers"):
+        await admin.kv_delete(namespace, key)
+        out.done(f"deleted {key} of {namespace}", namespace=namespace, key=key)

@@ -1,37 +1,36 @@
-"""`firearrow doctor`: the findings of admin/doctor.py, worst first. Exit code 1 if there is an error among them."""
+"""`firearrow doctor`: the findings of admin/doctor, the worst first."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
+
+import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.doctor.findings import ERROR, NOTE, WARNING
-from firearrow.cli.arguments import LineParser, prepare
-from firearrow.cli.terminal import BOLD, DIM, GREEN, RED, YELLOW, Output
+from firearrow.cli.command import CONTEXT, FAILURE, SUCCESS, admin_command
+from firearrow.cli.terminal import Output, plural
 
-_COLOURS = {ERROR: RED, WARNING: YELLOW, NOTE: DIM}
-
-
-def declare(parser: LineParser) -> None:
-    prepare(parser, run)
-    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings, too")
+_SINGULAR = {"addresses": "address", "processes": "process"}
+_STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
-async def run(admin: Admin, options: argparse.Namespace, out: Output) -> int:
+@click.command(context_settings=CONTEXT)
+@click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
+@admin_command()
+async def doctor(admin: Admin, out: Output, strict: bool) -> int:
+    """Check a cluster for problems and say how to fix them. The exit code is 1 if there is an error."""
     report = await admin.examine()
-    columns = ["severity", "check", "subject", "cause", "fix"]
-    if out.form != "table":
-        out.rows([asdict(found) for found in report.findings], columns)
+    if out.for_people:
+        for finding in report.findings:
+            out.text((finding.severity.upper(), _STYLES[finding.severity]), " ", (finding.subject, "bold"), f": {finding.cause}")
+            if finding.fix:
+                out.text(f"    fix: {finding.fix}")
+        problems = sum(finding.severity != NOTE for finding in report.findings)
+        verdict = (plural(problems, "problem"), "bold") if problems else ("no problems", "green")
+        checked = [plural(count, _SINGULAR.get(check, check[:-1]), check) for check, count in report.checked.items()]
+        out.text(verdict, f"; checked {', '.join(checked)}")
     else:
-        for found in report.findings:
-            severity = out.painted(found.severity.upper(), _COLOURS[found.severity])
-            out.text(f"{severity} {out.painted(found.subject, BOLD)}: {found.cause}")
-            if found.fix:
-                out.text(f"    to mend it: {found.fix}")
-        looked = ", ".join(f"{count:,} {check}" for check, count in report.checked.items())
-        bad = sum(found.severity != NOTE for found in report.findings)
-        verdict = out.painted("nothing is wrong", GREEN) if not bad else f"{bad} {'thing' if bad == 1 else 'things'} to mend"
-        out.text(f"{verdict}; looked at {looked}")
+        out.rows([asdict(finding) for finding in report.findings], ["severity", "check", "subject", "cause", "fix"])
     worst = report.worst()
-    return 1 if worst == ERROR or (options.strict and worst == WARNING) else 0
+    return FAILURE if worst == ERROR or (strict and worst == WARNING) else SUCCESS

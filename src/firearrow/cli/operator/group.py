@@ -1,139 +1,167 @@
-"""`firearrow group ...`"""
+"""`firearrow group`."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from datetime import timedelta
 from typing import Any
 
+import click
+
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import CommandGroup, UsageError, count, number, truth
-from firearrow.cli.asking import confirmed
+from firearrow.cli.arguments import BROKER, CLUSTER, COUNT, DURATION, GROUP, NUMBER, TOPIC
+from firearrow.cli.command import Function, Group, admin_command
+from firearrow.cli.operator.client import version_name
 from firearrow.cli.terminal import Output
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 
 
-def add(verbs: CommandGroup) -> None:
-    listing = verbs.add("list", list_, "list groups with their members and how many messages wait for them")
-    listing.add_argument("--like", metavar="TEXT", help="whose name contains this, in any case")
-    listing.add_argument("--behind", metavar="N", type=count, help="only those with at least so many messages waiting")
-    listing.add_argument("--all", action="store_true", help="also groups of the system")
-
-    show = verbs.add("show", show_, "show a group as each broker has it")
-    show.add_argument("group", metavar="GROUP")
-
-    create = verbs.add("create", create_, "make a group", example="group create billing --retries 5")
-    create.add_argument("group", metavar="GROUP")
-    _add_settings(create)
-    create.add_argument("--cluster", help="on the brokers of this cluster (default: of all)")
-    create.add_argument("--broker", help="on this broker only")
-
-    alter = verbs.add("alter", alter_, "change a group; what is not given stays", example="group alter billing --consume no")
-    alter.add_argument("group", metavar="GROUP")
-    _add_settings(alter)
-    alter.add_argument("--broker", help="on this broker only")
-
-    delete = verbs.add("delete", delete_, "delete groups and their offsets", destroys=True)
-    delete.add_argument("groups", metavar="GROUP", nargs="+")
-    delete.add_argument("--keep-offsets", action="store_true", help="if the group is made again, it goes on where it was")
-
-    progress = verbs.add("progress", progress_, "show how far a group is in each queue")
-    progress.add_argument("group", metavar="GROUP")
-    progress.add_argument("--topic", help="in this topic only")
-    progress.add_argument("--members", action="store_true", help="ask the members who has which queue")
-
-    members = verbs.add("members", members_, "list the connected members of a group and what they subscribe to")
-    members.add_argument("group", metavar="GROUP")
+@click.group(cls=Group)
+def group() -> None:
+    """List, create, change, delete and inspect consumer groups."""
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--retries", metavar="N", type=number, help="deliveries again, before a message is a dead letter (16)")
-    parser.add_argument("--retry-queues", metavar="N", type=count, help="queues of the retry topic (1)")
-    parser.add_argument("--consume", metavar="yes|no", type=truth, help="whether it may consume (yes)")
-    parser.add_argument("--broadcast", metavar="yes|no", type=truth, help="whether members may consume everything each (yes)")
-    parser.add_argument("--orderly", metavar="yes|no", type=truth, help="whether retries keep the order (no)")
-    parser.add_argument("--consume-timeout", metavar="MINUTES", type=count, help="(15)")
+group_argument = click.argument("group", type=GROUP)
+
+_SETTINGS: tuple[Callable[[Function], Function], ...] = (
+    click.option("--retries", metavar="N", type=NUMBER, help="Redeliveries before a message is a dead letter.  [broker: 16]"),
+    click.option("--retry-queues", metavar="N", type=COUNT, help="Queues of the retry topic.  [broker: 1]"),
+    click.option("--consume", metavar="yes|no", type=bool, help="Whether the group may consume.  [broker: yes]"),
+    click.option("--broadcast", metavar="yes|no", type=bool, help="Whether broadcasting is allowed.  [broker: yes]"),
+    click.option("--orderly", metavar="yes|no", type=bool, help="Whether retries keep the order.  [broker: no]"),
+    click.option("--consume-timeout", type=DURATION, help="Whole minutes.  [broker: 15m]"),
+)
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "retry_max_times": options.retries,
-        "retry_queue_nums": options.retry_queues,
-        "consume_enable": options.consume,
-        "consume_broadcast_enable": options.broadcast,
-        "consume_message_orderly": options.orderly,
-        "consume_timeout_minute": options.consume_timeout,
+def settings_options(function: Function) -> Function:
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+def _settings(given: dict[str, Any]) -> dict[str, Any]:
+    timeout: timedelta | None = given["consume_timeout"]
+    if timeout is not None and timeout % timedelta(minutes=1):
+        raise click.UsageError("--consume-timeout has a resolution of one minute; expected a value such as 15m")
+    settings = {
+        "retry_max_times": given["retries"],
+        "retry_queue_nums": given["retry_queues"],
+        "consume_enable": given["consume"],
+        "consume_broadcast_enable": given["broadcast"],
+        "consume_message_orderly": given["orderly"],
+        "consume_timeout_minute": None if timeout is None else timeout // timedelta(minutes=1),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-async def list_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    like = (options.like or "").lower()
-    groups = [one for one in await admin.list_groups(system=options.all) if like in one.group.lower()]
-    if options.behind is not None:
-        groups = [one for one in groups if one.lag >= options.behind]
-    rows = (asdict(one) for one in groups)
+@group.command("list")
+@click.option("--like", metavar="TEXT", default="", help="Only groups whose name contains this text, ignoring case.")
+@click.option("--behind", metavar="N", type=COUNT, help="Only groups with a lag of at least N messages.")
+@click.option("--all", "all_kinds", is_flag=True, help="Include system groups.")
+@admin_command()
+async def list_groups(admin: Admin, out: Output, like: str, behind: int | None, all_kinds: bool) -> None:
+    """List groups with their members and lag."""
+    groups = [one for one in await admin.list_groups(system=all_kinds) if like.lower() in one.group.lower()]
+    rows = (asdict(one) for one in groups if behind is None or one.lag >= behind)
     out.rows(rows, ["group", "members", "lag", "consume_type", "message_model", "topics", "brokers"])
 
 
-async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    configs = await admin.group_configs(options.group)
-    rows = [{"broker": broker} | asdict(config) for broker, config in sorted(configs.items())]
-    if out.form == "table":
-        shown = [one.name for one in fields(SubscriptionGroupConfig)]
-        rows = [{"setting": name} | {row["broker"]: row[name] for row in rows} for name in shown]
-        out.rows(rows, list(rows[0]))
-    else:
-        out.rows(rows, list(rows[0]))
+@group.command("show")
+@group_argument
+@admin_command()
+async def show(admin: Admin, out: Output, group: str) -> None:
+    """Show the configuration of a group on each broker."""
+    configs = await admin.group_configs(group)
+    rows = [{"group": group, "broker": broker} | asdict(config) for broker, config in sorted(configs.items())]
+    if out.for_people:
+        names = [one.name for one in fields(SubscriptionGroupConfig)]
+        rows = [{"setting": name} | {row["broker"]: row[name] for row in rows} for name in names]
+    out.rows(rows, list(rows[0]))
 
 
-async def create_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    brokers = await admin.create_group(options.group, _settings(options), cluster=options.cluster, broker=options.broker)
-    out.done(f"made {options.group} on {', '.join(brokers)}", group=options.group, brokers=brokers)
+@group.command("create", epilog="Example: firearrow group create billing --retries 5")
+@group_argument
+@settings_options
+@click.option("--cluster", type=CLUSTER, help="Only on brokers of this cluster.  [default: all]")
+@click.option("--broker", type=BROKER, help="Only on this broker.")
+@admin_command()
+async def create(admin: Admin, out: Output, group: str, cluster: str | None, broker: str | None, **settings: Any) -> None:
+    """Create a group."""
+    brokers = await admin.create_group(group, _settings(settings), cluster=cluster, broker=broker)
+    out.done(f"created {group} on {', '.join(brokers)}", group=group, brokers=brokers)
 
 
-async def alter_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    settings = _settings(options)
-    if not settings:
-        raise UsageError(
+@group.command("alter", epilog="Example: firearrow group alter billing --consume no")
+@group_argument
+@settings_options
+@click.option("--broker", type=BROKER, help="Only on this broker.")
+@admin_command()
+async def alter(admin: Admin, out: Output, group: str, broker: str | None, **settings: Any) -> None:
+    """Change a group. Options that are not given keep their values."""
+    changes = _settings(settings)
+    if not changes:
+        raise click.UsageError(
             "nothing to change; expected --retries, --retry-queues, --consume, --broadcast, --orderly or --consume-timeout"
         )
-    brokers = await admin.alter_group(options.group, settings, broker=options.broker)
-    out.done(f"changed {options.group} on {', '.join(brokers)}", group=options.group, brokers=brokers)
+    brokers = await admin.alter_group(group, changes, broker=broker)
+    out.done(f"changed {group} on {', '.join(brokers)}", group=group, brokers=brokers)
 
 
-async def delete_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    for group in options.groups:
-        await admin.group_configs(group)  # it is there
-    what = "" if options.keep_offsets else " and their offsets"
-    if not confirmed(options, f"delete the groups {', '.join(options.groups)}{what}"):
+@group.command("delete")
+@click.argument("groups", metavar="GROUP...", type=GROUP, nargs=-1, required=True)
+@click.option("--keep-offsets", is_flag=True, help="Keep the offsets, so that the group continues if it is created again.")
+@admin_command(destructive=True)
+async def delete(admin: Admin, out: Output, groups: tuple[str, ...], keep_offsets: bool) -> None:
+    """Delete groups and their offsets."""
+    for group in groups:
+        await admin.group_configs(group)  # fails if the group does not exist
+    what = "group" if len(groups) == 1 else "groups"
+    if not out.confirmed(f"delete the {what} {', '.join(groups)}{'' if keep_offsets else ' with offsets'}"):
         return
-    for group in options.groups:
-        brokers = await admin.delete_group(group, keep_offsets=options.keep_offsets)
+    for group in groups:
+        brokers = await admin.delete_group(group, keep_offsets=keep_offsets)
         out.done(f"deleted {group} from {', '.join(brokers)}", group=group, brokers=brokers)
 
 
-async def progress_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    await admin.group_configs(options.group)
-    queues = await admin.group_progress(options.group, topic=options.topic, members=options.members)
-    rows = [asdict(one) | {"lag": one.lag, "in_flight": one.in_flight} for one in queues]
+async def print_progress(admin: Admin, out: Output, group: str, topic: str | None, members: bool) -> None:
+    """Print the progress of a group in each queue, and its total lag."""
+    await admin.group_configs(group)
+    queues = await admin.group_progress(group, topic=topic, members=members)
+    rows = [{"group": group} | asdict(one) | {"lag": one.lag, "in_flight": one.in_flight} for one in queues]
     columns = ["topic", "broker", "queue_id", "broker_offset", "consumer_offset", "lag", "in_flight", "last_consumed_ms"]
-    out.rows(rows, [*columns, *(["client_id"] if options.members else [])])
+    out.rows(rows, [*columns, *(["client_id"] if members else [])])
     if rows:
         out.text(f"lag {sum(one.lag for one in queues):,}, in flight {sum(one.in_flight for one in queues):,}")
 
 
-async def members_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    from firearrow.cli.operator.client import version_name
+def progress_options(function: Function) -> Function:
+    topic = click.option("--topic", type=TOPIC, help="Only this topic.")
+    members = click.option("--members", is_flag=True, help="Ask the members which queues they consume.")
+    return group_argument(topic(members(function)))
 
-    connection = await admin.consumer_connection(options.group)
+
+@group.command("progress")
+@progress_options
+@admin_command()
+async def progress(admin: Admin, out: Output, group: str, topic: str | None, members: bool) -> None:
+    """Show the offsets and the lag of a group in each queue."""
+    await print_progress(admin, out, group, topic, members)
+
+
+@group.command("members")
+@group_argument
+@admin_command()
+async def members(admin: Admin, out: Output, group: str) -> None:
+    """List the connected members of a group and their subscriptions."""
+    connection = await admin.consumer_connection(group)
     subscriptions = {topic: one.sub_string for topic, one in sorted(connection.subscription_table.items())}
     rows = [
         {
-            "client_id": one.client_id, "address": one.client_addr, "language": one.language,
-            "version": version_name(one.version),
-            "consume_type": connection.consume_type, "message_model": connection.message_model,
-            "consume_from": connection.consume_from_where, "subscriptions": subscriptions,
+            "group": group, "client_id": one.client_id, "address": one.client_addr, "language": one.language,
+            "version": version_name(one.version), "consume_type": connection.consume_type,
+            "message_model": connection.message_model, "consume_from": connection.consume_from_where,
+            "subscriptions": subscriptions,
         }
         for one in connection.connection_set
     ]  # fmt: skip

@@ -1,202 +1,231 @@
-"""`firearrow message ...`"""
+"""`firearrow message`."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
+
+import click
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import CommandGroup, add_filters, count, number
-from firearrow.cli.asking import ProgressBar, confirmed
-from firearrow.cli.terminal import Output, body_text
+from firearrow.cli.arguments import BROKER, COUNT, GROUP, NUMBER, TIME, TOPIC
+from firearrow.cli.command import FAILURE, SUCCESS, Function, Group, admin_command
+from firearrow.cli.messages.consume import describe
+from firearrow.cli.terminal import Output, body_text, short_body
 from firearrow.client.message import MessageQueue, ReceivedMessage
 
-COLUMNS = ["msg_id", "broker", "queue_id", "offset", "stored_ms", "tags", "keys", "size", "body"]
-SHORT = 60  # characters of a body in a table
+COLUMNS: Final = ["msg_id", "broker", "queue_id", "offset", "stored_ms", "tags", "keys", "size", "body"]
 
 
-def add(verbs: CommandGroup) -> None:
-    show = verbs.add("show", show_, "show a message by either of its ids", example="message show Orders 7F00000100012A9F0000")
-    show.add_argument("topic", metavar="TOPIC")
-    show.add_argument("msg_id", metavar="ID")
-    _add_body(show)
-
-    at = verbs.add("at", at_, "show the message at an offset of a queue")
-    at.add_argument("topic", metavar="TOPIC")
-    at.add_argument("broker", metavar="BROKER")
-    at.add_argument("queue_id", metavar="QUEUE", type=number)
-    at.add_argument("offset", metavar="OFFSET", type=number)
-    _add_body(at)
-
-    find = verbs.add(
-        "find", find_, "find messages by key, time, tag or what is in them", example="message find Orders --from 10m --tag paid"
-    )
-    find.add_argument("topic", metavar="TOPIC")
-    add_filters(find)
-    find.add_argument("--broker", help="only queues of this broker")
-    find.add_argument("--queue", dest="queue_id", metavar="N", type=number, help="only this queue")
-    find.add_argument("--limit", metavar="N", type=count, default=100, help="end after so many (default: %(default)s)")
-    _add_body(find)
-
-    peek = verbs.add("peek", peek_, "show the newest messages of a topic")
-    peek.add_argument("topic", metavar="TOPIC")
-    peek.add_argument("--count", metavar="N", type=count, default=10, help="default: %(default)s")
-    peek.add_argument("--oldest", action="store_true", help="the oldest instead")
-    peek.add_argument("--broker", help="only queues of this broker")
-    peek.add_argument("--queue", dest="queue_id", metavar="N", type=number, help="only this queue")
-    _add_body(peek)
-
-    track = verbs.add("track", track_, "show what each group has made of a message")
-    track.add_argument("topic", metavar="TOPIC")
-    track.add_argument("msg_id", metavar="ID")
-
-    resend = verbs.add("resend", resend_, "store a copy of a message at the end of its topic, or of another", destroys=True)
-    resend.add_argument("topic", metavar="TOPIC")
-    resend.add_argument("msg_id", metavar="ID")
-    resend.add_argument("--to", metavar="TOPIC", help="of this topic")
-
-    consume = verbs.add("consume", consume_, "have a member of a group consume a message once more", destroys=True)
-    consume.add_argument("topic", metavar="TOPIC")
-    consume.add_argument("msg_id", metavar="ID")
-    consume.add_argument("group", metavar="GROUP")
-    consume.add_argument("--client", metavar="CLIENT", help="this member (default: any)")
-
-    undecided = verbs.add("undecided", undecided_, "list transactions that brokers gave up: nobody decided them")
-    undecided.add_argument("--limit", metavar="N", type=count, default=100, help="end after so many (default: %(default)s)")
-    _add_body(undecided)
-
-    recheck = verbs.add("recheck", recheck_, "have a producer asked again about a transaction that was given up", destroys=True)
-    recheck.add_argument("msg_id", metavar="ID")
+@click.group(cls=Group)
+def message() -> None:
+    """Find, show, track and resend messages."""
 
 
-def _add_body(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--body", choices=("auto", "text", "json", "hex"), default="auto", help="how the body is printed (default: %(default)s)"
-    )
+topic_argument = click.argument("topic", type=TOPIC)
+id_argument = click.argument("msg_id", metavar="ID")
+body_option = click.option(
+    "--body",
+    "body_form",
+    type=click.Choice(("auto", "text", "json", "hex")),
+    default="auto",
+    show_default=True,
+    help="Format of the body.",
+)
+limit_option = click.option("--limit", metavar="N", type=COUNT, default=100, show_default=True, help="Stop after N messages.")
 
 
-async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    print_message(out, await admin.find_message(options.topic, options.msg_id), options.body)
+def filter_options(function: Function) -> Function:
+    """Add the options that select messages by time, tag, key and content."""
+    for option in (
+        click.option("--contains", metavar="TEXT", help="Only messages with this text in the body."),
+        click.option("--key", help="Only messages with this key or id."),
+        click.option("--tag", help="Only messages with this tag."),
+        click.option("--until", "end", type=TIME, help="Only messages stored before this time."),
+        click.option("--from", "begin", type=TIME, help="Only messages stored since 2030-01-31T12:00:00, or an age: 10m."),
+    ):
+        function = option(function)
+    return function
 
 
-async def at_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    queue = MessageQueue(options.topic, options.broker, options.queue_id)
-    print_message(out, await admin.message_at(queue, options.offset), options.body)
+def queue_options(function: Function) -> Function:
+    broker = click.option("--broker", type=BROKER, help="Only queues of this broker.")
+    return broker(click.option("--queue", "queue_id", metavar="N", type=NUMBER, help="Only this queue.")(function))
 
 
-async def find_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    filtered = (
-        options.tag is not None or options.contains is not None or options.broker is not None or options.queue_id is not None
-    )
-    if options.key is not None and not filtered:  # the index knows
-        found = await admin.messages_by_key(
-            options.topic, options.key, begin=options.begin, end=options.end, max_messages=options.limit
-        )
-        found = found or await admin.messages_by_key(options.topic, options.key, unique=True)
+@message.command("show", epilog="Example: firearrow message show Orders 7F00000100012A9F0000")
+@topic_argument
+@id_argument
+@body_option
+@admin_command()
+async def show(admin: Admin, out: Output, topic: str, msg_id: str, body_form: str) -> None:
+    """Show a message by the producer's id or the offset id."""
+    print_message(out, await admin.find_message(topic, msg_id), body_form)
+
+
+@message.command("at")
+@topic_argument
+@click.argument("broker", type=BROKER)
+@click.argument("queue_id", metavar="QUEUE", type=NUMBER)
+@click.argument("offset", type=NUMBER)
+@body_option
+@admin_command()
+async def at(admin: Admin, out: Output, topic: str, broker: str, queue_id: int, offset: int, body_form: str) -> None:
+    """Show the message at an offset of a queue."""
+    print_message(out, await admin.message_at(MessageQueue(topic, broker, queue_id), offset), body_form)
+
+
+@message.command("find", epilog="Example: firearrow message find Orders --from 10m --tag paid")
+@topic_argument
+@filter_options
+@queue_options
+@limit_option
+@body_option
+@admin_command()
+async def find(
+    admin: Admin,
+    out: Output,
+    topic: str,
+    begin: datetime | None,
+    end: datetime | None,
+    tag: str | None,
+    key: str | None,
+    contains: str | None,
+    broker: str | None,
+    queue_id: int | None,
+    limit: int,
+    body_form: str,
+) -> None:
+    """Find messages by key, time, tag or content."""
+    if key is not None and all(value is None for value in (tag, contains, broker, queue_id)):  # the index answers
+        found = await admin.messages_by_key(topic, key, begin=begin, end=end, max_messages=limit)
+        found = found or await admin.messages_by_key(topic, key, unique=True)
     else:
-        bar = ProgressBar("looking")
-        found = await admin.messages_between(
-            options.topic,
-            begin=options.begin,
-            end=options.end,
-            tag=options.tag,
-            key=options.key,
-            contains=options.contains,
-            broker=options.broker,
-            queue_id=options.queue_id,
-            max_messages=options.limit,
-            progress=bar,
-        )
-        bar.clear()
-    print_messages(out, found, options.body)
+        progress = out.progress("searching")
+        try:
+            found = await admin.messages_between(
+                topic,
+                begin=begin,
+                end=end,
+                tag=tag,
+                key=key,
+                contains=contains.encode() if contains is not None else None,
+                broker=broker,
+                queue_id=queue_id,
+                max_messages=limit,
+                progress=progress,
+            )
+        finally:
+            progress.close()
+    print_messages(out, found, body_form)
 
 
-async def peek_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    found = await admin.peek(
-        options.topic, options.count, oldest=options.oldest, broker=options.broker, queue_id=options.queue_id
-    )
-    print_messages(out, found, options.body)
+@message.command("peek")
+@topic_argument
+@click.option("--count", metavar="N", type=COUNT, default=10, show_default=True, help="Number of messages.")
+@click.option("--oldest", is_flag=True, help="The oldest messages instead of the newest.")
+@queue_options
+@body_option
+@admin_command()
+async def peek(
+    admin: Admin, out: Output, topic: str, count: int, oldest: bool, broker: str | None, queue_id: int | None, body_form: str
+) -> None:
+    """Show the newest messages of a topic."""
+    print_messages(out, await admin.peek(topic, count, oldest=oldest, broker=broker, queue_id=queue_id), body_form)
 
 
-async def track_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    message = await admin.find_message(options.topic, options.msg_id)
-    out.rows([asdict(one) for one in await admin.track(message)], ["group", "status", "detail"])
+@message.command("track")
+@topic_argument
+@id_argument
+@admin_command()
+async def track(admin: Admin, out: Output, topic: str, msg_id: str) -> None:
+    """Show for each group whether it has consumed a message."""
+    found = await admin.find_message(topic, msg_id)
+    out.rows([asdict(one) for one in await admin.track(found)], ["group", "status", "detail"])
 
 
-async def resend_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    message = await admin.find_message(options.topic, options.msg_id)
-    to = options.to or options.topic
-    if not confirmed(options, f"send {message.msg_id} again to all groups of {to}"):
-        return
-    stored = await admin.resend(message, to=to)
-    out.done(f"sent {message.msg_id} to {to}; the copy is {stored}", msg_id=message.msg_id, topic=to, offset_msg_id=stored)
+@message.command("resend")
+@topic_argument
+@id_argument
+@click.option("--to", "destination", metavar="TOPIC", type=TOPIC, help="Another topic.")
+@admin_command(destructive=True)
+async def resend(admin: Admin, out: Output, topic: str, msg_id: str, destination: str | None) -> None:
+    """Append a copy of a message to its topic, or to another one."""
+    found = await admin.find_message(topic, msg_id)
+    to = destination or topic
+    if out.confirmed(f"send {found.msg_id} to {to} again, for all its groups"):
+        stored = await admin.resend(found, to=to)
+        out.done(f"sent {found.msg_id} to {to}; the copy is {stored}", msg_id=found.msg_id, topic=to, offset_msg_id=stored)
 
 
-async def consume_(admin: Admin, options: argparse.Namespace, out: Output) -> int:
-    message = await admin.find_message(options.topic, options.msg_id)
-    if not confirmed(options, f"have {options.group} consume {message.msg_id} once more"):
-        return 0
-    result = await admin.consume_directly(options.group, message, client_id=options.client)
-    sentence = f"{options.group}: {result.consume_result} in {result.spent_time_mills} ms" + (
-        f": {result.remark}" if result.remark else ""
-    )
+@message.command("consume")
+@topic_argument
+@id_argument
+@click.argument("group", type=GROUP)
+@click.option("--client", "client_id", metavar="CLIENT", help="The member to use.  [default: any]")
+@admin_command(destructive=True)
+async def consume(admin: Admin, out: Output, topic: str, msg_id: str, group: str, client_id: str | None) -> int:
+    """Let a member of a group consume a message again. The exit code is 1 if that fails."""
+    found = await admin.find_message(topic, msg_id)
+    if not out.confirmed(f"let {group} consume {found.msg_id} again"):
+        return SUCCESS
+    result = await admin.consume_directly(group, found, client_id=client_id)
+    sentence = f"{group}: {result.consume_result} in {result.spent_time_mills} ms"
     out.done(
-        sentence,
-        group=options.group,
-        msg_id=message.msg_id,
+        f"{sentence}: {result.remark}" if result.remark else sentence,
+        group=group,
+        msg_id=found.msg_id,
         result=result.consume_result,
         spent_ms=result.spent_time_mills,
         remark=result.remark,
     )
-    return 0 if result.consume_result in ("CR_SUCCESS", "CR_COMMIT") else 1
+    return SUCCESS if result.consume_result in ("CR_SUCCESS", "CR_COMMIT") else FAILURE
 
 
-async def undecided_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    print_messages(out, await admin.given_up_transactions(max_messages=options.limit), options.body)
+@message.command("undecided")
+@limit_option
+@body_option
+@admin_command()
+async def undecided(admin: Admin, out: Output, limit: int, body_form: str) -> None:
+    """List transactions whose check a broker has given up."""
+    print_messages(out, await admin.given_up_transactions(max_messages=limit), body_form)
 
 
-async def recheck_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    if not confirmed(options, f"have the producer of {options.msg_id} be asked again"):
+@message.command("recheck")
+@id_argument
+@admin_command(destructive=True)
+async def recheck(admin: Admin, out: Output, msg_id: str) -> None:
+    """Resume the check of a transaction that a broker has given up."""
+    if out.confirmed(f"resume the check of transaction {msg_id}"):
+        kept = await admin.resume_check(msg_id)
+        out.done(f"resumed the check of {msg_id}, stored as {kept}", msg_id=msg_id, offset_msg_id=kept)
+
+
+def print_message(out: Output, found: ReceivedMessage, body_form: str) -> None:
+    print_record(out, describe(found), found.body, body_form)
+
+
+def print_record(out: Output, record: dict[str, Any], body: bytes, body_form: str) -> None:
+    """Print a message's fields, then its properties and body."""
+    if not out.for_people:
+        out.record(record | {"body": body_text(body, _program_form(body_form))})
         return
-    kept = await admin.resume_check(options.msg_id)
-    out.done(f"{options.msg_id} is asked about again; it was kept as {kept}", msg_id=options.msg_id, offset_msg_id=kept)
-
-
-def described(message: ReceivedMessage, body: str) -> dict[str, Any]:
-    return {
-        "msg_id": message.msg_id, "offset_msg_id": message.offset_msg_id, "topic": message.topic,
-        "broker": message.queue.broker_name, "queue_id": message.queue_id, "offset": message.queue_offset,
-        "stored_ms": message.store_ms, "store_host": message.store_host, "born_ms": message.born_ms,
-        "born_host": message.born_host, "reconsume_times": message.reconsume_times, "tags": message.tags,
-        "keys": list(message.keys), "properties": message.all_properties, "size": len(message.body), "body": body,
-    }  # fmt: skip
-
-
-def print_message(out: Output, message: ReceivedMessage, form: str) -> None:
-    one = described(message, body_text(message.body, form if out.form == "table" else _plain(form)))
-    if out.form != "table":
-        out.record(one)
-        return
-    body = one.pop("body")
-    properties = one.pop("properties")
-    out.record(one)
+    properties = record.pop("properties")
+    record.pop("body")
+    out.record(record)
     for name, value in properties.items():
         out.text(f"  {name}={value}")
-    out.text(f"\n{body}")
+    out.text(f"\n{body_text(body, body_form)}")
 
 
-def print_messages(out: Output, messages: list[ReceivedMessage], form: str) -> None:
-    rows = []
-    for message in messages:
-        text = body_text(message.body, _plain(form))
-        if out.form == "table":
-            text = " ".join(text.split())
-            text = text if len(text) <= SHORT else f"{text[: SHORT - 3]}..."
-        rows.append(described(message, text))
+def print_messages(out: Output, messages: list[ReceivedMessage], body_form: str) -> None:
+    rows = [
+        describe(one) | {"body": short_body(one.body) if out.for_people else body_text(one.body, _program_form(body_form))}
+        for one in messages
+    ]
     out.rows(rows, COLUMNS)
 
 
-def _plain(form: str) -> str:
-    """Programs get text, unless they asked for something else."""
-    return "text" if form == "auto" else form
+def _program_form(body_form: str) -> str:
+    return "text" if body_form == "auto" else body_form

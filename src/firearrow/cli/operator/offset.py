@@ -1,88 +1,97 @@
-"""`firearrow offset ...`"""
+"""`firearrow offset`."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
 from firearrow.admin.aio import Admin
 from firearrow.admin.offsets import OffsetChange
-from firearrow.cli.arguments import CommandGroup, UsageError, number, place
-from firearrow.cli.asking import confirmed
-from firearrow.cli.operator.group import progress_
-from firearrow.cli.terminal import Output
+from firearrow.cli.arguments import BROKER, GROUP, LATEST, NUMBER, POSITION, TOPIC, Position
+from firearrow.cli.command import Group, admin_command
+from firearrow.cli.operator.group import print_progress, progress_options
+from firearrow.cli.terminal import Output, plural
 
-COLUMNS = ["topic", "broker", "queue_id", "before", "after", "skipped", "min_offset", "max_offset"]
-
-
-def add(verbs: CommandGroup) -> None:
-    show = verbs.add("show", progress_, "show where a group is in each queue")
-    show.add_argument("group", metavar="GROUP")
-    show.add_argument("--topic", help="in this topic only")
-    show.add_argument("--members", action="store_true", help="ask the members who has which queue")
-
-    reset = verbs.add(
-        "reset", reset_, "move a group to another place of a topic", destroys=True, example="offset reset billing Orders --to 2h"
-    )
-    reset.add_argument("group", metavar="GROUP")
-    reset.add_argument("topic", metavar="TOPIC")
-    reset.add_argument(
-        "--to",
-        metavar="PLACE",
-        type=place,
-        required=True,
-        help="begin, end, an offset, a time (2030-01-31T12:00:00), an age (10m)",
-    )
-    reset.add_argument("--broker", help="only queues of this broker")
-    reset.add_argument("--queue", dest="queue_id", metavar="N", type=number, help="only this queue")
-
-    skip = verbs.add("skip", reset_, "skip all messages that wait for a group in a topic", destroys=True)
-    skip.add_argument("group", metavar="GROUP")
-    skip.add_argument("topic", metavar="TOPIC")
-    skip.set_defaults(to="end", broker=None, queue_id=None)
-
-    clone = verbs.add("clone", clone_, "give a group the offsets of another one", destroys=True)
-    clone.add_argument("source", metavar="FROM", help="the group to copy from")
-    clone.add_argument("target", metavar="TO", help="the group that gets the offsets; none of its members may be connected")
-    clone.add_argument("topic", metavar="TOPIC")
+COLUMNS = ["topic", "broker", "queue_id", "before", "after", "skipped", "redelivered", "min_offset", "max_offset"]
 
 
-async def reset_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    where = {"broker": options.broker, "queue_id": options.queue_id}
-    if isinstance(options.to, int) and options.queue_id is None:
-        raise UsageError(f"the offset {options.to} is of one queue; expected --queue, and --broker if there are several")
-    plan = await admin.plan_reset(options.group, options.topic, options.to, **where)
-    if not confirmed(options, told(options.group, options.topic, plan)):
-        out.rows(rows(plan), COLUMNS)
-        return
-    out.rows(rows(await admin.reset_offset(options.group, options.topic, options.to, **where)), COLUMNS)
+@click.group(cls=Group)
+def offset() -> None:
+    """Show, reset, skip and clone the offsets of groups."""
 
 
-async def clone_(admin: Admin, options: argparse.Namespace, out: Output) -> None:
-    for group in (options.source, options.target):
-        await admin.group_configs(group)
-    if not confirmed(options, f"give {options.target} the offsets of {options.source} in {options.topic}"):
-        return
-    await admin.clone_offsets(options.source, options.target, options.topic)
-    sentence = f"{options.target} is where {options.source} is in {options.topic}"
-    out.done(sentence, source=options.source, target=options.target, topic=options.topic)
+@offset.command("show")
+@progress_options
+@admin_command()
+async def show(admin: Admin, out: Output, group: str, topic: str | None, members: bool) -> None:
+    """Show the offsets and the lag of a group in each queue."""
+    await print_progress(admin, out, group, topic, members)
 
 
-def told(group: str, topic: str, plan: Sequence[OffsetChange]) -> str:
-    """What a reset means for the group."""
+@offset.command("reset", epilog="Example: firearrow offset reset billing Orders --to 2h")
+@click.argument("group", type=GROUP)
+@click.argument("topic", type=TOPIC)
+@click.option("--to", "position", type=POSITION, required=True, help="earliest, latest, a time, an age (2h), or an offset.")
+@click.option("--broker", type=BROKER, help="Only queues of this broker.")
+@click.option("--queue", "queue_id", metavar="N", type=NUMBER, help="Only this queue.")
+@admin_command(destructive=True)
+async def reset(
+    admin: Admin, out: Output, group: str, topic: str, position: Position, broker: str | None, queue_id: int | None
+) -> None:
+    """Move a group to another position of a topic."""
+    if isinstance(position, int) and queue_id is None:
+        raise click.UsageError(f"offset {position} belongs to one queue; expected --queue, and --broker if there are several")
+    await _reset(admin, out, group, topic, position, broker, queue_id)
+
+
+@offset.command("skip")
+@click.argument("group", type=GROUP)
+@click.argument("topic", type=TOPIC)
+@admin_command(destructive=True)
+async def skip(admin: Admin, out: Output, group: str, topic: str) -> None:
+    """Skip all messages of a topic that a group has not consumed."""
+    await _reset(admin, out, group, topic, LATEST, None, None)
+
+
+@offset.command("clone")
+@click.argument("source", metavar="FROM", type=GROUP)
+@click.argument("destination", metavar="TO", type=GROUP)
+@click.argument("topic", type=TOPIC)
+@admin_command(destructive=True)
+async def clone(admin: Admin, out: Output, source: str, destination: str, topic: str) -> None:
+    """Give the group TO the offsets of the group FROM. No member of TO may be connected."""
+    for group in (source, destination):
+        await admin.group_configs(group)  # fails if the group does not exist
+    if out.confirmed(f"give {destination} the offsets of {source} in {topic}"):
+        await admin.clone_offsets(source, destination, topic)
+        out.done(
+            f"{destination} has the offsets of {source} in {topic}", source=source, target=destination, topic=topic
+        )  # fmt: skip
+
+
+async def _reset(
+    admin: Admin, out: Output, group: str, topic: str, to: Position, broker: str | None, queue_id: int | None
+) -> None:  # fmt: skip
+    plan = await admin.plan_reset(group, topic, to, broker=broker, queue_id=queue_id)
+    if out.confirmed(describe_reset(group, topic, plan)):
+        plan = await admin.reset_offset(group, topic, to, broker=broker, queue_id=queue_id)
+    out.rows([_row(group, change) for change in plan], COLUMNS)
+
+
+def describe_reset(group: str, topic: str, plan: Sequence[OffsetChange]) -> str:
+    """Return the effect of a reset, such as `move billing in 4 queues of Orders, skipping 12 messages`."""
     skipped = sum(max(change.skipped, 0) for change in plan)
     again = sum(max(-change.skipped, 0) for change in plan)
-    parts = [f"skip {skipped:,} messages" if skipped else "", f"deliver {again:,} messages again" if again else ""]
-    return f"move {group} in {len(plan)} queues of {topic}: " + (" and ".join(part for part in parts if part) or "to where it is")
+    effects = [f"skipping {plural(skipped, 'message')}"] if skipped else []
+    effects += [f"redelivering {plural(again, 'message')}"] if again else []
+    return f"move {group} in {plural(len(plan), 'queue')} of {topic}, {' and '.join(effects) or 'which changes nothing'}"
 
 
-def rows(plan: Sequence[OffsetChange]) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": change.queue.topic, "broker": change.queue.broker_name, "queue_id": change.queue.queue_id,
-            "before": change.before, "after": change.after, "skipped": change.skipped, "min_offset": change.min_offset,
-            "max_offset": change.max_offset,
-        }
-        for change in plan
-    ]  # fmt: skip
+def _row(group: str, change: OffsetChange) -> dict[str, Any]:
+    return {
+        "group": group, "topic": change.queue.topic, "broker": change.queue.broker_name, "queue_id": change.queue.queue_id,
+        "before": change.before, "after": change.after, "skipped": max(change.skipped, 0),
+        "redelivered": max(-change.skipped, 0), "min_offset": change.min_offset, "max_offset": change.max_offset,
+    }  # fmt: skip

@@ -1,15 +1,20 @@
-"""`firearrow trace ...`"""
+"""`firearrow trace`."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
+from typing import Final
+
+import click
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import CommandGroup
+from firearrow.admin.errors import NotFoundError
+from firearrow.cli.arguments import TOPIC
+from firearrow.cli.command import Group, admin_command
 from firearrow.cli.terminal import Output
+from firearrow.wire.names import TRACE_TOPIC
 
-WORDS = {
+EVENTS: Final = {
     "Pub": "sent",
     "Stored": "stored",
     "SubBefore": "delivered",
@@ -17,18 +22,27 @@ WORDS = {
     "EndTransaction": "transaction decided",
     "Recall": "recalled",
 }
+_ENABLE: Final = "tracing is enabled in clients: trace=True in Python, --trace in `firearrow send` and `consume`"
 
 
-def add(verbs: CommandGroup) -> None:
-    show = verbs.add(
-        "show", show_, "show the life of a message, as its clients traced it", example="trace show AC110002000118B4AAC2"
-    )
-    show.add_argument("msg_id", metavar="ID", help="the producer's id of a message, or a key")
-    show.add_argument("--trace-topic", metavar="TOPIC", default="RMQ_SYS_TRACE_TOPIC", help="default: %(default)s")
+@click.group(cls=Group)
+def trace() -> None:
+    """Show the path of a message."""
 
 
-async def show_(admin: Admin, options: argparse.Namespace, out: Output) -> int:
-    events = await admin.message_trace(options.msg_id, trace_topic=options.trace_topic)
-    rows = [{"event": WORDS.get(one.kind, one.kind)} | asdict(one) for one in events]
+@trace.command("show", epilog="Example: firearrow trace show AC110002000118B4AAC2")
+@click.argument("msg_id", metavar="ID")
+@click.option("--trace-topic", type=TOPIC, default=TRACE_TOPIC, show_default=True, help="Topic with the traces.")
+@admin_command()
+async def show(admin: Admin, out: Output, msg_id: str, trace_topic: str) -> None:
+    """Show when a message was sent, stored, delivered and consumed. ID is the producer's message id or a key."""
+    try:
+        events = await admin.message_trace(msg_id, trace_topic=trace_topic)
+    except NotFoundError:
+        if trace_topic in await admin.topic_names():
+            raise
+        raise NotFoundError(f"no client has traced a message yet (topic {trace_topic} does not exist); {_ENABLE}") from None
+    if not events:
+        raise NotFoundError(f"no trace of message {msg_id!r}; {_ENABLE}")
+    rows = [{"event": EVENTS.get(one.kind, one.kind)} | asdict(one) for one in events]
     out.rows(rows, ["time_ms", "event", "group", "client", "topic", "address", "cost_ms", "success", "retries", "outcome"])
-    return 0 if rows else 1

@@ -1,16 +1,18 @@
-"""From words and property files to settings objects.
+"""Settings objects from command-line options and property files.
 
-A key may belong to the broker, its store or the name server. The commands own some keys themselves: in `firearrow up`, ports,
-paths and names come from its options, and a `--set` of those is refused with the option to use instead.
+A key may belong to the broker, its store or the name server. `firearrow up` derives ports, paths and names from its options and
+rejects a `--set` of these keys with the name of the option.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError, apply
@@ -19,20 +21,33 @@ from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.address import advertised_ip, ip_of
 from firearrow.store.settings import StoreSettings
 
-PORTS_APART = 10  # the listen ports of the brokers of one `up`
-OWNED_BY_UP = {
+PORTS_APART: Final = 10  # between the listen ports of the brokers of one `up`
+OWNED_BY_UP: Final = {
     "listenPort": "--broker-port and --namesrv-port",
     "bindAddress": "--host",
     "storePathRootDir": "--data",
     "kvConfigPath": "--data",
-    "namesrvAddr": "`firearrow broker -n` for a broker at another name server",
-    "brokerName": "`firearrow broker` for a broker of another name",
-    "brokerId": "`firearrow broker` for a broker of another id",
+    "namesrvAddr": "`firearrow broker -n` for a broker of another name server",
+    "brokerName": "`firearrow broker` for a broker with another name",
+    "brokerId": "`firearrow broker` for a broker with another id",
 }
-OWNED_BY_FORM = (
+OWNED_BY_FORM: Final = (
     "brokerRole", "haListenPort", "haMasterAddress",
     "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId",
 )  # fmt: skip
+
+
+class UpOptions(NamedTuple):
+    """The options of `firearrow up`."""
+
+    data: str
+    host: str
+    namesrv_port: int
+    broker_port: int
+    brokers: int
+    cluster: str | None
+    settings: Sequence[tuple[str, str]]
+    ready_file: str | None
 
 
 class UpSettings(NamedTuple):
@@ -57,14 +72,14 @@ def broker_settings(
     elif not values.get("namesrvAddr") and os.environ.get("NAMESRV_ADDR"):
         values["namesrvAddr"] = os.environ["NAMESRV_ADDR"]
     _apply([broker, store], values)
-    broker.broker_ip1 = _dialled(broker)
+    broker.broker_ip1 = _advertised_ip(broker)
     return broker, store
 
 
 def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pairs: Iterable[tuple[str, str]]) -> UpSettings:
-    """The settings of a name server and of the only broker beside it."""
+    """Return the settings of a name server and of the broker in the same process."""
     values = dict(pairs)
-    refuse_owned(values)
+    _reject_owned(values)
     namesrv, broker, store = NamesrvSettings(), BrokerSettings(), StoreSettings()
     _apply([namesrv, broker, store], values)
     namesrv.bind_address = broker.bind_address = host
@@ -72,37 +87,48 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     namesrv.kv_config_path = str(data / "namesrv" / "kvConfig.json")
     store.store_path_root_dir = str(data)
     broker.broker_name = "broker-a"
-    broker.broker_ip1 = _dialled(broker)
-    broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # or the broker could not register
+    broker.broker_ip1 = _advertised_ip(broker)
+    broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # otherwise the broker could not register
     return UpSettings(namesrv, broker, store)
 
 
-def _dialled(broker: BrokerSettings) -> str:
-    """The address that clients are told; of a host name, since records hold addresses, the one it has now."""
-    said = broker.broker_ip1
-    told = said or advertised_ip(broker.bind_address)
+def _advertised_ip(broker: BrokerSettings) -> str:
+    """Return the address that clients connect to. Records contain IP addresses, so a host name is resolved."""
+    configured = broker.broker_ip1
+    address = configured or advertised_ip(broker.bind_address)
     try:
-        return ip_of(told)
+        return ip_of(address)
     except ValueError:
-        if said:
-            raise SettingError("brokerIP1", said, "an IP address, or a host name that resolves") from None
-        return told  # it cannot be listened on either, and that is said more clearly there
+        if configured:
+            raise SettingError("brokerIP1", configured, "an IP address, or a host name that resolves") from None
+        return address  # listening on it fails with a clearer error
 
 
-def refuse_owned(values: Mapping[str, str]) -> None:
+def _reject_owned(values: Mapping[str, str]) -> None:
     for key, instead in OWNED_BY_UP.items():
         if key in values:
             raise SettingError(key, values[key], f"no --set of this key with `firearrow up`: use {instead}")
 
 
-def refuse_owned_by_form(form: str, values: Mapping[str, str]) -> None:
+def reject_form_settings(form: str, values: Mapping[str, str]) -> None:
     for key in OWNED_BY_FORM:
         if key in values:
-            raise SettingError(key, values[key], f"no --set of this key with --cluster {form}, which decides it")
+            raise SettingError(key, values[key], f"no --set of this key with --cluster {form}, which determines it")
+
+
+@contextmanager
+def naming_the_option(option: str) -> Iterator[None]:
+    """Add to the error of a port in use the option that chooses another."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES) or error.filename:
+            raise
+        raise OSError(error.errno, f"{error.strerror}; choose another port with {option}") from error
 
 
 def durability(store: StoreSettings) -> str:
-    """The flush mode in force and what may be lost under it."""
+    """Return the flush mode and what a crash may lose in it."""
     if store.flush_disk_type == "SYNC_FLUSH":
         return "SYNC_FLUSH (an acknowledged message is on the disk)"
     interval_ms = store.flush_interval_commit_log

@@ -1,9 +1,9 @@
-"""The data directory of `firearrow up`: who may use it and how it is laid out.
+"""The data directory of `firearrow up`: its layout and its lock.
 
-With one broker the directory is that broker's store, as Apache lays it out; with several, each has its own below it (`broker-a`,
-`broker-b`, ...); with `--cluster`, the store is in `store/` there, and `cluster.json` says which form it has. The name server's
-table is in `namesrv/`. `firearrow.lock` is held by the process that uses the directory, so that a second one is refused before it
-opens anything.
+With one broker the directory is that broker's store in Apache's layout. With several brokers, each has a subdirectory
+(`broker-a`, `broker-b`, ...). With `--cluster`, each member has one with its store in `store/`, and `cluster.json` names its
+form. The name server's table is in `namesrv/`. The process that uses the directory holds `firearrow.lock`; a second process is
+rejected before it opens any file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from firearrow.cli.local_cluster.state import form_of
 
 
 class DataDirError(Exception):
-    """The directory cannot be used; the text says why and what to do."""
+    """The directory cannot be used."""
 
 
 class DataDir:
@@ -25,7 +25,7 @@ class DataDir:
         self._lock: int | None = None
 
     def acquire(self, brokers: int, form: str | None = None) -> None:
-        """For so many brokers, or for a cluster of a form."""
+        """Lock the directory for a number of brokers, or for a cluster form."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._check_form(form)
         self._check_layout(brokers if form is None else 0)
@@ -36,14 +36,14 @@ class DataDir:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise DataDirError(
-                f"data directory {self.path} is in use by process {holder}; stop that process or give another --data"
+                f"data directory {self.path} is in use by process {holder}; stop that process or use another --data"
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
 
     def release(self) -> None:
-        """The file stays: removing it would let two processes hold two files of one name."""
+        """Unlock the directory. The lock file remains: without it, two processes could lock different files of the same name."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -52,8 +52,8 @@ class DataDir:
         kept = form_of(self.path)
         if kept is not None and kept != form:
             raise DataDirError(
-                f"data directory {self.path} holds a cluster of the form {kept}; start it with --cluster {kept},"
-                " or give another --data"
+                f"data directory {self.path} contains a cluster of the form {kept}; start it with --cluster {kept},"
+                " or use another --data"
             )
 
     def _check_layout(self, brokers: int) -> None:
@@ -61,15 +61,15 @@ class DataDir:
         several = (self.path / "broker-a" / "commitlog").is_dir()
         if not brokers and (alone or several):
             raise DataDirError(
-                f"data directory {self.path} holds the stores of `firearrow up` without --cluster; give another --data"
+                f"data directory {self.path} contains the stores of `firearrow up` without --cluster; use another --data"
             )
         if brokers > 1 and alone:
             raise DataDirError(
-                f"data directory {self.path} is the store of a single broker; start it without --brokers, or give another --data"
+                f"data directory {self.path} is the store of a single broker; start it without --brokers, or use another --data"
             )
         if brokers == 1 and several and not alone:
             count = sum((path / "commitlog").is_dir() for path in self.path.glob("broker-?"))
             raise DataDirError(
-                f"data directory {self.path} holds the stores of {count} brokers; start it with --brokers {count},"
-                " or give another --data"
+                f"data directory {self.path} contains the stores of {count} brokers; start it with --brokers {count},"
+                " or use another --data"
             )

@@ -1,11 +1,11 @@
-"""Saying that everything is up: one line for people, one JSON object for programs.
+"""Announcement that all ports are open: a line for people and a JSON object for programs.
 
     firearrow ready  namesrv 127.0.0.1:9876  broker-a 127.0.0.1:10911  data /var/lib/x  flush SYNC_FLUSH (...)
 
     {"namesrv": "127.0.0.1:9876", "brokers": ["127.0.0.1:10911"], "names": ["broker-a"], "data": "/var/lib/x",
      "flush": "SYNC_FLUSH", "pid": 4711}
 
-The file appears complete or not at all: it is written beside and renamed.
+The file is written atomically.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from firearrow.atomic_file import replace_file
 
 @dataclass
 class ServerReady:
+    """The addresses of the servers that this process started."""
+
     namesrv: str | None = None
     brokers: list[tuple[str, str]] = field(default_factory=list)  # (name, advertised address)
     data: str | None = None
-    flush: str | None = None  # the mode, and what may be lost
-    cluster: str | None = None  # the form of `firearrow up --cluster`
+    flush: str | None = None  # the mode and what a crash may lose
+    cluster: str | None = None  # the form of `up --cluster`
 
     def line(self) -> str:
         parts = ["firearrow ready"]
@@ -53,6 +55,7 @@ class ServerReady:
 
 
 def announce(ready: ServerReady, ready_file: str | None) -> None:
+    """Print the line and write the file; `-` prints the JSON object instead of the line."""
     if ready_file == "-":
         print(json.dumps(ready.to_json()), flush=True)
         return

@@ -1,25 +1,31 @@
-"""What the commands do: start the parts, say that they are ready, wait for the signal to stop, stop.
+"""`firearrow up`, `namesrv` and `broker`: start servers, announce that they are ready, stop them on SIGTERM or SIGINT.
 
-SIGTERM and SIGINT are the signal to stop. What cannot start is one line on standard error and exit code 1.
+A server that cannot start prints one line on standard error and exits with code 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
+import click
+
+from firearrow.cli.arguments import DEFAULT_DATA, PAIR, PORT, ClusterForm, Number
+from firearrow.cli.command import CONTEXT, FAILURE, Function, Group, LazyCommand, at_most_one, explain, fail, log_level_option
 from firearrow.cli.servers.config import (
     PORTS_APART,
+    UpOptions,
     UpSettings,
     broker_settings,
     durability,
     namesrv_settings,
-    refuse_owned_by_form,
+    naming_the_option,
+    reject_form_settings,
     up_settings,
 )
 from firearrow.cli.servers.data_dir import DataDir, DataDirError
@@ -31,28 +37,118 @@ from firearrow.store.errors import StoreError
 if TYPE_CHECKING:
     from firearrow.broker.server import Broker
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+MAX_BROKERS: Final = 26  # broker-a to broker-z
+
+BROKER_COMMANDS: Final = {
+    "list": LazyCommand("operator.broker:list_brokers", "List brokers with their rates and disk usage."),
+    "status": LazyCommand("operator.broker:show_status", "Show the runtime information of a broker."),
+    "stats": LazyCommand("operator.broker:show_statistics", "Show a statistic of the last minute, hour and day."),
+    "replication": LazyCommand("operator.broker:show_replication", "Show the replication progress of a master's slaves."),
+    "clean": LazyCommand("operator.broker:clean", "Delete expired files."),
+    "wipe": LazyCommand("operator.broker:wipe", "Tell clients not to send to a broker."),
+    "allow": LazyCommand("operator.broker:allow", "Tell clients that they may send to a broker again."),
+}
 
 
-def run(options: argparse.Namespace) -> int:
-    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
-    command = {"up": up, "namesrv": namesrv, "broker": broker}[options.command]
+def server_options(function: Function) -> Function:
+    ready_file = click.option(
+        "--ready-file",
+        metavar="FILE",
+        help="Write addresses and pid there as JSON when all ports are open; -: to standard output.",
+    )
+    settings = click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, type=PAIR, help="A setting by Apache's key; repeatable."
+    )
+    return settings(ready_file(log_level_option("info")(function)))
+
+
+stop_with_parent_option = click.option("--stop-with-parent", is_flag=True, hidden=True)
+
+
+def _broker_port(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value in (1, 2):
+        raise click.BadParameter(f"{value} leaves no room for the fast port, two below it; expected 0, or 3 to 65535")
+    return value
+
+
+@click.command(context_settings=CONTEXT, epilog="Example: firearrow up --data /srv/firearrow --set fileReservedTime=24")
+@click.option("--data", metavar="DIR", default=DEFAULT_DATA, show_default=True, help="Data directory.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0: all.")
+@click.option("--namesrv-port", metavar="PORT", type=PORT, default=9876, show_default=True, help="0: any free port.")
+@click.option(
+    "--broker-port",
+    metavar="PORT",
+    type=PORT,
+    default=10911,
+    show_default=True,
+    callback=_broker_port,
+    help="More brokers are 10 apart; 0: any.",
+)
+@click.option("--brokers", type=Number(1, MAX_BROKERS), help="Number of broker processes.  [default: 1]")
+@click.option("--cluster", metavar="FORM", type=ClusterForm(), help=f"A replicated cluster: {', '.join(ClusterForm().choices)}.")
+@server_options
+def up(brokers: int | None, log_level: str, **parameters: Any) -> int:
+    """Start a name server and a broker in one process.
+
+    With --brokers N, start N broker processes. With --cluster FORM, start a cluster of processes for trying out failures with
+    `firearrow cluster kill|stop|start|status`.
+    """
+    at_most_one(brokers=brokers, cluster=parameters["cluster"])
+    options = UpOptions(brokers=brokers or 1, **parameters)
+    return _serve(lambda: _up(options), log_level)
+
+
+@click.command(context_settings=CONTEXT)
+@click.option("-c", "--config", metavar="FILE", help="Property file, as Apache's namesrv.conf.")
+@server_options
+@stop_with_parent_option
+def namesrv(
+    config: str | None, settings: list[tuple[str, str]], ready_file: str | None, stop_with_parent: bool, log_level: str
+) -> int:
+    """Start a name server."""
+    return _serve(lambda: _namesrv(config, settings, ready_file, stop_with_parent), log_level)
+
+
+@click.group(cls=Group, lazy=BROKER_COMMANDS, invoke_without_command=True)
+@click.option("-c", "--config", metavar="FILE", help="Property file, as Apache's broker.conf.")
+@click.option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers. Default: namesrvAddr of the file, or $NAMESRV_ADDR.")
+@server_options
+@stop_with_parent_option
+@click.pass_context
+def broker(
+    ctx: click.Context,
+    config: str | None,
+    namesrv: str | None,
+    settings: list[tuple[str, str]],
+    ready_file: str | None,
+    stop_with_parent: bool,
+    log_level: str,
+) -> int:
+    """Start a broker. With a subcommand, inspect running brokers instead."""
+    if ctx.invoked_subcommand is not None:
+        if config or namesrv or settings or ready_file:
+            raise click.UsageError(f"options of a broker to start do not apply here; put them after {ctx.invoked_subcommand}")
+        return 0
+    return _serve(lambda: _broker(config, settings, namesrv, ready_file, stop_with_parent), log_level)
+
+
+def _serve(server: Callable[[], Coroutine[Any, Any, int]], log_level: str) -> int:
+    logging.basicConfig(format=LOG_FORMAT, level=log_level.upper(), stream=sys.stderr)
     try:
-        return run_loop(command(options))
+        return run_loop(server())
     except (OSError, ValueError, StoreError, DataDirError) as error:  # SettingError is a ValueError
-        print(f"firearrow: {_one_line(error)}", file=sys.stderr)
-        return 1
+        fail(explain(error, ""))
+        return FAILURE
 
 
-async def up(options: argparse.Namespace) -> int:
+async def _up(options: UpOptions) -> int:
     stop = stop_signal()
     last_port = options.broker_port + (options.brokers - 1) * PORTS_APART
     if last_port > 65535:
-        raise ValueError(
-            f"--broker-port {options.broker_port}: the last of {options.brokers} brokers would be on port {last_port}"
-        )
+        raise ValueError(f"--broker-port {options.broker_port}: the last of {options.brokers} brokers would use port {last_port}")
     if options.cluster is not None:
-        refuse_owned_by_form(options.cluster, dict(options.settings))
+        reject_form_settings(options.cluster, dict(options.settings))
     directory = DataDir(options.data)
     settings = up_settings(directory.path, options.host, options.namesrv_port, options.broker_port, options.settings)
     directory.acquire(options.brokers, options.cluster)
@@ -70,16 +166,18 @@ async def up(options: argparse.Namespace) -> int:
         directory.release()
 
 
-async def _up_in_one_process(options: argparse.Namespace, settings: UpSettings, stop: asyncio.Event) -> int:
+async def _up_in_one_process(options: UpOptions, settings: UpSettings, stop: asyncio.Event) -> int:
     from firearrow.broker.server import Broker
     from firearrow.ha.factory import static_replication
     from firearrow.namesrv.server import NameServer
 
     namesrv = NameServer(settings.namesrv)
-    await namesrv.start()
+    with naming_the_option("--namesrv-port"):
+        await namesrv.start()
     try:
         broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address], replication=static_replication)
-        await broker.start()
+        with naming_the_option("--broker-port"):
+            await broker.start()
         try:
             announce(_ready(broker, namesrv.address), options.ready_file)
             await stop.wait()
@@ -90,39 +188,41 @@ async def _up_in_one_process(options: argparse.Namespace, settings: UpSettings, 
     return 0
 
 
-async def namesrv(options: argparse.Namespace) -> int:
+async def _namesrv(config: str | None, settings: list[tuple[str, str]], ready_file: str | None, stop_with_parent: bool) -> int:
     from firearrow.namesrv.server import NameServer
 
     stop = stop_signal()
-    if options.stop_with_parent:
+    if stop_with_parent:
         _stop_at_end_of_input(stop)
-    server = NameServer(namesrv_settings(options.config, options.settings))
-    await server.start()
+    server = NameServer(namesrv_settings(config, settings))
+    with naming_the_option("--namesrv-port" if stop_with_parent else "--set listenPort=PORT"):
+        await server.start()
     try:
-        announce(ServerReady(namesrv=server.address), options.ready_file)
+        announce(ServerReady(namesrv=server.address), ready_file)
         await stop.wait()
     finally:
         await server.stop()
     return 0
 
 
-async def broker(options: argparse.Namespace) -> int:
+async def _broker(
+    config: str | None, pairs: list[tuple[str, str]], namesrv: str | None, ready_file: str | None, stop_with_parent: bool
+) -> int:
     from firearrow.broker.server import Broker
     from firearrow.ha.factory import static_replication
 
     stop = stop_signal()
-    if options.stop_with_parent:
+    if stop_with_parent:
         _stop_at_end_of_input(stop)
-    settings, store_settings = broker_settings(options.config, options.settings, options.namesrv)
+    settings, store_settings = broker_settings(config, pairs, namesrv)
     addresses = parse_address_list(settings.namesrv_addr or "")
     if not addresses:
-        print(
-            "firearrow: warning: no name server was given (-n or namesrvAddr): clients will not find this broker", file=sys.stderr
-        )
+        print("firearrow: warning: no name server given (-n or namesrvAddr): clients will not find this broker", file=sys.stderr)
     server = Broker(settings, store_settings, namesrv_addrs=addresses, replication=static_replication)
-    await server.start()
+    with naming_the_option("--broker-port" if stop_with_parent else "--set listenPort=PORT"):
+        await server.start()
     try:
-        announce(_ready(server, ";".join(addresses) or None), options.ready_file)
+        announce(_ready(server, ";".join(addresses) or None), ready_file)
         await stop.wait()
     finally:
         await server.stop()
@@ -130,7 +230,7 @@ async def broker(options: argparse.Namespace) -> int:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set when the process is asked to stop."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -139,16 +239,16 @@ def stop_signal() -> asyncio.Event:
 
 
 def _stop_at_end_of_input(stop: asyncio.Event) -> None:
-    """The parent holds the other end of our standard input; when it is gone, however it went, so are we."""
+    """Stop when the parent process ends: it holds the other end of the pipe that is standard input."""
     loop = asyncio.get_running_loop()
 
-    def readable() -> None:
+    def on_readable() -> None:
         if not os.read(0, 4096):
             loop.remove_reader(0)
             stop.set()
 
     os.set_blocking(0, False)
-    loop.add_reader(0, readable)
+    loop.add_reader(0, on_readable)
 
 
 def _ready(broker: Broker, namesrv: str | None) -> ServerReady:
@@ -158,11 +258,3 @@ def _ready(broker: Broker, namesrv: str | None) -> ServerReady:
         data=os.path.abspath(broker.store_settings.store_path_root_dir),
         flush=durability(broker.store_settings),
     )
-
-
-def _one_line(error: Exception) -> str:
-    # OSError's own text is "[Errno 98] ..."; ours say it better.
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    if isinstance(error, OSError) and error.filename:
-        text = f"{error.filename}: {text}"
-    return " ".join(text.split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""One story of an operator with real processes: a broker is started, filled, looked at, mended and emptied."""
+"""Operator commands as processes against a running broker, and the CPU time of a long listing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 10_000
 LIST_CPU_S = 2.0
 
 
-def test_a_day_of_an_operator(start: Start, tmp_path: Path) -> None:
+def test_commands_work_as_processes(start: Start, tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     start("up", "--data", str(tmp_path / "data"), *ANY_PORTS, "--ready-file", str(ready), "--set", "flushDiskType=ASYNC_FLUSH")
     wait_until(ready.exists, "the ready file")
@@ -39,17 +39,17 @@ def test_a_day_of_an_operator(start: Start, tmp_path: Path) -> None:
         )
         return done.returncode, done.stdout, done.stderr
 
-    assert firearrow("topic", "create", "Orders", "--queues", "2") == (0, "made Orders with 2 queues on broker-a\n", "")
+    assert firearrow("topic", "create", "Orders", "--queues", "2") == (0, "created Orders with 2 queues on broker-a\n", "")
     assert firearrow("send", "Orders", "hello", "--key", "A1")[0] == 0
     code, out, _ = firearrow("message", "find", "Orders", "--key", "A1", "-o", "json")
     assert (code, [row["body"] for row in json.loads(out)]) == (0, ["hello"])
     assert firearrow("consume", "Orders", "--group", "billing", "--count", "1")[0] == 0
-    assert firearrow("offset", "reset", "billing", "Orders", "--to", "begin", "--yes")[0] == 0
+    assert firearrow("offset", "reset", "billing", "Orders", "--to", "earliest", "--yes")[0] == 0
     code, out, _ = firearrow("group", "progress", "billing", "--topic", "Orders", "-o", "json")
     assert sum(row["lag"] for row in json.loads(out)) == 1
     code, out, _ = firearrow("doctor", "-o", "json")
     assert code == 0
-    assert any("none of its members is connected" in row["cause"] for row in json.loads(out))
+    assert any("no member is connected" in row["cause"] for row in json.loads(out))
 
     asyncio.run(make_topics(name_server))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
