@@ -81,7 +81,7 @@ async def test_a_listener_of_lists(world: World) -> None:
     assert max(map(len, lists)) == 8
 
 
-@pytest.mark.parametrize("start_from", ["first", "last", "moment"])
+@pytest.mark.parametrize("start_from", ["earliest", "latest", "moment"])
 @story
 async def test_a_new_group_begins_with_a_young_queue(world: World, start_from: str) -> None:
     """Brokers start a new group at the first message of a recently created queue, whatever position it requests."""
@@ -282,14 +282,14 @@ async def test_a_pull_consumer_goes_anywhere(world: World) -> None:
     await send(world, topic, b"3", b"4")
     queue = results[0].queue
     async with world.pull(topics=[topic]) as consumer:
-        for place, wanted in ((2, [b"2", b"3", b"4"]), ("begin", [b"0", b"1", b"2", b"3", b"4"]), (moment, [b"3", b"4"])):
+        for place, wanted in ((2, [b"2", b"3", b"4"]), ("earliest", [b"0", b"1", b"2", b"3", b"4"]), (moment, [b"3", b"4"])):
             await consumer.seek(queue, place)
             assert [message.body for message in await polled(consumer, len(wanted))] == wanted
         await consumer.seek_all("latest")
         assert await consumer.poll(0.3) == []
         await send(world, topic, b"5")
         assert [message.body for message in await polled(consumer, 1)] == [b"5"]
-        assert [await consumer.offset_at(queue, place) for place in ("begin", moment, "end")] == [0, 3, 6]
+        assert [await consumer.offset_at(queue, place) for place in ("earliest", moment, "latest")] == [0, 3, 6]
         after, before = datetime.now(UTC) + timedelta(hours=1), moment - timedelta(hours=1)
         assert [await consumer.offset_at(queue, place) for place in (before, after)] == [0, 6]
 
