@@ -186,7 +186,7 @@ class Dispatcher:
             run = list(takewhile(lambda one: not isinstance(one, ScanResult), run))
         self._index.add_run(cast(list[IndexInput], run), now_ms)
         del self._backlog[: len(run)]
-        if self._index.waits_to_be_written:
+        if self._index.should_write_behind:
             self._housekeeper.submit(self._index.write_behind)
 
     def _begin_batch(self, due_ms: int) -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.store.key_index.hashing import Spans, UniformRunHashes, find_spans, hash_alike, hash_key, hash_spans, powers_of_31
+from firearrow.store.key_index.hashing import (
+    Spans,
+    UniformRunHashes,
+    find_spans,
+    hash_key,
+    hash_spans,
+    hash_uniform_runs,
+    powers_of_31,
+)
 from firearrow.wire import properties as wire_properties
 from firearrow.wire.java_hash import hash_code
 from tests.store.index_model import parse_properties
@@ -136,7 +144,7 @@ def block(number: int, *, tags: str = "TagA") -> bytes:
 
 def check_uniform(blocks: list[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
     """Check that every block is in one table or left over, and that the tables agree with `general`."""
-    tables, rest = hash_alike(blocks)
+    tables, rest = hash_uniform_runs(blocks)
     expected = general(blocks)
     for table in tables:
         assert table.hashes.tolist() == [expected[number] for number in table.numbers.tolist()]

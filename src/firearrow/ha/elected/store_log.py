@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from firearrow.ha.raft.interfaces import LogDamagedError
-from firearrow.store.commitlog.scan import Stop, good_end
+from firearrow.store.commitlog.scan import Stop, valid_end
 from firearrow.store.message_store import MessageStore
 from firearrow.wire.record import SIZE_AND_MAGIC
 
@@ -50,7 +50,7 @@ class StoreLog:
 
     def _whole_records(self, offset: int, data: bytes) -> bytes:
         """Return the valid records at the start of the data; read more if the first one is longer."""
-        end, stop, needed = good_end(data, offset)
+        end, stop, needed = valid_end(data, offset)
         if end:
             return data[:end]
         if stop is Stop.BLANK:
@@ -60,7 +60,7 @@ class StoreLog:
                 return blank
         elif stop is Stop.END and needed > len(data):
             data = self._store.read_log(offset, needed)
-            end, stop, _ = good_end(data, offset)
+            end, stop, _ = valid_end(data, offset)
             if end:
                 return data[:end]
         raise self._damaged(offset, stop.value)

@@ -1,21 +1,16 @@
-"""Where the records of a run of commit-log bytes are, and where their parts are: what every columnar reader does first.
+"""Columnar scan of commit-log bytes: one array per field instead of one object per record.
 
-`walk` follows TOTALSIZE from record to record, the only step that needs a Python loop. It looks at sizes and magic numbers alone,
-so it may follow a wrong size for a while; `parts` then says for all records at once which of them are what they claim to be.
-`starts` finds the same in half the time where many small records lie: it begins at many places at once.
-Nothing here raises for what the bytes say or reads outside of the buffer. Layout: `wire/record.py`.
+`walk` follows TOTALSIZE from record to record, the only step that needs a Python loop. It reads only sizes and magic numbers, so
+it may follow a wrong size for a while. `parts` then checks all records at once. `starts` finds the same as `walk` in half the
+time for many small records, because it begins at many positions at once.
 
-Reads a run of commit-log records into columns: one array per field instead of one object per record.
+`scan` walks the records, checks them and gathers their fields. A record (layout in `wire/record.py`) is valid if TOTALSIZE is the
+sum of its parts, PHYSICALOFFSET is its own position (bytes left over from before a truncation fail here) and, on request, BODYCRC
+is the CRC-32 of the body with the top bit cleared. The scan stops at the first byte that is not part of a valid record and says
+why.
 
-`scan` walks records by TOTALSIZE (`record_walk.py`), checks them, and gathers their fields with numpy. It stops at the first byte
-that is not part of a good record and says why. It never raises for what the bytes say and never reads outside the buffer.
-
-A record (layout in `wire/record.py`) is good when TOTALSIZE is what its parts add up to, PHYSICALOFFSET is where it lies
-(bytes left over from before a truncation fail here) and, when asked for, BODYCRC is the body's CRC-32 with the top bit
-cleared. What sizes and offsets say is checked for all records at once, after the walk, so the walk may follow a wrong
-size for a while; what it found from the first bad record on is then dropped.
-
-Cost: about a microsecond for a record of 300 bytes, some 60 numpy calls whatever the number of records.
+No function raises for the content of the bytes or reads outside the buffer. A scan costs about 1 us for a record of 300 bytes,
+and about 60 numpy calls in total.
 """
 
 from __future__ import annotations
@@ -29,17 +24,18 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.store.key_index.hashing import IntArray, PropertySpans, find_spans, hash_spans
 from firearrow.wire import properties, record
 
 _size_and_magic = record.SIZE_AND_MAGIC.unpack_from
 
-_LANE = 16 * 1024  # bytes that are walked by themselves: fewer make it dear to find their first record, more take more steps
-_IN_A_LANE = 8  # records that must be expected in a lane, and lanes in a buffer; else walking costs next to nothing anyway
+_LANE = 16 * 1024  # bytes; in smaller lanes finding the first record costs too much, larger ones take more steps
+_LANE_MIN = 8  # expected records in a lane, and lanes in a buffer; below, walking is cheap
 
 
 class Stop(Enum):
-    """Why a scan went no further. Only END and BLANK are how a healthy log may end inside a segment that is not the last."""
+    """Reason for the end of a scan. Inside a segment other than the last, an intact log has only END and BLANK."""
 
     END = "the buffer ends here, perhaps inside a record"
     BLANK = "end-of-segment filler"
@@ -51,9 +47,10 @@ class Stop(Enum):
 
 
 def walk(buffer: bytes, position: int = 0, limit: int | None = None) -> tuple[list[int], int, Stop, int]:
-    """Start positions of what look like records, from `position` on, of those that begin before `limit`.
+    """Return the start positions of records from `position` that begin before `limit`, judging by size and magic only.
 
-    And the position of the first byte that is not part of one, why, and the size of what is there as far as known.
+    Also return the position of the first byte that is not part of one, the reason, and the size of the record there as far as
+    known.
     """
     positions: list[int] = []
     found = positions.append
@@ -74,21 +71,21 @@ def walk(buffer: bytes, position: int = 0, limit: int | None = None) -> tuple[li
 
 
 def starts(buffer: bytes, position: int = 0, limit: int | None = None) -> tuple[IntArray, int, Stop, int]:
-    """What `walk` finds, as an array."""
-    found, at = _side_by_side(buffer, position, len(buffer) if limit is None else min(limit, len(buffer)))
+    """Return the result of `walk`, with an array of positions."""
+    found, at = _walk_lanes(buffer, position, len(buffer) if limit is None else min(limit, len(buffer)))
     rest, at, stop, needed = walk(buffer, at, limit)
     return np.concatenate((found, np.array(rest, np.int64))), at, stop, needed
 
 
-def _side_by_side(buffer: bytes, position: int, end: int) -> tuple[IntArray, int]:
-    """Start positions of records, and where the next one begins: as many as are found easily, perhaps none.
+def _walk_lanes(buffer: bytes, position: int, end: int) -> tuple[IntArray, int]:
+    """Return start positions of records and the start of the next one: as many as are found easily, perhaps none.
 
-    Every lane begins where a magic number is found, which may be inside of a body. But walks from the beginning of one lane that
-    all arrive exactly at the beginning of the next are together the walk from the first one; if any does not, nothing is said.
+    Every lane begins at a magic number, which may be inside a body. But if the walk of every lane arrives exactly at the
+    beginning of the next, together they are the walk from the first one. Otherwise nothing is returned.
     """
     nothing = np.zeros(0, np.int64)
     size = int.from_bytes(buffer[position : position + 4], "big")
-    if size * _IN_A_LANE > _LANE or end - position < _IN_A_LANE * _LANE:
+    if size * _LANE_MIN > _LANE or end - position < _LANE_MIN * _LANE:
         return nothing, position
     magic = buffer[position + 4 : position + 8]
     found = [buffer.find(magic, begin, begin + _LANE) - 4 for begin in range(position + _LANE, end - _LANE, _LANE)]
@@ -120,7 +117,7 @@ def _stop_at(size: int, magic: int) -> Stop:
 
 
 def heads(buffer: bytes, start: IntArray, fields: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The first 88 bytes of every record, side by side, as fields of a dtype of that size."""
+    """Return the first 88 bytes of every record as fields of a dtype of that size."""
     if not len(start):
         return np.zeros(0, fields)
     found = np.ndarray((len(buffer) - record.HEAD_BYTES + 1,), f"V{record.HEAD_BYTES}", buffer, strides=(1,))[start]
@@ -130,9 +127,9 @@ def heads(buffer: bytes, start: IntArray, fields: np.dtype[Any]) -> npt.NDArray[
 def parts(
     buffer: bytes, start: IntArray, size: IntArray, body_start: IntArray, body_length: IntArray, version_2: npt.NDArray[np.bool_]
 ) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """End of the body, lengths of topic and properties, and whether all parts together make up exactly the record.
+    """Return the end of the body, the lengths of topic and properties, and whether the parts add up to the record.
 
-    A length that leads outside its record makes it unfit; what is read in its place does not matter then.
+    A record with a length that leads outside is invalid; the values read instead are meaningless.
     """
     end = start + size
     least_rest = np.where(version_2, 4, 3)
@@ -150,7 +147,7 @@ def parts(
 
 
 def read_at(buffer: bytes, dtype: str, at: IntArray) -> IntArray:
-    """Integers at any positions, aligned or not; `buffer` holds at least one record when there are any."""
+    """Read integers at any positions, aligned or not. `buffer` holds at least one record if there are any."""
     if not len(at):
         return np.zeros(0, np.int64)
     width = np.dtype(dtype).itemsize
@@ -160,14 +157,11 @@ def read_at(buffer: bytes, dtype: str, at: IntArray) -> IntArray:
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
-# messageDelayLevel's default: 1s 5s 10s 30s 1m 2m ... 10m 20m 30m 1h 2h
-DELAY_LEVELS_MS = tuple(
-    1000 * seconds for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-)
+DELAY_LEVELS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
-_GROUP = 2048  # records whose properties are looked at together: more do not fit into the processor's caches
+_GROUP = 2048  # records whose properties are parsed together: more do not fit into the CPU caches
 
-# The fields whose place does not depend on the hosts, then those of two IPv4 hosts.
+# The fields at positions independent of the hosts, then those behind two IPv4 hosts.
 _HEAD = np.dtype(
     {
         "names": ["size", "magic", "crc", "queue_id", "queue_offset", "offset", "sys_flag", "store_ms", "body_length"],
@@ -198,23 +192,23 @@ class ScanResult:
     queue_offset: IntArray
     sys_flag: IntArray
     store_ms: IntArray
-    tags_code: IntArray  # what the consume queue entry holds: hash of TAGS, or the due time in SCHEDULE_TOPIC_XXXX
+    tags_code: IntArray  # of the queue entry: hash of TAGS, or the delivery time in SCHEDULE_TOPIC_XXXX
     topic_id: IntArray  # index into `topics`
     property_start: IntArray
     property_length: IntArray
     topics: list[str]
-    spans: list[PropertySpans]  # UNIQ_KEY, KEYS and TAGS, in groups of neighbouring records that together are all of them
-    end: int  # position in the buffer of the first byte that is not part of a good record
+    spans: list[PropertySpans]  # UNIQ_KEY, KEYS and TAGS of all records, in groups of neighbours
+    end: int  # position in the buffer of the first byte that is not part of a valid record
     stop: Stop
-    needed: int  # size of the record at `end` as far as known; with Stop.END, read that many bytes from there and go on
+    needed: int  # size of the record at `end` as far as known; with Stop.END, continue with that many bytes from there
 
     def __len__(self) -> int:
         return len(self.offset)
 
 
 def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> ScanResult:
-    """The good records at the start of `buffer`, whose first byte is at physical offset `base_offset` and begins a record."""
-    found = _good_records(buffer, base_offset, check_crc=check_crc)
+    """Scan the valid records at the start of `buffer`, where a record begins at physical offset `base_offset`."""
+    found = _find_records(buffer, base_offset, check_crc=check_crc)
     good, head, size = found.count, found.head, found.size
     record_end = (found.start + size)[:good]
     property_start = record_end - found.property_length[:good]
@@ -243,15 +237,15 @@ def scan(buffer: bytes, base_offset: int, *, check_crc: bool, delay_levels_ms: S
     return result
 
 
-def good_end(buffer: bytes, base_offset: int) -> tuple[int, Stop, int]:
-    """`end`, `stop` and `needed` of a scan with checksums, for whoever wants nothing else: half the cost."""
-    found = _good_records(buffer, base_offset, check_crc=True)
+def valid_end(buffer: bytes, base_offset: int) -> tuple[int, Stop, int]:
+    """Return `end`, `stop` and `needed` of a scan with checksums, at half the cost."""
+    found = _find_records(buffer, base_offset, check_crc=True)
     return found.end, found.stop, found.needed
 
 
 @dataclass(slots=True)
 class _Found:
-    """What looks like records; the first `count` of them are good."""
+    """Candidates for records; the first `count` of them are valid."""
 
     count: int
     start: IntArray
@@ -267,7 +261,7 @@ class _Found:
     needed: int
 
 
-def _good_records(buffer: bytes, base_offset: int, *, check_crc: bool) -> _Found:
+def _find_records(buffer: bytes, base_offset: int, *, check_crc: bool) -> _Found:
     positions, end, stop, needed = walk(buffer)
     start = np.array(positions, np.int64)
     head = heads(buffer, start, _HEAD)
@@ -297,14 +291,14 @@ def _column(head: npt.NDArray[Any], name: str) -> IntArray:
 def _after_hosts(
     buffer: bytes, start: IntArray, head: npt.NDArray[Any], sys_flag: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """STORETIMESTAMP, where the body begins, and BODYLEN."""
+    """Return STORETIMESTAMP, the start of the body, and BODYLEN."""
     store_ms, body_length = _column(head, "store_ms"), _column(head, "body_length")
     body_start = start + record.HEAD_BYTES
     shifted = np.flatnonzero(sys_flag & (record.BORN_HOST_V6 | record.STORE_HOST_V6))
     if len(shifted):
         born = np.where(sys_flag[shifted] & record.BORN_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
         both = born + np.where(sys_flag[shifted] & record.STORE_HOST_V6, record.IPV6_EXTRA_BYTES, 0)
-        # A record too short for its hosts may end the buffer: look no further than that. It is found unfit later.
+        # The buffer may end with a record too short for its hosts, which is found invalid later. Read no further than that.
         store_ms[shifted] = read_at(
             buffer, ">i8", np.minimum(start[shifted] + record.AT_STORE_TIMESTAMP_V4 + born, len(buffer) - 8)
         )
@@ -319,7 +313,7 @@ def _first_bad_crc(buffer: bytes, start: IntArray, end: IntArray, expected: IntA
     if not len(start):
         return None
     slices = map(slice, start.tolist(), end.tolist())
-    if int((end - start).mean()) < 4096:  # a copy of a small body costs less than a view of it
+    if int((end - start).mean()) < 4096:  # copying a small body is cheaper than a view
         sums = list(map(crc32, map(buffer.__getitem__, slices)))
     else:
         view = memoryview(buffer)
@@ -350,7 +344,7 @@ def _tags_codes(spans: list[PropertySpans]) -> IntArray:
 
 
 def _set_due_times(buffer: bytes, result: ScanResult, delay_levels_ms: Sequence[int]) -> None:
-    """In the schedule topic the consume queue holds the due time instead of a hash. Few records: one at a time."""
+    """Replace the tags codes in the schedule topic by delivery times, one by one, because such records are few."""
     for i in np.flatnonzero(result.topic_id == result.topics.index(SCHEDULE_TOPIC)).tolist():
         start = int(result.property_start[i])
         level = _delay_level(buffer[start : start + int(result.property_length[i])])

@@ -1,4 +1,4 @@
-"""One file of the key index: a hash table on disk, slots that head chains of entries.
+"""One file of the key index: a hash table on disk, whose slots head chains of entries.
 
     0    8 beginTimestamp   store time of the first entry
     8    8 endTimestamp     store time of the last entry
@@ -9,17 +9,16 @@
     40   4 * slot_count     slots: number of the newest entry of the chain, 0 when empty
     then 20 * entry_limit   entries: keyHash 4 | physical offset 8 | timeDiff 4 | number of the previous entry in the chain 4
 
-keyHash is the absolute value of the key's Java hash (0 for -2**31), its slot is keyHash modulo slot_count. timeDiff is
-in whole seconds since beginTimestamp, 0 at least. The first entry of a file is measured against the end of the file
-before, which is what beginTimestamp holds until then; 0 in the very first file. Entry 0 is never used, so a file takes
-entry_limit - 1 entries. The file always has its full length.
+keyHash is the absolute value of the key's Java hash (0 for -2**31), its slot is keyHash modulo slot_count. timeDiff is in whole
+seconds since beginTimestamp, at least 0. For the first entry of a file it is relative to the end of the previous file, which is
+what beginTimestamp holds until then; 0 in the very first file. Entry 0 is never used, so a file holds entry_limit - 1 entries.
+The file always has its full length.
 
-Where the truth is: entries go to disk as they come; the slots of the file being filled live in memory (4 bytes each)
-and reach the disk with `write_slots`, page by page where they changed, so that the file stays sparse. The header on
-disk is written after the entries it counts were synced. After a crash the header's count is therefore good, and
-`rebuild` makes the slots anew from the entries.
+Durability: entries are written as they come. The slots of the file being filled are in memory (4 bytes each); `write_slots`
+writes the pages that changed, so that the file stays sparse. The header is written after the entries it counts are synced. After
+a crash the header's count is therefore valid, and `rebuild` recreates the slots from the entries.
 
-Physical offsets never decrease from entry to entry: `take_back` and `rebuild` rely on it and check it.
+Physical offsets never decrease from entry to entry: `truncate` and `rebuild` rely on it and check it.
 """
 
 from __future__ import annotations
@@ -46,27 +45,27 @@ _ENTRY = Struct(">iqii")
 _NUMBER = Struct("=q")
 _ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 _PAGE_SHIFT = 10
-_SLOTS_A_PAGE = 1 << _PAGE_SHIFT
-_SLOTS_A_READ = 1 << 15
+_SLOTS_PER_PAGE = 1 << _PAGE_SHIFT
+_SLOTS_PER_READ = 1 << 15
 
-# A chain is followed one entry at a time up to here; a longer one (every message of a topic with the same tag is one)
-# is no longer worth following: reading all older entries in bulk finds the same ones at some nanoseconds each.
-_LONGEST_WALK = 512
-_ENTRIES_A_READ = 1 << 17
-_WRITE_BEHIND = 256 * 1024  # bytes of entries that the system is asked to write at once
+# Chains are followed entry by entry up to this length. For longer ones (a tag shared by all messages of a topic) reading all
+# older entries in bulk is cheaper, at some nanoseconds each.
+_CHAIN_LIMIT = 512
+_ENTRIES_PER_READ = 1 << 17
+_WRITE_BEHIND = 256 * 1024  # bytes of entries to write at once
 
 EntryArray = npt.NDArray[Any]
 SlotArray = npt.NDArray[np.int32]
 
 
 class IndexFile:
-    """Not safe for concurrent use by itself: `KeyIndex` serialises."""
+    """One index file. Not thread-safe: `KeyIndex` serialises the calls."""
 
     __slots__ = (
         "_dirty_pages",
         "_disk",
         "_file",
-        "_handed_on",
+        "_write_behind_from",
         "begin_ms",
         "begin_offset",
         "count",
@@ -89,7 +88,7 @@ class IndexFile:
         self.begin_offset = self.end_offset = 0
         self.slots_in_use = 0
         self.count = 1  # number of the next entry
-        self._handed_on = 1  # number of the first entry that the system was not asked to write
+        self._write_behind_from = 1  # number of the first entry not passed to `write_behind`
         self.slots: SlotArray | None = None  # None: on disk only
         self._dirty_pages: npt.NDArray[np.bool_] | None = None
 
@@ -105,27 +104,27 @@ class IndexFile:
     def length(self) -> int:
         return HEADER_SIZE + 4 * self.slot_count + ENTRY_SIZE * self.entry_limit
 
-    # -- life of the file ----------------------------------------------------------------------------------------------
+    # -- file ----------------------------------------------------------------------------------------------------------
 
     def create(self, before: IndexFile | None) -> None:
-        """Makes the file. Until the first entry its times and offsets are where the file before it ended."""
+        """Create the file. Until the first entry its times and offsets are the end of the previous file."""
         self._file = self._disk.open(self.path, create=True, size=self.length)
         if before is not None:
             self.begin_ms = self.end_ms = before.end_ms
             self.begin_offset = self.end_offset = before.end_offset
-        self.slots = np.zeros(self.slot_count, np.int32)  # takes memory only as slots are used
+        self.slots = np.zeros(self.slot_count, np.int32)  # uses memory only for slots in use
         self._dirty_pages = self._clean_pages()
         self._file.pwrite(self.header(), 0)
 
     def load_header(self) -> bool:
-        """Reads the header; False when this is not an index file of our shape."""
+        """Read the header. Return False if the file has another size or invalid values."""
         if self._disk.file_size(self.path) != self.length:
             return False
         header = self._opened().pread(HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE:
             return False
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, count = _HEADER.unpack(header)
-        self.count = self._handed_on = max(count, 1)
+        self.count = self._write_behind_from = max(count, 1)
         return self.count <= self.entry_limit and 0 <= self.begin_offset <= self.end_offset
 
     def close(self) -> None:
@@ -143,18 +142,18 @@ class IndexFile:
         self._opened().fdatasync()
 
     @property
-    def waits_to_be_written(self) -> bool:
-        """Enough entries are with the system only."""
-        return (self.count - self._handed_on) * ENTRY_SIZE >= _WRITE_BEHIND
+    def should_write_behind(self) -> bool:
+        """Whether enough entries are only in the page cache."""
+        return (self.count - self._write_behind_from) * ENTRY_SIZE >= _WRITE_BEHIND
 
     def write_behind(self) -> None:
-        """Has the system begin to write the entries that are new."""
-        first, end = min(self._handed_on, self.count), self.count
+        """Start writing the new entries to disk."""
+        first, end = min(self._write_behind_from, self.count), self.count
         self._opened().write_behind(self._position(first), ENTRY_SIZE * (end - first))
-        self._handed_on = end
+        self._write_behind_from = end
 
     def write_slots(self) -> None:
-        """Writes the pages of slots that changed since they were read or last written."""
+        """Write the pages of slots that changed since they were read or last written."""
         if self.slots is None or self._dirty_pages is None:
             return
         file = self._opened()
@@ -163,7 +162,7 @@ class IndexFile:
             return
         breaks = np.flatnonzero(np.diff(dirty) > 1) + 1
         for pages in np.split(dirty, breaks):
-            first, last = int(pages[0]) * _SLOTS_A_PAGE, (int(pages[-1]) + 1) * _SLOTS_A_PAGE
+            first, last = int(pages[0]) * _SLOTS_PER_PAGE, (int(pages[-1]) + 1) * _SLOTS_PER_PAGE
             file.pwrite(self.slots[first:last].astype(">i4").tobytes(), HEADER_SIZE + 4 * first)
         self._dirty_pages[:] = False
 
@@ -173,7 +172,7 @@ class IndexFile:
     # -- adding entries ------------------------------------------------------------------------------------------------
 
     def put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray) -> None:
-        """Adds entries, no more than there is room for, with one write. Nothing has changed when it raises."""
+        """Add entries, no more than fit, with one write. OSError leaves the file unchanged."""
         slots = self._writable_slots()
         first, added = self.count, len(hashes)
         at = hashes % self.slot_count
@@ -187,14 +186,14 @@ class IndexFile:
         if self.empty:
             entries["time_diff"][0] = _time_diff(begin_ms, self.begin_ms)
         self._opened().pwrite(entries.tobytes(), self._position(first))
-        slots[at] = np.arange(first, first + added)  # of several in one slot the newest counts: it is assigned last
+        slots[at] = np.arange(first, first + added)  # the newest of several in one slot is assigned last and wins
         self._mark_dirty(at)
         self.slots_in_use += int(np.count_nonzero(previous == 0))
         self._advance(int(store_ms[0]), int(offsets[0]), int(store_ms[-1]), int(offsets[-1]), added)
 
     def put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, start: int, end: int) -> None:
-        """`put` of the entries start..end of what the C part hashed."""
-        assert native is not None, "only the C part hashes"
+        """Add the entries start..end that native code has hashed."""
+        assert native is not None, "hashed by native code"
         slots = self._writable_slots()
         first_ms, last_ms = _int64(store_ms, start), _int64(store_ms, end - 1)
         begin_ms = first_ms if self.empty else self.begin_ms
@@ -210,7 +209,7 @@ class IndexFile:
         self._advance(first_ms, _int64(offsets, start), last_ms, _int64(offsets, end - 1), end - start)
 
     def put_few(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """The same in plain Python, for (hash, physical offset, store time) of a few entries."""
+        """Add a few entries, as (hash, physical offset, store time), in plain Python."""
         slots = self._writable_slots().data
         first, slot_count = self.count, self.slot_count
         first_ms = entries[0][2]
@@ -219,7 +218,7 @@ class IndexFile:
         fields: list[int] = []
         number, fresh, known_ms, time_diff = first, 0, first_ms, _time_diff(first_ms, self.begin_ms)
         for key_hash, offset, store_ms in entries:
-            if store_ms != known_ms or number == 2:  # the second entry is the first to be measured against this file's begin
+            if store_ms != known_ms or number == 2:  # from the second entry on relative to the begin of this file
                 known_ms, time_diff = store_ms, _time_diff(store_ms, begin_ms)
             slot = key_hash % slot_count
             if slot in heads:
@@ -231,7 +230,7 @@ class IndexFile:
             fields += (key_hash, offset, time_diff, previous)
             number += 1
         self._opened().pwrite(_entries_struct(len(entries)).pack(*fields), self._position(first))
-        assert self._dirty_pages is not None, "slots in memory have their dirty pages beside them"
+        assert self._dirty_pages is not None, "slots in memory have dirty-page flags"
         dirty_pages = self._dirty_pages.data
         for slot, number in heads.items():
             slots[slot] = number
@@ -244,19 +243,19 @@ class IndexFile:
             self.begin_ms, self.begin_offset = first_ms, first_offset
         self.end_ms, self.end_offset = last_ms, last_offset
         self.count += added
-        assert self.count <= self.entry_limit, "an index file is never over-filled"
+        assert self.count <= self.entry_limit, "more entries than the file holds"
 
-    # -- looking up ----------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------------
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         return not self.empty and begin_ms <= self.end_ms and self.begin_ms <= end_ms
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, max_count: int) -> list[int]:
-        """Physical offsets of the entries with this hash and a time within [begin_ms, end_ms], newest first."""
+        """Return the physical offsets of the entries with this hash and a time within [begin_ms, end_ms], newest first."""
         found: list[int] = []
         number = self._slot(key_hash % self.slot_count)
         file = self._opened()
-        for _ in range(_LONGEST_WALK):
+        for _ in range(_CHAIN_LIMIT):
             if not 0 < number < self.count or len(found) >= max_count:
                 return found
             entry_hash, offset, time_diff, previous = _ENTRY.unpack(_exactly(file, ENTRY_SIZE, self._position(number)))
@@ -274,7 +273,7 @@ class IndexFile:
         found: list[int] = []
         last = number + 1 if 0 < number < self.count else 1
         while last > 1 and len(found) < max_count:
-            first = max(1, last - _ENTRIES_A_READ)
+            first = max(1, last - _ENTRIES_PER_READ)
             entries = self.entries(first, last)
             hits = entries[entries["hash"] == key_hash]
             times_ms = self.begin_ms + 1000 * hits["time_diff"].astype(np.int64)
@@ -286,14 +285,14 @@ class IndexFile:
         return found[:max_count]
 
     def entries(self, first: int, last: int) -> EntryArray:
-        """The entries numbered first..last-1, as they are on disk."""
+        """Read the entries numbered first..last-1."""
         data = _exactly(self._opened(), ENTRY_SIZE * (last - first), self._position(first))
         return np.frombuffer(data, _ENTRY_TYPE)
 
-    # -- taking back and rebuilding ------------------------------------------------------------------------------------
+    # -- truncation and rebuilding -------------------------------------------------------------------------------------
 
     def count_below(self, offset: int) -> int:
-        """The number of the first entry whose physical offset is `offset` or more."""
+        """Return the number of the first entry whose physical offset is `offset` or more."""
         low, high = 1, self.count
         while low < high:
             middle = (low + high) // 2
@@ -303,13 +302,13 @@ class IndexFile:
                 high = middle
         return low
 
-    def take_back(self, count: int) -> None:
-        """Drops the entries numbered `count` and up; one at least must stay. The end time is that of the last, to the second."""
-        assert 1 < count <= self.count, "an index file without entries is deleted, not emptied"
+    def truncate(self, count: int) -> None:
+        """Drop the entries from number `count`. At least one must stay. The end time becomes that of the last, in seconds."""
+        assert 1 < count <= self.count, "an index file without entries must be deleted"
         slots = self._writable_slots()
         last = self.count
         while last > count:
-            first = max(count, last - _ENTRIES_A_READ)
+            first = max(count, last - _ENTRIES_PER_READ)
             entries = self.entries(first, last)
             self._unlink(slots, entries)
             last = first
@@ -318,18 +317,18 @@ class IndexFile:
         self._end_at_last_entry()
 
     def _unlink(self, slots: SlotArray, entries: EntryArray) -> None:
-        """The newest entries are not there any more."""
+        """Remove the newest entries from their chains."""
         at = entries["hash"].astype(np.int64) % self.slot_count
-        slots[at[::-1]] = entries["previous"][::-1]  # of several in one slot the oldest counts: it is assigned last
+        slots[at[::-1]] = entries["previous"][::-1]  # the oldest of several in one slot is assigned last and wins
         self._mark_dirty(at)
 
     def rebuild(self) -> bool:
-        """Makes the slots from the entries and drops those from the first impossible one on. True when all are possible."""
+        """Rebuild the slots from the entries, up to the first invalid one. Return whether all are valid."""
         counted = self.count
         slots = np.zeros(self.slot_count, np.int32)
         number, offset = 1, self.begin_offset
         while number < counted:
-            entries = self.entries(number, min(counted, number + _ENTRIES_A_READ))
+            entries = self.entries(number, min(counted, number + _ENTRIES_PER_READ))
             good = _count_plausible(entries, offset)
             at = entries["hash"][:good].astype(np.int64) % self.slot_count
             wrong = np.flatnonzero(_link(slots, at, number) != entries["previous"][:good])
@@ -351,7 +350,7 @@ class IndexFile:
         if not self.empty:
             last = self.entries(self.count - 1, self.count)[0]
             self.end_offset = int(last["offset"])
-            # The first entry's time is not measured from this file's begin: it is the begin.
+            # The time of the first entry is the begin of the file.
             self.end_ms = self.begin_ms + (1000 * int(last["time_diff"]) if self.count > 2 else 0)
 
     # -- slots ---------------------------------------------------------------------------------------------------------
@@ -367,30 +366,30 @@ class IndexFile:
         slots = self._slots_on_disk()
         self.slots, self._dirty_pages = slots, self._clean_pages()
         if int(slots.min()) < 0 or int(slots.max()) >= self.count:
-            wrong = np.flatnonzero((slots < 0) | (slots >= self.count))
-            slots[wrong] = 0
-            self._mark_dirty(wrong)
+            invalid = np.flatnonzero((slots < 0) | (slots >= self.count))
+            slots[invalid] = 0
+            self._mark_dirty(invalid)
         return slots
 
     def _slots_on_disk(self) -> SlotArray:
-        slots = np.zeros(self.slot_count, np.int32)  # takes memory only where something is put into it
-        for first in range(0, self.slot_count, _SLOTS_A_READ):
-            count = min(_SLOTS_A_READ, self.slot_count - first)
+        slots = np.zeros(self.slot_count, np.int32)  # uses memory only where values are stored
+        for first in range(0, self.slot_count, _SLOTS_PER_READ):
+            count = min(_SLOTS_PER_READ, self.slot_count - first)
             values = np.frombuffer(_exactly(self._opened(), 4 * count, HEADER_SIZE + 4 * first), ">i4")
             if values.any():
                 slots[first : first + count] = values
         return slots
 
     def _use_slots(self, slots: SlotArray) -> None:
-        """Takes these slots for those of the file; where the disk has others they count as changed."""
+        """Replace the slots. Those that differ from the disk become dirty."""
         self.slots, self._dirty_pages = slots, self._clean_pages()
         self._mark_dirty(np.flatnonzero(self._slots_on_disk() != slots))
 
     def _clean_pages(self) -> npt.NDArray[np.bool_]:
-        return np.zeros(-(-self.slot_count // _SLOTS_A_PAGE), np.bool_)
+        return np.zeros(-(-self.slot_count // _SLOTS_PER_PAGE), np.bool_)
 
     def _mark_dirty(self, slots: IntArray) -> None:
-        assert self._dirty_pages is not None, "slots in memory have their dirty pages beside them"
+        assert self._dirty_pages is not None, "slots in memory have dirty-page flags"
         self._dirty_pages[slots >> _PAGE_SHIFT] = True
 
     def _position(self, number: int) -> int:
@@ -403,7 +402,7 @@ class IndexFile:
 
 
 def _int64(numbers: bytes, at: int) -> int:
-    """One of the numbers that the C part gives as bytes."""
+    """Return one of the numbers that native code returns as bytes."""
     number: int = _NUMBER.unpack_from(numbers, _NUMBER.size * at)[0]
     return number
 
@@ -414,9 +413,9 @@ def _entries_struct(count: int) -> Struct:
 
 
 def _link(slots: SlotArray, at: IntArray, first: int) -> IntArray:
-    """The previous entry of each of the new entries, numbered from `first`, that go into the slots `at`.
+    """Return the previous entry of each new entry. They are numbered from `first` and go into the slots `at`.
 
-    Sorting (slot, position) as one number puts the entries of a slot beside each other in order, faster than a stable argsort.
+    Sorting (slot, position) as one number groups the entries of a slot in order, faster than a stable argsort.
     """
     ordered = np.sort((at << 32) | np.arange(len(at)))
     positions = ordered & 0xFFFFFFFF
@@ -430,7 +429,7 @@ def _link(slots: SlotArray, at: IntArray, first: int) -> IntArray:
 def _time_diffs(store_ms: IntArray, begin_ms: int) -> IntArray | int:
     first, last = _time_diff(int(store_ms.min()), begin_ms), _time_diff(int(store_ms.max()), begin_ms)
     if first == last:
-        return first  # a run is seldom longer than a second
+        return first  # a run is rarely longer than a second
     return np.clip((store_ms - begin_ms) // 1000, 0, MAX_TIME_DIFF)
 
 
@@ -439,7 +438,7 @@ def _time_diff(store_ms: int, begin_ms: int) -> int:
 
 
 def _count_plausible(entries: EntryArray, offset: int) -> int:
-    """How many entries from the first on may be genuine: no negative fields, offsets that do not decrease, not blank."""
+    """Count the leading entries that are plausible: no negative fields, offsets that do not decrease, not blank."""
     offsets = entries["offset"].astype(np.int64)
     before = np.concatenate((np.array([offset]), offsets[:-1]))
     good = (offsets >= before) & (entries["hash"] >= 0) & (entries["time_diff"] >= 0)

@@ -1,42 +1,25 @@
-"""Java's `String.hashCode` of many UTF-8 keys at once.
+"""Keys of many messages at once: Java's `String.hashCode`, and finding keys and tags in property blocks.
 
-The hash of a string of UTF-16 units `c[0..n)` is `sum(c[i] * 31**(n-1-i))` modulo 2**32. Three facts make it fast to compute for
-thousands of keys in a few numpy calls:
+Hashing. The hash of a string of UTF-16 units `c[0..n)` is `sum(c[i] * 31**(n-1-i))` modulo 2**32. Three facts make it fast to
+compute for thousands of keys with a few numpy calls:
 
-- Units may be summed in any grouping. Eight ASCII characters are one 64-bit word, folded to one 32-bit number in three
-  steps: pairs of bytes to 16-bit lanes (weight 31), pairs of lanes to 32-bit lanes (31**2), and those to one number
-  (31**4). The largest lane values, 127*32 and 127*32*962, fit, so no step overflows before the last, where the wrap is
-  the wanted modulus.
-- Zeros in front do not change a hash, and z zeros behind multiply it by 31**z. So a key is read as the aligned words
-  that it touches, with the bytes that are not its own masked away. (Unaligned reads are what numpy is slow at.)
-- 31 is odd, so 31**z has an inverse modulo 2**32, which takes the zeros behind a key out again.
+- Units may be summed in any grouping. Eight ASCII characters are one 64-bit word, folded to one 32-bit number in three steps:
+  pairs of bytes to 16-bit lanes (weight 31), pairs of lanes to 32-bit lanes (31**2), and those to one number (31**4). The largest
+  lane values, 127*32 and 127*32*962, fit, so no step overflows before the last, where the wrap is the wanted modulus.
+- Leading zeros do not change a hash, and z trailing zeros multiply it by 31**z. So a key is read as the aligned words that it
+  touches, with all other bytes masked. (numpy is slow at unaligned reads.)
+- 31 is odd, so 31**z has an inverse modulo 2**32, which removes the trailing zeros again.
 
-Keys with a byte above 0x7F go through `wire.javahash`, one by one: their characters are not their bytes.
+Keys with a byte above 0x7F are hashed one by one with `wire.java_hash`, because their characters are not their bytes.
 
-`hash(a + b) == hash(a) * 31**len(b) + hash(b)`: the factor `31**len` comes with the hashes, so that a prefix shared by many
+`hash(a + b) == hash(a) * 31**len(b) + hash(b)`: the factor `31**len` is returned with the hashes, so that a prefix shared by many
 keys (`topic#`) is hashed once.
 
-Where UNIQ_KEY, KEYS and TAGS are in the property blocks of many messages, found without a Python step per message.
+Property blocks. A block is `name 0x01 value 0x02` repeated; the final 0x02 may be missing (4.x brokers strip it). Rules for one
+block: split it at 0x02; a segment counts only if its first 0x01 is neither its first nor its last byte; a later segment of the
+same name replaces an earlier one. KEYS holds tokens between single spaces; empty tokens do not count.
 
-A property block is `name 0x01 value 0x02` repeated; the final 0x02 may be missing (4.x brokers strip it). The rules for
-one block: split it at 0x02; a segment counts only when its first 0x01 is neither its first nor its last byte; a later
-segment of the same name replaces an earlier one. KEYS holds tokens between single spaces; empty tokens do not count.
-
-The blocks are joined with 0x02 between them. A block that ends with 0x02 itself thereby gets an empty segment, which
-does not count, so no block needs to be looked at on its own. Names are recognised by the 8 bytes at the start of a
-segment, read as one 64-bit number.
-
-Key hashes of property blocks that all look the same: same length, same names in the same places.
-
-Most runs of messages are like that: one program sends them, and only the digits of their keys differ. Then the places of
-UNIQ_KEY, KEYS and TAGS are found in the first block and are columns of a table whose rows are the blocks: nothing is searched
-in the others, they are only checked to be of the same shape. Everything else (several keys in a message, characters that are
-not ASCII, a name twice, shapes that are rare) is for `property_spans`, which finds the same hashes at some five times the cost.
-A run may hold several shapes, such as halves of transactions, what they become, and now and then a message of the broker's own.
-
-A row is a block with 0x02 in front. The check, for every segment of the first row: each row has 0x02 in the same column, and
-behind it the same name, or the same seven bytes of a longer one, which tell it from those we look for; those are compared to
-their end. All rows together have as many 0x02 as the first times their number, so there are no others.
+`find_spans` finds UNIQ_KEY, KEYS and TAGS in any blocks. `hash_uniform_runs` is about five times as fast for blocks of one shape.
 """
 
 from __future__ import annotations
@@ -62,17 +45,17 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 _31, _31_2, _31_4 = np.uint64(31), np.uint64(31**2), np.uint64(31**4)
 
 _ALL = 0xFFFFFFFFFFFFFFFF
-# By the position in its word of a key's first byte: keeps that byte and those after it, the higher ones in a little-endian word.
+# Indexed by the position of a key's first byte in its word: masks the bytes before it.
 _FROM = np.array([(_ALL << 8 * n) & _ALL for n in range(8)], np.uint64)
-# By the position in its word of the byte after a key: keeps the bytes before it; position 0 is that of the next word.
+# Indexed by the position of the byte after a key in its word: masks that byte and those behind. Position 0 is in the next word.
 _UP_TO = np.array([_ALL] + [_ALL >> (64 - 8 * n) for n in range(1, 8)], np.uint64)
-_WITHOUT_ZEROS = np.array([1] + [pow(31, n - 8, 1 << 32) for n in range(1, 8)], np.uint32)
+_REMOVE_ZEROS = np.array([1] + [pow(31, n - 8, 1 << 32) for n in range(1, 8)], np.uint32)
 
 
 def hash_spans(data: bytes, starts: IntArray, lengths: IntArray) -> tuple[HashArray, HashArray]:
-    """Hashes (unsigned) of the keys `data[start:start+length]`, and 31**(length in UTF-16 units) of each.
+    """Return the unsigned hashes of the keys `data[start:start+length]`, and 31**(length in UTF-16 units) of each.
 
-    Costs about 40 numpy calls, then some 15 ns for 8 bytes of key. Data with 8 bytes or more behind its last key is not copied.
+    Costs about 40 numpy calls and 15 ns per 8 bytes of key. Data with 8 bytes or more behind its last key is not copied.
     """
     if not len(starts):
         return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
@@ -93,7 +76,7 @@ def hash_spans(data: bytes, starts: IntArray, lengths: IntArray) -> tuple[HashAr
     folded = _fold(words)
     folded *= word_powers[np.repeat(lasts, word_counts) - numbers]
     hashes = _sums(folded, begins, lasts)
-    hashes *= _WITHOUT_ZEROS[places]
+    hashes *= _REMOVE_ZEROS[places]
     factors = powers[lengths]
     if int(lengths.min()) == 0:
         hashes[lengths == 0] = 0
@@ -104,13 +87,13 @@ def hash_spans(data: bytes, starts: IntArray, lengths: IntArray) -> tuple[HashAr
 
 
 def hash_key(prefix: int, key: bytes) -> int:
-    """The hash (unsigned) of one key behind a text of hash `prefix`, in plain Python: cheaper for up to a few dozen keys.
+    """Return the unsigned hash of one key behind a prefix with hash `prefix`, in plain Python: cheaper for a few dozen keys.
 
-    A number written in base 31 is such a sum, and `int` reads it in C. Characters are no digits of that base, but each is
-    31*q + r with two that are.
+    A number in base 31 is such a sum, and `int` parses it in C. Characters are no digits of that base, but each is 31*q + r with
+    two that are.
     """
     length = len(key)
-    if 0 < length <= _LONGEST_QUICK and key.isascii():
+    if 0 < length <= _QUICK_LIMIT and key.isascii():
         tail = 31 * int(key.translate(_QUOTIENTS), 31) + int(key.translate(_REMAINDERS), 31)
         return (prefix * _FACTORS[length] + tail) & MASK_32
     tail, factor = hash_text(key)
@@ -118,19 +101,19 @@ def hash_key(prefix: int, key: bytes) -> int:
 
 
 def hash_text(key: bytes) -> tuple[int, int]:
-    """Hash and factor of one key of any characters. Broken UTF-8 is read as Java reads it, as U+FFFD."""
+    """Return hash and factor of one key. Invalid UTF-8 is read as U+FFFD, as Java does."""
     text = key.decode("utf-8", "replace")
     units = len(text) + sum(c > "\uffff" for c in text)
     return hash_code(text) & MASK_32, pow(31, units, 1 << 32)
 
 
 def powers_of_31(count: int) -> HashArray:
-    """31**n modulo 2**32 for n in 0..count-1, or more."""
+    """Return 31**n modulo 2**32 for n in 0..count-1, or more."""
     return _powers_for(count)[0]
 
 
 def _powers_for(count: int) -> tuple[HashArray, HashArray]:
-    """The powers of 31 and those of 31**8, as many as keys of `count` bytes need, or more."""
+    """Return the powers of 31 and of 31**8 that keys of `count` bytes need, or more."""
     global _powers
     if len(_powers[0]) < count:
         _powers = _make_powers(max(count, 2 * len(_powers[0])))
@@ -138,7 +121,7 @@ def _powers_for(count: int) -> tuple[HashArray, HashArray]:
 
 
 def _fold(words: npt.NDArray[np.uint64]) -> HashArray:
-    """The hash of each word's 8 bytes."""
+    """Return the hash of the 8 bytes of each word."""
     folded = (words & _EVERY_2ND_BYTE) * _31
     folded += (words >> _8) & _EVERY_2ND_BYTE
     wider = (folded & _EVERY_2ND_PAIR) * _31_2
@@ -149,7 +132,7 @@ def _fold(words: npt.NDArray[np.uint64]) -> HashArray:
 
 
 def _sums(values: HashArray, begins: IntArray, lasts: IntArray) -> HashArray:
-    """The sum of each group of neighbours, modulo 2**32: differences of the running sum are faster than add.reduceat."""
+    """Return the sum of each group of neighbours, modulo 2**32. Differences of a running sum are faster than add.reduceat."""
     running = np.cumsum(values, dtype=np.uint32)
     sums = running[lasts]
     sums[1:] -= running[begins[1:] - 1]
@@ -165,15 +148,15 @@ def _make_powers(count: int) -> tuple[HashArray, HashArray]:
 
 _powers = _make_powers(512)
 
-_LONGEST_QUICK = 512  # `int` takes quadratic time, and refuses some thousands of digits
+_QUICK_LIMIT = 512  # `int` takes quadratic time and rejects thousands of digits
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 _QUOTIENTS = bytes(_DIGITS[code // 31] for code in range(256))
 _REMAINDERS = bytes(_DIGITS[code % 31] for code in range(256))
-_FACTORS = [pow(31, n, 1 << 32) for n in range(_LONGEST_QUICK + 1)]
+_FACTORS = [pow(31, n, 1 << 32) for n in range(_QUICK_LIMIT + 1)]
 
 
 _SEPARATOR = b"\x02"
-_MARGIN = _SEPARATOR * 9  # lets 9 bytes be read at the start of every segment, and hash_spans read whole words
+_MARGIN = _SEPARATOR * 9  # allows reading 9 bytes at the start of every segment, and whole words in hash_spans
 
 _UNIQ_KEY = np.uint64(int.from_bytes(b"UNIQ_KEY", "little"))
 _KEYS = np.uint64(int.from_bytes(b"KEYS\x01", "little"))
@@ -183,32 +166,37 @@ _FIVE_BYTES = np.uint64(0xFFFFFFFFFF)
 
 @dataclass(slots=True)
 class Spans:
-    """Values found: number of the message, start and length in `PropertySpans.data`; by message, then position."""
+    """Values found: message number, start and length in `PropertySpans.data`, by message, then position.
+
+    `one_each`: `message` is known to count 0, 1, 2 ... through all messages.
+    """
 
     message: IntArray
     start: IntArray
     length: IntArray
-    one_each: bool = False  # known that `message` counts 0, 1, 2 ... through all messages
+    one_each: bool = False
 
     def __len__(self) -> int:
         return len(self.message)
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> Spans:
-        """Those of the messages marked as wanted."""
+        """Return the values of the wanted messages."""
         kept = np.flatnonzero(wanted[self.message])
         return Spans(self.message[kept], self.start[kept], self.length[kept])
 
 
 @dataclass(slots=True)
 class PropertySpans:
+    """Unique keys, key tokens and tags of a group of messages."""
+
     count: int  # of messages
     data: bytes
-    unique_keys: Spans  # at most one a message
+    unique_keys: Spans  # at most one per message
     keys: Spans  # one for each token
-    tags: Spans  # at most one a message
+    tags: Spans  # at most one per message
 
     def only(self, wanted: npt.NDArray[np.bool_]) -> PropertySpans:
-        """Without the messages that are not marked as wanted; the others keep their numbers."""
+        """Return the values of the wanted messages, which keep their numbers."""
         if wanted.all():
             return self
         kinds = (kind.only(wanted) for kind in (self.unique_keys, self.keys, self.tags))
@@ -216,13 +204,18 @@ class PropertySpans:
 
 
 def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
+    """Find UNIQ_KEY, KEYS and TAGS in property blocks, without a Python step per block.
+
+    The blocks are joined with 0x02. A block that ends with 0x02 itself thereby gets an empty segment, which does not count. Names
+    are recognised by the 8 bytes at the start of a segment, read as one 64-bit number.
+    """
     data = b"".join((_MARGIN, _SEPARATOR.join(blocks), _MARGIN))
     block_ends = np.cumsum(np.fromiter(map(len, blocks), np.int64, len(blocks)) + 1) + (len(_MARGIN) - 1)
     codes = np.frombuffer(data, np.uint8)
     separators = np.flatnonzero(codes == 2)
     starts = separators[:-1] + 1
     ends = separators[1:]
-    # The last segments begin inside the closing margin, too near to the end to read 8 bytes there; all of them are empty.
+    # The last segments begin inside the closing margin, where 8 bytes cannot be read. All of them are empty.
     starts, ends = starts[: 1 - len(_MARGIN)], ends[: 1 - len(_MARGIN)]
     names = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[starts]
     names_of_4 = names & _FIVE_BYTES
@@ -237,14 +230,14 @@ def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
 
 
 def _last_values(block_ends: IntArray, starts: IntArray, ends: IntArray) -> Spans:
-    """Drops empty values and all but the last value of each block."""
+    """Drop empty values and all but the last value of each block."""
     lengths = ends - starts
     if len(lengths) and int(lengths.min()) <= 0:
         kept = np.flatnonzero(lengths > 0)
         starts, lengths = starts[kept], lengths[kept]
     count = len(starts)
     if count == len(block_ends) and (starts < block_ends).all() and (starts[1:] > block_ends[:-1]).all():
-        return Spans(np.arange(count), starts, lengths, one_each=True)  # the usual case
+        return Spans(np.arange(count), starts, lengths, one_each=True)  # the common case
     messages = np.searchsorted(block_ends, starts)
     if count > 1:
         last = np.flatnonzero(np.append(messages[1:] != messages[:-1], True))
@@ -264,8 +257,8 @@ def _split_at_spaces(data: bytes, codes: npt.NDArray[np.uint8], values: Spans) -
     if not len(inside):
         return values
     spaces, owner = spaces[inside], owner[inside]
-    # A token begins at the start of a value or after a space, and ends at a space or at the end of the value: both
-    # lists sorted pair up.
+    # A token begins at the start of a value or after a space, and ends at a space or at the end of the value. Sorted, both lists
+    # pair up.
     starts = np.sort(np.concatenate((values.start, spaces + 1)))
     lengths = np.sort(np.concatenate((value_ends, spaces))) - starts
     messages = np.sort(np.concatenate((values.message, values.message[owner])))
@@ -274,50 +267,57 @@ def _split_at_spaces(data: bytes, codes: npt.NDArray[np.uint8], values: Spans) -
 
 
 _NAMES = (b"UNIQ_KEY", b"KEYS", b"TAGS")  # in the order of their index entries
-_WORTH_A_TABLE = 24  # fewer blocks of a length cost less with all the others
+_TABLE_MIN = 24  # blocks of one length; fewer are cheaper with `find_spans`
 _WORD = 8
-_ROW_MARGIN = bytes(_WORD)  # lets a word be read at any column of the last row
+_ROW_MARGIN = bytes(_WORD)  # allows reading a word at any column of the last row
 
 
 class UniformRunHashes:
-    """The hashes of messages of one shape: one row a message, one column a kind of entry."""
+    """Hashes of messages of one shape: one row per message, one column per kind of entry."""
 
     __slots__ = ("factors", "hashes", "numbers", "tagged")
 
     def __init__(self, numbers: IntArray, hashes: HashArray, factors: HashArray, tagged: list[bool]) -> None:
-        self.numbers = numbers  # by row: which of the blocks it is
-        self.hashes = hashes  # of the values alone, without a prefix
+        self.numbers = numbers  # by row: the number of the block
+        self.hashes = hashes  # of the values, without a prefix
         self.factors = factors  # by column: 31**length, for the prefix
         self.tagged = tagged  # by column: whether it is TAGS
 
 
-def hash_alike(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
-    """The hashes of the values of UNIQ_KEY, KEYS and TAGS, a table for each shape; and the blocks that are in none of them.
+def hash_uniform_runs(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], list[int]]:
+    """Hash UNIQ_KEY, KEYS and TAGS of blocks of the same shape: same length, same names at the same positions.
 
-    Blocks of one shape have one length. Lengths whose blocks are not all alike, and those that are rare, are left over.
+    Return a table for each shape and the numbers of the blocks in no table. Lengths with blocks of different shapes, and rare
+    lengths, are left over, for `find_spans`.
+
+    Most runs of messages are uniform: one program sends them, and only the digits of their keys differ. The positions of the
+    names are found in the first block and are columns of a table whose rows are the blocks. The other blocks are only checked to
+    have the same shape. A row is a block with 0x02 in front. The check, for every segment of the first row: each row has 0x02 in
+    the same column, followed by the same name, or by the same seven bytes of a longer one that is none of ours; ours are compared
+    completely. All rows together have as many 0x02 as the first times their number, so there are no others.
     """
     lengths = list(map(len, blocks))
-    if lengths.count(lengths[0]) == len(lengths):  # the usual case, and the cheapest
-        alike = _hash_same(np.arange(len(blocks)), blocks)
-        return ([], list(range(len(blocks)))) if alike is None else ([alike], [])
+    if lengths.count(lengths[0]) == len(lengths):  # the common and cheapest case
+        uniform = _hash_uniform(np.arange(len(blocks)), blocks)
+        return ([], list(range(len(blocks)))) if uniform is None else ([uniform], [])
     by_length: dict[int, list[int]] = {}
     for number, length in enumerate(lengths):
         by_length.setdefault(length, []).append(number)
     tables: list[UniformRunHashes] = []
     rest: list[int] = []
     for numbers in by_length.values():
-        alike = None
-        if len(numbers) >= _WORTH_A_TABLE:
-            alike = _hash_same(np.array(numbers), [blocks[number] for number in numbers])
-        if alike is None:
+        uniform = None
+        if len(numbers) >= _TABLE_MIN:
+            uniform = _hash_uniform(np.array(numbers), [blocks[number] for number in numbers])
+        if uniform is None:
             rest += numbers
         else:
-            tables.append(alike)
+            tables.append(uniform)
     rest.sort()
     return tables, rest
 
 
-def _hash_same(numbers: IntArray, blocks: Sequence[bytes]) -> UniformRunHashes | None:
+def _hash_uniform(numbers: IntArray, blocks: Sequence[bytes]) -> UniformRunHashes | None:
     shape = _shape(b"\x02" + blocks[0])
     if shape is None:
         return None
@@ -348,7 +348,10 @@ _Shape = tuple[list[tuple[int, int, int]], dict[bytes, tuple[int, int]], int]
 
 
 def _shape(row: bytes) -> _Shape | None:
-    """Words to compare (column, mask, value), columns of the values (start, end), number of 0x02; None if it is not simple."""
+    """Return words to compare (column, mask, value), columns of the values (start, end) and the number of 0x02.
+
+    None if the block has several keys or an ambiguous name.
+    """
     words: list[tuple[int, int, int]] = []
     values: dict[bytes, tuple[int, int]] = {}
     column = 1

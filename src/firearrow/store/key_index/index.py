@@ -1,24 +1,23 @@
-"""The key index: from (topic, key) to the physical offsets of the messages that carry the key.
+"""The key index: from (topic, key) to the physical offsets of the messages with the key.
 
-Every message makes an entry for its UNIQ_KEY, one for each token of its KEYS and, last, one for its TAGS, in this order:
+Every message has an entry for its UNIQ_KEY, one for each token of its KEYS and, last, one for its TAGS, in this order:
 
     UNIQ_KEY, KEYS    hash of  topic#key
     TAGS              hash of  topic#T#tags
 
-Entries fill files (`index_file.py` has the format) named after the local time of their creation, `yyyyMMddHHmmssSSS`; a
-full file is followed by the next, even between two entries of one message. Hashes may collide: whoever queries compares
-topic and key of what is found.
+Entries fill files (format: key_index/file.py) named after the local time of their creation, `yyyyMMddHHmmssSSS`. A full file is
+followed by the next, even between two entries of one message. Hashes may collide, so the caller of `query` compares topic and
+key.
 
-The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first
-physical offset not added yet, and what is added below it is ignored. So after a crash it is enough to add the log again
-from any record at or below `next_offset`. The files do not depend on how messages are grouped into runs.
+The index is a function of the commit log. Messages are added in log order, each once: `next_offset` is the first physical offset
+not added yet, and messages below it are ignored. After a crash it is therefore enough to add the log again from any record at or
+below `next_offset`. The files do not depend on how messages are grouped into runs.
 
-Cost: a run of 1024 messages takes a quarter of a microsecond a message with the C part, one without, and one write for each file
-touched. Without it a short run is added in plain Python. Entries are never buffered here: whoever calls decides how much goes
-into a run.
+Cost: a run of 1024 messages takes 0.25 us per message with native code and 1 us without, and one write for each file touched.
+Without native code a short run is added in plain Python. Entries are not buffered here; the caller decides the size of a run.
 
-Threads: `add_run`, `add_scan` and `query` may be called from any thread, also while another one is in `flush`, which
-spends its time in fdatasync. All other methods exclude `flush` and each other.
+Threads: `add_run`, `add_scan` and `query` may be called from any thread, also during `flush` in another one, which spends its
+time in fdatasync. All other methods exclude `flush` and each other.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from firearrow.store.key_index.hashing import (
     IntArray,
     PropertySpans,
     find_spans,
-    hash_alike,
     hash_key,
     hash_spans,
+    hash_uniform_runs,
 )
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
@@ -57,53 +56,55 @@ KIND_UNIQUE_KEY = "U"
 KIND_TAG = "T"
 
 _SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
-_KEPT_PREFIXES = 1 << 16
+_PREFIX_CACHE_LIMIT = 1 << 16
 _NAME_LENGTH = 17
 
-_tags_hash = lru_cache(maxsize=1024)(hash_key)  # there are few tags, and the same ones all the time
+_tags_hash = lru_cache(maxsize=1024)(hash_key)  # there are few different tags
 _indexed_properties = re.compile(rb"\x02(UNIQ_KEY|KEYS|TAGS)\x01([^\x02]+)").findall
 
 
 class KeyIndex:
+    """The index files of a store directory."""
+
     def __init__(self, disk: Disk, directory: str, *, slot_count: int = 5_000_000, entry_limit: int = 20_000_000) -> None:
         if slot_count < 1 or entry_limit < 2:
             raise ValueError(
-                f"key index with maxHashSlotNum={slot_count}, maxIndexNum={entry_limit}: at least 1 slot and 2 entries are needed"
+                f"key index with maxHashSlotNum={slot_count}, maxIndexNum={entry_limit}: expected at least 1 slot and 2 entries"
             )
         self._disk = disk
         self._directory = directory
         self._slot_count = slot_count
         self._entry_limit = entry_limit
-        self._files: list[IndexFile] = []  # oldest first; only the last takes entries
-        self._unsynced: list[IndexFile] = []  # full, but their slots and header are not on disk yet
+        self._files: list[IndexFile] = []  # oldest first; only the last accepts entries
+        self._unsynced: list[IndexFile] = []  # full; slots and header not on disk yet
         self._new_names = False  # files were created or deleted since the directory was last synced
         self._flushed: tuple[IndexFile, bytes] | None = None  # the newest file and its header as last flushed
         self._next_offset = 0
-        self._added_of_next = 0  # entries that the message at _next_offset has already: a write failed between two of its entries
+        self._added_of_next = 0  # entries that the message at _next_offset already has, after a write failed between two of them
         self._full_ms = 0
-        self._lock = Lock()  # the state above
-        self._sync_lock = Lock()  # held for as long as it takes to sync; always taken before the other
+        self._lock = Lock()  # guards the state above
+        self._sync_lock = Lock()  # held during a sync; always acquired before the other
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------------------------------------------
 
     @property
     def next_offset(self) -> int:
-        """Every record below this physical offset has its entries."""
+        """Physical offset below which every record has its entries."""
         return self._next_offset
 
     @property
     def last_offset(self) -> int:
-        """Physical offset of the last message that has entries; 0 when there is none."""
+        """Physical offset of the last message with entries, or 0."""
         return self._files[-1].end_offset if self._files else 0
 
     @property
     def last_ms(self) -> int:
-        """Store time of that message; 0 when there is none."""
+        """Store time of the last message with entries, or 0."""
         return self._files[-1].end_ms if self._files else 0
 
     @property
     def full_ms(self) -> int:
-        """Store time of the last entry of the last full file that is safe on disk: the checkpoint's indexMsgTimestamp."""
+        """Store time of the last entry of the last full file that is durable: the checkpoint's indexMsgTimestamp."""
         return self._full_ms
 
     @property
@@ -113,12 +114,10 @@ class KeyIndex:
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
-        """Reads what is there. Returns one line about each file that had to go; its messages must be added again from
-        `next_offset`.
+        """Load the files. Return one line for each file that was dropped; its messages must be added again from `next_offset`.
 
-        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's
-        indexMsgTimestamp, is taken as it is; of later ones every entry is checked. The last message's entries, of which
-        some may be missing then, are dropped.
+        After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's indexMsgTimestamp, is
+        trusted; in later ones every entry is checked. The entries of the last message, which may be incomplete, are dropped.
         """
         self._disk.mkdirs(self._directory)
         lost: list[str] = []
@@ -141,13 +140,13 @@ class KeyIndex:
             if not clean or lost:
                 self.truncate_to(self._files[-1].end_offset)
         if self._new_names:
-            # A file deleted here must not come back beside the one that takes its place.
+            # A deleted file must not reappear beside its replacement.
             self._disk.fsync_dir(self._directory)
             self._new_names = False
         return lost
 
     def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
-        """None when the file is good as a whole; otherwise what is wrong, and `file` holds what is left of it."""
+        """Return None if the file is valid, otherwise the problem. `file` then holds the valid part."""
         try:
             if not file.load_header():
                 file.count = 1
@@ -155,16 +154,16 @@ class KeyIndex:
             before = self._files[-1].end_offset if self._files else 0
             if not file.empty and file.begin_offset < before:
                 file.count = 1
-                return f"begins at {file.begin_offset}, before the end {before} of the file in front of it; dropped"
+                return f"begins at {file.begin_offset}, before the end {before} of the previous file; dropped"
             if clean or (file.full and file.end_ms <= trusted_ms):
                 return None
             counted = file.count
             if not file.rebuild():
-                return f"entry {file.count} of {counted - 1} is damaged; cut there"
+                return f"entry {file.count} of {counted - 1} is damaged; truncated there"
             if not last:
                 if not file.full:
-                    # A file is finished on disk before the next one's header counts anything.
-                    return f"has room for {file.entry_limit - file.count} more entries, but files follow; those are dropped"
+                    # A file is complete on disk before the header of the next one counts entries.
+                    return f"lacks {file.entry_limit - file.count} entries, but files follow; those are dropped"
                 file.write_slots()
                 file.sync()
                 file.release_slots()
@@ -177,24 +176,24 @@ class KeyIndex:
         for name in names:
             self._disk.unlink(self._path(name))
             self._new_names = True
-        return [f"index file {name}: dropped with the one before it" for name in names]
+        return [f"index file {name}: dropped with the previous one" for name in names]
 
     def flush(self) -> None:
-        """Makes durable what was added before: on return (or after a crash any time later) it need not be added again."""
+        """Make everything added so far durable. It need not be added again after a crash."""
         with self._sync_lock:
             self._flush()
 
     @property
-    def waits_to_be_written(self) -> bool:
-        """`write_behind` is worth a call."""
-        return bool(self._files) and self._files[-1].waits_to_be_written
+    def should_write_behind(self) -> bool:
+        """Whether `write_behind` is worth a call."""
+        return bool(self._files) and self._files[-1].should_write_behind
 
     def write_behind(self) -> None:
-        """Has the system begin to write what was added lately, so that a later flush, of the log too, finds the disk free."""
+        """Start writing recent entries to disk, so that a later flush, of the log too, finds the disk idle."""
         with self._sync_lock:
             with self._lock:
                 newest = self._files[-1] if self._files else None
-            if newest is not None and newest.slots is not None and newest.waits_to_be_written:
+            if newest is not None and newest.slots is not None and newest.should_write_behind:
                 newest.write_behind()
 
     def _flush(self) -> None:
@@ -208,11 +207,11 @@ class KeyIndex:
                 self._disk.fsync_dir(self._directory)
                 new_names = False
             while full:
-                self._finish(full[0])
+                self._complete(full[0])
                 with self._lock:
-                    self._finished(full.pop(0))
+                    self._release(full.pop(0))
             if newest is not None and newest.slots is not None and self._flushed != (newest, header):
-                # The header may only count entries that are on disk: they are all that is left of the slots after a crash.
+                # The header must only count durable entries, because the slots are rebuilt from them after a crash.
                 newest.sync()
                 newest.write_header(header)
                 self._flushed = (newest, header)
@@ -222,21 +221,21 @@ class KeyIndex:
                 self._new_names |= new_names
             raise
 
-    def _finish(self, file: IndexFile) -> None:
-        """A full file gets its slots and its last header."""
+    def _complete(self, file: IndexFile) -> None:
+        """Write the slots and the final header of a full file."""
         file.write_slots()
         file.sync()
         file.write_header(file.header())
         file.sync()
 
-    def _finished(self, file: IndexFile) -> None:
-        """From now on it lives on disk only. The lock is held."""
+    def _release(self, file: IndexFile) -> None:
+        """Release the memory of a file that is complete on disk. The lock is held."""
         file.release_slots()
         file.close()
         self._full_ms = file.end_ms
 
     def close(self) -> None:
-        """Leaves complete files, as a clean stop must."""
+        """Complete the files, as a clean stop must."""
         with self._sync_lock:
             self._flush()
             for file in self._files[-1:]:
@@ -248,9 +247,10 @@ class KeyIndex:
     # -- adding --------------------------------------------------------------------------------------------------------
 
     def add_run(self, run: list[IndexInput], now_ms: int) -> None:
-        """Adds messages, in log order.
+        """Add messages in log order.
 
-        Rolled-back halves are not for the index. After an OSError add the same run again, or any that covers `next_offset`.
+        The caller leaves out rolled-back half messages. After an OSError add the same run again, or one that covers
+        `next_offset`.
         """
         if not run:
             return
@@ -265,13 +265,13 @@ class KeyIndex:
                 self._add_few(run, now_ms)
             else:
                 offsets, store_ms, topics, properties = zip(*run, strict=True)
-                self._add_alike_or_many(
+                self._add_mixed(
                     np.array(offsets, np.int64), np.array(store_ms, np.int64), _prefixes_of(topics), properties, now_ms
                 )
             self._next_offset = run[-1][0] + 1
 
     def add_scan(self, scan: ScanResult, now_ms: int) -> None:
-        """Adds the records of a scan of the log, except those already added and rolled-back halves."""
+        """Add the records of a scan of the log, except those already added and rolled-back half messages."""
         if not len(scan):
             return
         with self._lock:
@@ -284,7 +284,7 @@ class KeyIndex:
                 self._add_many(scan.offset[group], scan.store_ms[group], prefixes[group], spans.only(wanted[group]), now_ms)
             self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
 
-    def _add_alike_or_many(
+    def _add_mixed(
         self,
         offsets: IntArray,
         store_ms: IntArray,
@@ -292,8 +292,8 @@ class KeyIndex:
         properties: Sequence[bytes],
         now_ms: int,
     ) -> None:
-        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
-        tables, rest = hash_alike(properties)
+        assert (offsets[1:] > offsets[:-1]).all(), "messages must be in log order"
+        tables, rest = hash_uniform_runs(properties)
         messages: list[IntArray] = []
         hashes: list[HashArray] = []
         for table in tables:
@@ -305,7 +305,7 @@ class KeyIndex:
             hashes.append(table.hashes.ravel())
         if rest:
             own = np.broadcast_to(prefixes, offsets.shape)[rest]
-            message, others = _hash_found(find_spans([properties[number] for number in rest]), own)
+            message, others = _hash_spans_with_prefix(find_spans([properties[number] for number in rest]), own)
             messages.append(np.array(rest)[message])
             hashes.append(others)
         if len(messages) == 1:
@@ -320,8 +320,8 @@ class KeyIndex:
     def _add_many(
         self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
     ) -> None:
-        assert (offsets[1:] > offsets[:-1]).all(), "messages are added in log order"
-        message, hashes = _hash_found(spans, prefixes)
+        assert (offsets[1:] > offsets[:-1]).all(), "messages must be in log order"
+        message, hashes = _hash_spans_with_prefix(spans, prefixes)
         if len(message):
             self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
 
@@ -329,16 +329,16 @@ class KeyIndex:
         done, total = self._skip_added(offsets), len(hashes)
         try:
             while done < total:
-                file = self._file_with_room(now_ms)
+                file = self._file_with_space(now_ms)
                 end = min(total, done + file.entry_limit - file.count)
                 file.put(hashes[done:end], offsets[done:end], store_ms[done:end])
                 done = end
         except OSError:
-            self._stopped_at(offsets, done)
+            self._note_failure(offsets, done)
             raise
 
     def _put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, now_ms: int) -> None:
-        """`_put` of what the C part made of messages."""
+        """Add the entries that native code has hashed."""
         entry_offsets = np.frombuffer(offsets, np.int64)
         total = len(entry_offsets)
         if not total:
@@ -346,22 +346,22 @@ class KeyIndex:
         done = self._skip_added(entry_offsets)
         try:
             while done < total:
-                file = self._file_with_room(now_ms)
+                file = self._file_with_space(now_ms)
                 end = min(total, done + file.entry_limit - file.count)
                 file.put_hashed(hashes, offsets, store_ms, done, end)
                 done = end
         except OSError:
-            self._stopped_at(entry_offsets, done)
+            self._note_failure(entry_offsets, done)
             raise
 
     def _add_few(self, run: list[IndexInput], now_ms: int) -> None:
         entries: list[tuple[int, int, int]] = []
         before = -1
         for offset, time_ms, topic, block in run:
-            assert offset > before, "messages are added in log order"
+            assert offset > before, "messages must be in log order"
             before = offset
             prefix = _prefixes[topic]
-            values = dict(_indexed_properties(b"\x02" + block))  # of two values of the same name the last one counts
+            values = dict(_indexed_properties(b"\x02" + block))  # the last value of a name counts
             keys = values.get(b"KEYS", b"")
             hashes = [hash_key(prefix >> 32, key) for key in (values.get(b"UNIQ_KEY", b""), *keys.split(b" ")) if key]
             if b"TAGS" in values:
@@ -374,12 +374,12 @@ class KeyIndex:
         done, total = self._skip_added(entry_offsets), len(entries)
         try:
             while done < total:
-                file = self._file_with_room(now_ms)
+                file = self._file_with_space(now_ms)
                 end = min(total, done + file.entry_limit - file.count)
                 file.put_few(entries[done:end])
                 done = end
         except OSError:
-            self._stopped_at(entry_offsets, done)
+            self._note_failure(entry_offsets, done)
             raise
 
     def _skip_added(self, offsets: IntArray | Sequence[int]) -> int:
@@ -387,12 +387,12 @@ class KeyIndex:
         self._added_of_next = 0
         return skipped
 
-    def _stopped_at(self, offsets: IntArray | Sequence[int], done: int) -> None:
-        """The entries from `done` on could not be written. A file may have become full between two entries of a message."""
+    def _note_failure(self, offsets: IntArray | Sequence[int], done: int) -> None:
+        """Note that the entries from `done` could not be written, perhaps between two entries of a message."""
         self._next_offset = int(offsets[done])
         self._added_of_next = done - bisect_left(offsets, self._next_offset)
 
-    def _file_with_room(self, now_ms: int) -> IndexFile:
+    def _file_with_space(self, now_ms: int) -> IndexFile:
         before = self._files[-1] if self._files else None
         if before is not None and not before.full:
             return before
@@ -405,25 +405,24 @@ class KeyIndex:
         return file
 
     def _new_name(self, now_ms: int) -> str:
-        """The time, or the first name after the newest file's: names must ascend even when the clock does not."""
+        """Return a name after the current time, but after the newest name: names ascend even when the clock does not."""
         name = int(f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         if self._files:
             name = max(name, int(_name(self._files[-1])) + 1)
         return f"{name:0{_NAME_LENGTH}d}"
 
-    # -- looking up ----------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY) -> list[int]:
-        """Physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
+        """Return the physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
 
-        Times are kept to the second, rounded down from the file's first entry on. `kind` is T for a tag; K and U are
-        the same here.
+        Times have a resolution of one second. `kind` is T for a tag; K and U are equivalent.
         """
         text = f"{topic}#T#{key}" if kind == KIND_TAG else f"{topic}#{key}"
         key_hash = abs(hash_code(text))
         if key_hash > 0x7FFFFFFF:
             key_hash = 0
-        found: dict[int, None] = {}  # keeps order; a message may carry the same key twice
+        found: dict[int, None] = {}  # ordered; a message may have the same key twice
         with self._lock:
             for file in reversed(self._files):
                 if file.overlaps(begin_ms, end_ms):
@@ -434,10 +433,10 @@ class KeyIndex:
                     break
         return list(found)
 
-    # -- taking back and forgetting ------------------------------------------------------------------------------------
+    # -- truncation and deletion ---------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Takes back the entries of all messages at or above this physical offset."""
+        """Remove the entries of all messages at or above this physical offset. Durable on return."""
         with self._sync_lock, self._lock:
             self._truncate(offset)
             if offset <= self._next_offset:
@@ -454,14 +453,14 @@ class KeyIndex:
                 self._unsynced.remove(newest)
             count = newest.count_below(offset)
             if count < newest.count:
-                newest.take_back(count)
+                newest.truncate(count)
                 changed = True
             if changed:
-                # At once: entries written from now on must not be counted by the old header after a crash. And a header
-                # that counts entries says that the files before it are complete.
+                # At once: after a crash the old header must not count entries written later. And a header that counts entries
+                # implies that the previous files are complete.
                 while self._unsynced:
-                    self._finish(self._unsynced[0])
-                    self._finished(self._unsynced.pop(0))
+                    self._complete(self._unsynced[0])
+                    self._release(self._unsynced.pop(0))
                 newest.sync()
                 newest.write_header(newest.header())
                 newest.sync()
@@ -471,7 +470,7 @@ class KeyIndex:
             self._disk.fsync_dir(self._directory)
 
     def delete_before(self, min_offset: int) -> list[str]:
-        """Deletes the oldest files that lead only below the log's new start, never the newest. Returns their names."""
+        """Delete the oldest files that refer only to records below `min_offset`, never the newest. Return their names."""
         deleted = []
         with self._sync_lock, self._lock:
             while len(self._files) > 1 and self._files[0].end_offset < min_offset:
@@ -492,10 +491,10 @@ class KeyIndex:
 
 
 class _Prefixes(dict[str, int]):
-    """What the keys of a topic begin with, hashed: `topic#` in the upper 32 bits, `topic#T#` in the lower."""
+    """Cache of the hashed key prefixes of a topic: `topic#` in the upper 32 bits, `topic#T#` in the lower."""
 
     def __missing__(self, topic: str) -> int:
-        if len(self) >= _KEPT_PREFIXES:
+        if len(self) >= _PREFIX_CACHE_LIMIT:
             self.clear()
         hashes = self[topic] = ((hash_code(topic + "#") & MASK_32) << 32) | (hash_code(topic + "#T#") & MASK_32)
         return hashes
@@ -505,7 +504,7 @@ _prefixes = _Prefixes()
 
 
 def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """All entries in order, by message, and in it UNIQ_KEY, KEYS, TAGS: message, start, length, and whether it is TAGS."""
+    """Return message, start, length and whether it is TAGS of all entries, by message, then UNIQ_KEY, KEYS, TAGS."""
     kinds = [kind for kind in (spans.unique_keys, spans.keys, spans.tags) if len(kind)]
     if kinds and all(kind.one_each for kind in kinds):
         start = np.stack([kind.start for kind in kinds], axis=1).ravel()
@@ -520,29 +519,29 @@ def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDAr
     return message[order], start[order], length[order], order >= len(message) - len(spans.tags)
 
 
-def _hash_found(spans: PropertySpans, prefixes: npt.NDArray[np.uint64]) -> tuple[IntArray, HashArray]:
-    """Of all entries, in order: which message it is of, and the hash of its key. One prefix a message."""
+def _hash_spans_with_prefix(spans: PropertySpans, prefixes: npt.NDArray[np.uint64]) -> tuple[IntArray, HashArray]:
+    """Return message and key hash of all entries, in order. `prefixes` has one element per message."""
     message, start, length, tagged = _merge(spans)
     hashes, factors = hash_spans(spans.data, start, length)
-    both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # of keys, then of tags
+    both = np.concatenate((prefixes >> np.uint64(32), prefixes)).astype(np.uint32)  # for keys, then for tags
     hashes += both[message + tagged * spans.count] * factors
     return message, hashes
 
 
 def _by_message(message: IntArray) -> IntArray:
-    """The order of entries by message; those of one keep theirs. Faster than a stable argsort."""
+    """Return the stable order of entries by message. Faster than a stable argsort."""
     return np.sort((message << 32) | np.arange(len(message))) & 0xFFFFFFFF
 
 
 def _prefixes_of(topics: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Of one message each; one for all when they are of one topic."""
+    """Return the prefix of each message, or a single one if all have the same topic."""
     if topics.count(topics[0]) == len(topics):
         return np.full(1, _prefixes[topics[0]], np.uint64)
     return np.array(list(map(_prefixes.__getitem__, topics)), np.uint64)
 
 
 def _key_hashes(hashes: HashArray) -> IntArray:
-    """keyHash of each: the absolute value of Java's hash, 0 for -2**31."""
+    """Return keyHash: the absolute value of Java's hash, 0 for -2**31."""
     key_hashes = np.abs(hashes.view(np.int32))
     key_hashes[key_hashes < 0] = 0
     return key_hashes.astype(np.int64)
