@@ -1,8 +1,7 @@
-"""Drives a store through a history of sends, flushes and crashes, and knows what must be there afterwards.
+"""A store driven through sends, flushes and crashes, with a model of its expected content.
 
-What the model keeps: for each queue every record that was appended, in order. `acknowledged` counts how many of them the
-sender was told of. After a restart a queue may hold more than was acknowledged (written, but nobody was told), never less, and
-nothing else.
+The model keeps every record appended to each queue, in order. `acknowledged` counts those confirmed to the sender. After a
+restart a queue may hold more than was acknowledged (written, but not confirmed), never less, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from firearrow.store.commitlog.reader import GetStatus
 from firearrow.store.message_store import MessageStore
 from firearrow.store.recovery import RecoveryReport
+from firearrow.store.retention import MovedMin
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import record
 from tests.store.simdisk import SimulatedDisk
@@ -24,7 +24,7 @@ LONG_TOPIC = "%RETRY%" + "g" * 140
 
 
 def small_settings(flush_disk_type: str = "SYNC_FLUSH") -> StoreSettings:
-    """Small files, so that a short history crosses many boundaries."""
+    """Return settings with small files, so that a short history crosses many boundaries."""
     return StoreSettings(
         store_path_root_dir=ROOT,
         mapped_file_size_commit_log=8192,
@@ -38,6 +38,8 @@ def small_settings(flush_disk_type: str = "SYNC_FLUSH") -> StoreSettings:
 
 
 class History:
+    """Events of a store's life, and the checks that must hold after each restart."""
+
     def __init__(self, settings: StoreSettings | None = None) -> None:
         self.now_ms = 1_700_000_000_000
         self.disk = SimulatedDisk(lambda: self.now_ms)
@@ -46,6 +48,7 @@ class History:
         self.keys: dict[tuple[str, str], int] = {}
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.count = 0
+        self.moved: list[MovedMin] = []
         self.store = self._new_store()
         self.report = self.store.open()
 
@@ -117,12 +120,12 @@ class History:
         self.store = self._new_store()
         self.report: RecoveryReport = self.store.open()
 
-    # What must hold
+    # Checks
 
     def check(self, *, acknowledged_survive: bool = True) -> None:
-        """Every queue holds a beginning of what was sent to it, byte for byte, and at least what was acknowledged."""
+        """Check that every queue holds a prefix of the records sent to it, and at least the acknowledged ones."""
         if self.report.table is not None:
-            assert self.report.rebuilt_queues == 0, "what a crash does to the newest entries costs no scan of the whole log"
+            assert self.report.rebuilt_queues == 0, "a crash must not require a scan of the whole log"
         for queue in self.store.queues():
             key = (queue.topic, queue.queue_id)
             sent = self.sent.get(key, [])
@@ -135,7 +138,7 @@ class History:
             self.acknowledged[key] = queue.max_offset
         for key in self.sent:
             if self.store.find_queue(*key) is None:
-                assert not self.acknowledged.get(key) or not acknowledged_survive, f"{key} is gone"
+                assert not self.acknowledged.get(key) or not acknowledged_survive, f"{key} is missing"
                 self.sent[key] = []
                 self.acknowledged[key] = 0
 
@@ -160,7 +163,14 @@ class History:
         return records
 
     def _new_store(self) -> MessageStore:
-        return MessageStore(self.settings, disk=self.disk, store_host=HOST, now_ms=lambda: self.now_ms, memory_bytes=1 << 33)
+        return MessageStore(
+            self.settings,
+            disk=self.disk,
+            store_host=HOST,
+            now_ms=lambda: self.now_ms,
+            memory_bytes=1 << 33,
+            on_min_moved=lambda moved: self.moved.extend(moved),
+        )
 
     def _record(
         self, topic: str, queue_id: int, queue_offset: int, offset: int, body: bytes, properties: bytes, flag: int, host: bytes

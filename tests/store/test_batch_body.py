@@ -13,9 +13,9 @@ from firearrow.wire import batch
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.message_ids import host_bytes
-from tests.store.both_ways import both_ways
+from tests.store.with_and_without_c import with_and_without_c
 
-__all__ = ["both_ways"]  # for all tests here
+__all__ = ["with_and_without_c"]  # for all tests here
 
 HOST = host_bytes("127.0.0.1", 10911)
 BORN = host_bytes("10.0.0.1", 5)
@@ -40,7 +40,7 @@ def some_batch(rng: random.Random) -> bytes:
     return batch.join(messages)
 
 
-def test_both_ways_store_the_same_bytes_and_entries(tmp_path: Path) -> None:
+def test_with_and_without_c_store_the_same_bytes_and_entries(tmp_path: Path) -> None:
     rng = random.Random(7)
     one, other = opened(tmp_path / "one"), opened(tmp_path / "other")
     for number in range(200):  # some of them over the end of a segment

@@ -25,8 +25,6 @@ class Retained(History):
         super().__init__(settings)
         start = datetime.datetime(2026, 11, 16, hour, 30)
         self.now_ms = int(start.timestamp() * 1000)
-        self.moved: list[MovedMin] = []
-        self.store.on_min_moved = self.moved.extend
 
     def fill(self, segments: int) -> None:
         while self.store.max_offset < segments * SEGMENT:

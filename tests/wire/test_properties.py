@@ -15,7 +15,7 @@ PIECES = (b"\x01", b"\x02", b"TAGS", b"TAG", b"S", b"KEYS", "é".encode(), b"\xf
 ODD_BYTES = st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join)
 
 
-def test_both_ways_of_ending_are_read() -> None:
+def test_with_and_without_c_of_ending_are_read() -> None:
     assert properties.parse(b"TAGS\x01TagA\x02KEYS\x01a b\x02") == {"TAGS": "TagA", "KEYS": "a b"}
     assert properties.parse("TAGS\x01TagA\x02KEYS\x01a b") == {"TAGS": "TagA", "KEYS": "a b"}
     assert properties.parse(b"") == {}

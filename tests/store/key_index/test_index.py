@@ -22,11 +22,11 @@ from firearrow.store.filesystem import Bytes, RealDisk, RealFile
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.wire.java_hash import hash_code
 from tests.store.archives import unpack
-from tests.store.both_ways import both_ways
 from tests.store.index_model import Message, ModelIndex, entry_texts
 from tests.store.simdisk import SimulatedDisk
+from tests.store.with_and_without_c import with_and_without_c
 
-__all__ = ["both_ways"]  # for all tests here
+__all__ = ["with_and_without_c"]  # for all tests here
 
 NOW_MS = 1_794_785_474_933
 FOREVER = 1 << 62
@@ -551,7 +551,7 @@ def test_entries_are_handed_on_to_the_disk_in_large_parts(tmp_path: Path) -> Non
     with mock.patch.object(RealFile, "write_behind", lambda self, offset, size: asked.append((offset, size))):
         for start in range(0, 30_000, 1_000):
             add(index, keyed(1_000, start=start))
-            if index.waits_to_be_written:
+            if index.should_write_behind:
                 index.write_behind()
         index.write_behind()  # too little since
     [file] = index._files
