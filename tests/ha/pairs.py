@@ -72,13 +72,13 @@ def slave(directory: Path, names: NameServer, **settings: Any) -> contextlib.Abs
 
 
 def ha_of_master(broker: Broker) -> HaMaster:
-    assert isinstance(broker._replication, HaMaster)
-    return broker._replication
+    assert isinstance(broker.replication, HaMaster)
+    return broker.replication
 
 
 def ha_of_slave(broker: Broker) -> HaSlave:
-    assert isinstance(broker._replication, HaSlave)
-    return broker._replication
+    assert isinstance(broker.replication, HaSlave)
+    return broker.replication
 
 
 async def in_step(one: Broker, other: Broker) -> None:

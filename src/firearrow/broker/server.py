@@ -79,7 +79,7 @@ log = logging.getLogger("firearrow.broker")
 
 
 class Broker:
-    """`settings.listen_port` 0 picks a free pair of ports. After `start`: `listen_port`, `advertised`."""
+    """A broker. With `settings.listen_port` 0 it picks free ports; `start` sets `listen_port` and `advertised`."""
 
     ports: Ports
     listen_port: int
@@ -109,7 +109,7 @@ class Broker:
         if (settings.broker_role != "ASYNC_MASTER" or settings.enable_d_leger_commit_log) and replication is None:
             raise ValueError(f"brokerRole {settings.broker_role} needs replication, and this broker was created without it")
         self._make_replication = replication
-        self._replication: Replication | None = None
+        self.replication: Replication | None = None
         self._roles: RoleController | None = None
         self.metrics: MetricsEndpoint | None = None  # while it runs, if metricsExporterType says so
         self._event_log: EventLog | None = None
@@ -137,12 +137,12 @@ class Broker:
             try:
                 self._assemble(store, clean=report.clean)
                 await ports.serve(self._dispatcher, idle_timeout_ms=self._idle_timeout_ms, tls=server_tls(settings))
-                if self._replication is not None:
-                    await self._replication.start()
+                if self.replication is not None:
+                    await self.replication.start()
                 await self._start_metrics()
             except BaseException:
-                if self._replication is not None:
-                    await self._replication.stop(abruptly=True)
+                if self.replication is not None:
+                    await self.replication.stop(abruptly=True)
                 store.close()
                 raise
         except BaseException:
@@ -185,8 +185,8 @@ class Broker:
             self._event_log = None
 
     async def stop(self) -> None:
-        if self._replication is not None:
-            await self._replication.hand_over()
+        if self.replication is not None:
+            await self.replication.hand_over()
         self._cancel_timers()
         if self.metrics is not None:
             await self.metrics.stop()
@@ -195,8 +195,8 @@ class Broker:
             await self._roles.stop()
         await self._registration.stop()
         await self._finish_pending()
-        if self._replication is not None:
-            await self._replication.stop()
+        if self.replication is not None:
+            await self.replication.stop()
         await self.ports.close()
         with contextlib.suppress(StoreError):  # the services check what is durable
             self.parts.store.flush()
@@ -214,8 +214,8 @@ class Broker:
         if self._roles is not None:
             self._roles.abandon()
         self._registration.abandon()
-        if self._replication is not None:
-            await self._replication.stop(abruptly=True)
+        if self.replication is not None:
+            await self.replication.stop(abruptly=True)
         await self.ports.close(abruptly=True)
 
     # For the owner of the clock.
@@ -226,8 +226,8 @@ class Broker:
         parts = self.parts
         self.long_polling.expire(now)
         self.commit.expire(now)
-        if self._replication is not None:
-            self._replication.tick(now)
+        if self.replication is not None:
+            self.replication.tick(now)
         if not self.role.is_slave:
             self._services.work()
         parts.store.tick(now)
@@ -325,7 +325,7 @@ class Broker:
                 parts, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
             )
             self._roles = RoleController(services, config, self._now_ms, self._make_replication, self._make_proxy_registration)
-            self._replication = self._roles.replication
+            self.replication = self._roles.replication
         topics.subscribe(self._registration.topic_changed)
         topics.subscribe(sends.topic_changed)
         store.start(
@@ -385,8 +385,8 @@ class Broker:
             self.parts.topics.mark_ordered(table, self._now_ms())
 
     def _registered(self, ha_address: str | None, master_address: str | None) -> None:
-        if self._replication is not None:
-            self._replication.registered(ha_address, master_address)
+        if self.replication is not None:
+            self.replication.registered(ha_address, master_address)
 
     def _wake_queue(self, topic: str, queue_id: int) -> None:
         queue = self.parts.store.find_queue(topic, queue_id)

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import zlib
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from firearrow.broker.send.handler import SendHandler
+from firearrow.broker.send.replies import PendingReplies
+from firearrow.broker.transaction.service import Transactions
+from firearrow.net.connection import Connection
 from firearrow.wire import batch, properties
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.message_ids import host_bytes, offset_msg_id
+from tests.broker.fake_peer import FakeConnection
+from tests.broker.kit import Kit
 from tests.broker.running import bodies, broker, client, records, send_header
 from tests.broker.send.test_group_commit import Replicated
 from tests.support.waiting import run
@@ -278,3 +286,21 @@ def test_concurrent_sends_of_many_connections_get_dense_offsets(tmp_path: Path) 
             assert all(conn.state.in_flight == 0 for conn in running.ports.connections)
 
     run(story())
+
+
+def test_same_seed_chooses_the_same_queues(tmp_path: Path) -> None:
+    def chosen(directory: Path) -> list[str]:
+        kit = Kit(directory)
+        kit.topic("Orders", queues=8)
+        replies = PendingReplies()
+        sends = SendHandler(kit.parts, Transactions(kit.parts, kit.now), replies)
+        for _ in range(20):
+            request = Command(RequestCode.SEND_MESSAGE_V2, ext=send_header("Orders", -1, ""), body=b"x")
+            sends.send(cast(Connection, FakeConnection()), request, kit.now)
+        answers = [FrameDecoder().feed(reply.data)[0] for reply in replies.take()[0]]
+        kit.close()
+        return [str(answer.ext["queueId"]) for answer in answers]
+
+    first = chosen(tmp_path / "a")
+    assert chosen(tmp_path / "b") == first
+    assert len(set(first)) > 1

@@ -22,8 +22,8 @@ from tests.support.waiting import run, until
 
 
 def member_of(broker: Broker) -> QuorumReplica:
-    assert isinstance(broker._replication, QuorumReplica)
-    return broker._replication
+    assert isinstance(broker.replication, QuorumReplica)
+    return broker.replication
 
 
 def leader_of(brokers: list[Broker]) -> Broker | None:
