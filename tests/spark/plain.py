@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from firearrow.client.compression import inflated
+from firearrow.client.compression import decompress
 from firearrow.wire.message_ids import host_text, offset_msg_id
 from firearrow.wire.properties import parse
 from firearrow.wire.record import COMPRESSED, Record
@@ -25,7 +25,7 @@ def row(record: Record, broker_name: str | None) -> dict[str, Any]:
         "offsetMsgId": offset_id,
         "keys": found.get("KEYS"),
         "tags": found.get("TAGS"),
-        "body": inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body,
+        "body": decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body,
         "properties": list(found.items()),
         "flag": record.flag,
         "sysFlag": record.sys_flag,

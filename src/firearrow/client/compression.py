@@ -1,7 +1,7 @@
-"""Bodies that travel compressed: zlib, which every client reads, lz4 and zstd where their packages are installed.
+"""Compression of bodies: zlib, which every client supports, and lz4 and zstd if their packages are installed.
 
-The system flag says that a body is compressed (0x1) and how (0x700): 0x100 lz4 frame, 0x200 zstd, 0x300 or 0 zlib. A peer that
-sends a few bytes which become gigabytes must not get them: nothing is inflated beyond `MAX_INFLATED`.
+The system flag marks a compressed body (0x1) and the algorithm (0x700): 0x100 lz4 frame, 0x200 zstd, 0x300 or 0 zlib. Bodies are
+decompressed up to `MAX_INFLATED` bytes, which guards against decompression bombs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _EXTRA: Final = "pip install 'firearrow[compression]'"
 
 
 def compressor(name: str) -> tuple[Compressor, int]:
-    """The function that compresses and the bits that say so. ValueError for an unknown name or a package that is missing."""
+    """Return the compression function and its system flags. ValueError for an unknown name or a missing package."""
     if name == "zlib":
         return _deflate, COMPRESSED | COMPRESSION_ZLIB
     if name == "lz4":
-        # Java's reader refuses blocks that refer to the ones before them.
+        # Java's reader rejects linked blocks.
         return partial(_package("lz4.frame", name).compress, block_linked=False), COMPRESSED | COMPRESSION_LZ4
     if name == "zstd":
         zstandard = _package("zstandard", name)
         return zstandard.ZstdCompressor(level=3).compress, COMPRESSED | COMPRESSION_ZSTD
-    raise ValueError(f"compression {name!r}, expected zlib, lz4 or zstd")
+    raise ValueError(f"compression is {name!r}, expected zlib, lz4 or zstd")
 
 
-def inflated(body: bytes, sys_flag: int, limit: int = MAX_INFLATED) -> bytes:
-    """The body of a message whose flag says that it is compressed."""
+def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED) -> bytes:
+    """Decompress the body of a message whose flag marks it as compressed."""
     kind = sys_flag & COMPRESSION_TYPE
     if kind in (0, COMPRESSION_ZLIB):
         return _inflate_zlib(body, limit)
@@ -45,7 +45,7 @@ def inflated(body: bytes, sys_flag: int, limit: int = MAX_INFLATED) -> bytes:
     if kind == COMPRESSION_ZSTD:
         return _inflate_zstd(body, limit)
     raise DecompressionError(
-        f"a body compressed in the unknown way {kind:#x} (of system flag {sys_flag:#x}); is there a newer release?"
+        f"the body has the unknown compression {kind:#x} (system flag {sys_flag:#x}); a newer client may support it"
     )
 
 
@@ -86,7 +86,7 @@ def _inflate_zstd(body: bytes, limit: int) -> bytes:
             plain: bytes = reader.read(limit + 1)
         if len(plain) > limit:
             _too_large(body, limit)
-        # The reader takes an early end for the end. Now that the size is known, another one may say whether it was.
+        # The reader does not detect truncation; now that the size is known to be acceptable, another decompressor does.
         whole = zstandard.ZstdDecompressor().decompressobj()
         whole.decompress(body)
     except zstandard.ZstdError as error:
@@ -106,11 +106,11 @@ def _package(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"compression {name} needs a package that is not installed: {_EXTRA}") from None
+        raise ValueError(f"compression {name} needs a package: {_EXTRA}") from None
 
 
 def _package_to_read(module: str, name: str) -> Any:
     try:
         return _package(module, name)
     except ValueError as error:
-        raise DecompressionError(f"a body came compressed with {name}: {error}") from None
+        raise DecompressionError(f"a received body is compressed with {name}: {error}") from None

@@ -1,7 +1,7 @@
-"""Seams before and after what a client does with messages, for tracing, metering, refusing.
+"""Hooks before and after sends and consumptions, for tracing, metrics and rejection.
 
-Hooks are called on the event loop and must not block. A hook that raises in `before_send` stops the send: the error is what the
-sender gets. What any other hook raises is logged, and nothing else happens.
+Hooks run on the event loop and must not block. An exception in `before_send` rejects the send and is raised to the sender.
+Exceptions of other hooks are logged and ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("firearrow.client")
 
 
 class MessageKind(IntEnum):
-    """What kind of message is sent; the numbers are those of Apache's traces."""
+    """The kind of a message; the numbers are those of Apache's traces."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -29,16 +29,16 @@ class MessageKind(IntEnum):
 
 @dataclass(slots=True)
 class SendContext:
-    """One attempt-independent send: a message, or the messages of a batch."""
+    """One send of a message or batch, over all attempts."""
 
     group: str
     messages: Sequence[Message]
     queue: MessageQueue
-    address: str  # of the broker; before the first attempt, of the one chosen first
+    address: str  # of the broker of the current attempt
     msg_id: str
     kind: MessageKind
     began_ms: int
-    body_size: int  # as it travels
+    body_size: int  # after compression
     elapsed_ms: float = 0.0
     result: SendResult | None = None
     error: BaseException | None = None
@@ -46,7 +46,7 @@ class SendContext:
 
 @dataclass(slots=True)
 class EndTransactionContext:
-    """A decision about a transaction that is told to its broker."""
+    """The outcome of a transaction, reported to its broker."""
 
     group: str
     topic: str
@@ -68,22 +68,28 @@ class ConsumeContext:
     began_ms: int
     elapsed_ms: float = 0.0
     succeeded: bool = False
-    status: str = ""  # what the listener made of it, in Apache's words: CONSUME_SUCCESS, RECONSUME_LATER, ...
+    status: str = ""  # Apache's name of the outcome: CONSUME_SUCCESS, RECONSUME_LATER, ...
     timed_out: bool = False
     error: BaseException | None = None
 
 
 class SendHook(Protocol):
+    """Called before and after every send."""
+
     def before_send(self, context: SendContext) -> None: ...
 
     def after_send(self, context: SendContext) -> None: ...
 
 
 class EndTransactionHook(Protocol):
+    """Called when the outcome of a transaction is reported."""
+
     def end_transaction(self, context: EndTransactionContext) -> None: ...
 
 
 class ConsumeHook(Protocol):
+    """Called before and after every consumption."""
+
     def before_consume(self, context: ConsumeContext) -> None: ...
 
     def after_consume(self, context: ConsumeContext) -> None: ...
@@ -93,7 +99,7 @@ C = TypeVar("C")
 
 
 def call_hooks(calls: Iterable[Callable[[C], None]], context: C) -> None:
-    """Calls all of them; what they raise is logged."""
+    """Call all hooks; exceptions are logged."""
     for call in calls:
         try:
             call(context)

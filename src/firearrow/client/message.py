@@ -1,7 +1,7 @@
-"""Messages as users see them: what is sent, what came of it, and what is received.
+"""Messages, queues and send results.
 
-A `ReceivedMessage` is a view of a stored record. Consumers make one for every message they pull, and listeners look at little of
-it, so what takes work (properties, ids, hosts, inflating the body) is done at the first look and then kept.
+A `ReceivedMessage` is a view of a stored record. Consumers create one for every pulled message, and listeners use only parts of
+it, so properties, ids, hosts and the decompressed body are computed on first access.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from firearrow.client.compression import inflated
+from firearrow.client.compression import decompress
 from firearrow.client.namespaces import without_namespace
 from firearrow.wire import properties as wire_properties
 from firearrow.wire.message_ids import host_text, offset_msg_id
@@ -38,11 +38,11 @@ _KEYS: Final = PROPERTY_KEYS.encode()
 
 @dataclass(slots=True)
 class Message:
-    """What is to be sent.
+    """A message to send.
 
-    `tags` is what subscriptions select by, `keys` is what queries find it by (in one text, keys have spaces between them).
-    `properties` are the user's own; names that the protocol uses itself are refused when the message is sent. With
-    `wait_store=False` the broker answers before the message is as safe as its settings say.
+    Subscriptions filter by `tags`; queries find a message by its `keys` (a sequence, or a string with spaces between keys).
+    `properties` are the user's; names reserved by the protocol are rejected when the message is sent. With `wait_store=False` the
+    broker acknowledges before the message is flushed and replicated.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
-    """One queue of a topic on one broker. Queues sort by topic, broker and number, as every client must agree on."""
+    """One queue of a topic on one broker. Queues sort by topic, broker and number, in the same order for every client."""
 
     topic: str
     broker_name: str
@@ -64,7 +64,7 @@ class MessageQueue:
 
 
 class SendStatus(Enum):
-    """All four mean that the broker has stored the message; the last three, that it is less safe than was asked for."""
+    """The durability of a stored message: as configured (OK), or less because a flush or replication took too long."""
 
     OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -74,7 +74,7 @@ class SendStatus(Enum):
 
 @dataclass(slots=True)
 class SendResult:
-    """Where a message went. For a batch the ids are those of its messages, joined by commas, and the offset is the first."""
+    """The position of a stored message. For a batch, ids are joined by commas and the offset is that of the first message."""
 
     status: SendStatus
     msg_id: str
@@ -92,13 +92,13 @@ class SendResult:
 
 
 class ReceivedMessage:
-    """A message as a consumer gets it. `topic` and `reconsume_times` may be set by the consumer that delivers it."""
+    """A received message. `topic` and `reconsume_times` may be set by the consumer that delivers it."""
 
     __slots__ = ("_body", "_properties", "_record", "queue", "reconsume_times", "topic")
 
     def __init__(self, record: Record, queue: MessageQueue, topic: str) -> None:
         self.topic = topic
-        self.queue = queue  # where it was read: of a message that is delivered again, the retry topic's
+        self.queue = queue  # where it was read; the retry topic for a redelivered message
         self.reconsume_times = record.reconsume_times
         self._record = record
         self._body: bytes | None = None
@@ -106,11 +106,11 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent; inflated if it came compressed. DecompressionError if that cannot be done."""
+        """The body, decompressed if necessary. DecompressionError if that fails."""
         body = self._body
         if body is None:
             record = self._record
-            body = self._body = inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+            body = self._body = decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
         return body
 
     @property
@@ -139,7 +139,7 @@ class ReceivedMessage:
 
     @property
     def msg_id(self) -> str:
-        """The id that the producer gave; of a producer that gave none, the offset id."""
+        """The id made by the producer, or the offset id if it made none."""
         return self._text(_UNIQ_KEY) or self.offset_msg_id
 
     @property
@@ -219,9 +219,9 @@ class ReceivedMessage:
 
 
 def received(record: Record, broker_name: str, namespace: str = "", *, restore_topic: bool = False) -> ReceivedMessage:
-    """The message of a record that was read from a broker; its topic is shown without the namespace.
+    """Return the message of a record read from a broker, with the topic without namespace.
 
-    With `restore_topic` a message of a retry topic shows the topic it was sent to at first.
+    With `restore_topic`, a message of a retry topic shows its original topic.
     """
     topic = record.topic
     queue = MessageQueue(topic, broker_name, record.queue_id)

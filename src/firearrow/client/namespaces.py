@@ -1,6 +1,6 @@
-"""Names in a namespace: `ns%topic`, `%RETRY%ns%group` on the brokers, `topic` and `%RETRY%group` for users.
+"""Namespaces: `ns%topic` and `%RETRY%ns%group` on the brokers are `topic` and `%RETRY%group` for users.
 
-Topics and groups of the system belong to everybody and have none.
+System topics and groups have no namespace.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _GROUP_TOPIC_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def with_namespace(name: str, namespace: str) -> str:
-    """The name on the brokers of a topic or group. A name that has the namespace already stays as it is."""
+    """Return the name of a topic or group on the brokers. A name that has the namespace is returned unchanged."""
     if not namespace or is_system_topic(name) or is_system_group(name):
         return name
     prefix, own = _split(name)
@@ -21,7 +21,7 @@ def with_namespace(name: str, namespace: str) -> str:
 
 
 def without_namespace(name: str, namespace: str) -> str:
-    """The name for users; names of no or another namespace stay as they are."""
+    """Return the name for users. A name without this namespace is returned unchanged."""
     if not namespace:
         return name
     prefix, own = _split(name)

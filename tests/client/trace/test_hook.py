@@ -163,4 +163,4 @@ def test_a_trace_topic_that_cannot_be_had_does_not_hurt(tmp_path: Path, caplog: 
                     await asyncio.sleep(0)
 
     run(story())
-    assert "traces of group p could not be sent to RMQ_SYS_TRACE_TOPIC" in caplog.text
+    assert "sending traces of group p to RMQ_SYS_TRACE_TOPIC failed" in caplog.text

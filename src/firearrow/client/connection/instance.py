@@ -1,16 +1,17 @@
-"""One client of a cluster, shared by the producers and consumers of an event loop: connections, routes, heartbeats.
+"""Client instances: connections, routes and heartbeats shared by the producers and consumers of an event loop.
 
-Brokers know a client by its id, `ip@instance[@unit]`; the instance is the process id and a number unless it was given. Within
-one id a group can be there once, so a second member of a group in a process gets an instance of its own.
+Brokers identify a client by its id, `ip@instance[@unit]`; the default instance is the process id and a number. An id contains a
+group once, so a second member of a group in a process gets another instance.
 
-What it keeps going
-- routes: of all topics in use, every 30 s. A route that cannot be had again is kept as it was: brokers outlive name servers.
-- heartbeats: to every broker in any of the routes, every 30 s, at once when a group joins, and first of all on every new
-  connection: a broker that was restarted knows nobody. Without consumers, masters only.
-- addresses: a broker that no route names any more is forgotten and its connection closed. Not so if only nobody uses the topics
-  any more whose routes named it: somebody may be asking there, and servers end connections that are silent.
+Periodic work
+- routes: of all topics in use, every 30 s. A route that cannot be refreshed is kept, so clients survive an outage of the name
+  servers.
+- heartbeats: to every broker of the routes, every 30 s, at once when a group joins, and first on every new connection, because a
+  restarted broker knows no clients. Without consumers, to masters only.
+- addresses: a broker that disappears from its routes is forgotten and its connection closed. If the topics are only no longer in
+  use, the connection is kept: requests may be in flight, and servers close idle connections themselves.
 
-After a fork the child starts from nothing: the connections are the parent's.
+After a fork the child starts without instances: the connections belong to the parent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Final
 from firearrow.client.connection.members import ConsumerMember, ProducerMember
 from firearrow.client.connection.pool import Connections
 from firearrow.client.connection.routes import MASTER, TopicRoute, decode_route
-from firearrow.client.connection.server_requests import BrokerCalls
+from firearrow.client.connection.server_requests import ServerRequests
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError, NoRouteError
 from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
@@ -47,19 +48,19 @@ __all__ = ["ClientInstance", "ConsumerMember", "ProducerMember", "acquire"]
 
 log = logging.getLogger("firearrow.client")
 
-_GOODBYE_MS: Final = 1_000
+_UNREGISTER_TIMEOUT_MS: Final = 1_000
 _instances: list[ClientInstance] = []
-_left_behind: list[ClientInstance] = []  # the parent's, in a forked process: neither used nor collected
+_inherited: list[ClientInstance] = []  # the parent's, in a forked process: neither used nor collected
 _numbers = itertools.count(time.monotonic_ns())
 
 
 async def acquire(
     options: ClientOptions, *, producer_group: str | None = None, consumer_group: str | None = None
 ) -> ClientInstance:
-    """The running instance for these options on this event loop, made if there is none. `release` gives it back.
+    """Return the instance for these options on this event loop, creating it if necessary. Pair it with `release`.
 
-    A group can be in an instance once (a broker knows its members by client id): if it is taken, another instance is made.
-    Group names are given with the namespace.
+    An instance contains a group once, because brokers identify members by client id; if the group is taken, another instance is
+    created. Group names include the namespace.
     """
     loop = asyncio.get_running_loop()
     taken = {("producer", producer_group), ("consumer", consumer_group)} - {("producer", None), ("consumer", None)}
@@ -70,8 +71,8 @@ async def acquire(
             if options.instance_name is not None:
                 kind, group = sorted(taken & instance.groups, key=str)[0]
                 raise ClientError(
-                    f"the {kind} group {group!r} is in the client {instance.client_id} already; "
-                    "leave instance_name out, or give each member its own"
+                    f"the client {instance.client_id} already has the {kind} group {group!r}; "
+                    "omit instance_name, or use a different one for each member"
                 )
     else:
         instance = ClientInstance(options)
@@ -82,7 +83,7 @@ async def acquire(
 
 
 class ClientInstance:
-    """Use `acquire`."""
+    """One client of a cluster; created by `acquire`."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -97,13 +98,15 @@ class ClientInstance:
         self.replies = ReplyRegistry(options.namespace)
         self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
-        self._calls = BrokerCalls(self._producers, self._consumers, self.replies, options.namespace, self.broker_name)
-        self.connections = Connections(options, self._calls.take, self._opened)
+        self._server_requests = ServerRequests(
+            self._producers, self._consumers, self.replies, options.namespace, self.broker_name
+        )
+        self.connections = Connections(options, self._server_requests.handle, self._opened)
         self._routes: dict[str, TopicRoute] = {}
-        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
-        self._name_server = os.getpid() % len(options.name_servers)  # the one in use, until it fails
+        self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._name_server = os.getpid() % len(options.name_servers)  # index of the one in use, until it fails
         self._versions: dict[str, int] = {}
-        self._first_beats: dict[Channel, tuple[bytes, asyncio.Future[Command]]] = {}  # those under way
+        self._first_beats: dict[Channel, tuple[bytes, asyncio.Future[Command]]] = {}  # in flight
         self._closed = False
         self._tasks = {
             self.loop.create_task(self._every(options.heartbeat_interval_ms, self.heartbeat_now)),
@@ -114,39 +117,39 @@ class ClientInstance:
         return f"<ClientInstance {self.client_id} {len(self.connections.open)} connections>"
 
     async def release(self) -> None:
-        """Gives the instance back; the last one to do so ends its connections. Take groups out first (`unregister_...`)."""
+        """Release the instance; the last user closes its connections. Unregister groups first."""
         self.users -= 1
         if self.users > 0 or self._closed:
             return
         self._closed = True
         if self in _instances:
             _instances.remove(self)
-        tasks = [*self._tasks, *self._asking.values()]
+        tasks = [*self._tasks, *self._lookups.values()]
         for task in tasks:
             task.cancel()
-        self._calls.close()
+        self._server_requests.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.connections.close()
 
     # ---- routes
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Where the topic is (name with the namespace). NoRouteError if it does not exist."""
+        """Return the route of a topic (name with namespace). NoRouteError if it does not exist."""
         known = None if refresh else self._routes.get(topic)
         if known is not None:
             return known
-        asking = self._asking.get(topic)
+        asking = self._lookups.get(topic)
         if asking is None:
-            asking = self._asking[topic] = self.loop.create_task(self._ask_route(topic))
-            asking.add_done_callback(lambda task: self._asked(topic, task))
+            asking = self._lookups[topic] = self.loop.create_task(self._look_up_route(topic))
+            asking.add_done_callback(lambda task: self._lookup_done(topic, task))
         return await asyncio.shield(asking)
 
     def known_route(self, topic: str) -> TopicRoute | None:
-        """The route if it is known already."""
+        """Return the route if it is cached."""
         return self._routes.get(topic)
 
     async def refresh_routes(self) -> None:
-        """Asks again for the routes of all topics in use; forgets those that nobody uses any more."""
+        """Refresh the routes of all topics in use, and forget those of other topics."""
         topics: set[str] = set()
         for producer in list(self._producers.values()):
             topics |= producer.topics()
@@ -159,11 +162,11 @@ class ClientInstance:
             try:
                 await self.route(topic, refresh=True)
             except FirearrowError as error:
-                log.debug("the route of %s stays as it was: %s", topic, error)
-        self._know_brokers()
+                log.debug("the route of %s cannot be refreshed: %s", topic, error)
+        self._update_brokers()
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER, *, only_this: bool = False) -> tuple[str, bool] | None:
-        """(address, is it a slave?) of a broker; of another of that name if none has this id, unless `only_this`."""
+        """Return (address, is it a slave) of a broker, or of another broker of the name unless `only_this`."""
         addresses = self.brokers.get(broker_name)
         if not addresses:
             return None
@@ -176,7 +179,7 @@ class ClientInstance:
         return addresses[other], other != MASTER
 
     def broker_name(self, address: str) -> str:
-        """Whose address it is; the address itself if no route says."""
+        """Return the name of the broker at an address, or the address if it is unknown."""
         for name, addresses in self.brokers.items():
             if address in addresses.values():
                 return name
@@ -185,19 +188,19 @@ class ClientInstance:
     # ---- requests
 
     async def call(self, address: str, request: Request, body: bytes = b"", *, timeout_ms: int | None = None) -> Command:
-        """Asks a server and returns its answer, whatever its code. ClientError if there is none."""
+        """Send a request and return the response, whatever its code. ClientError without a response."""
         return await self.connections.call(address, request, body, timeout_ms or self.options.request_timeout_ms)
 
     async def check(self, address: str, request: Request, body: bytes = b"", *, timeout_ms: int | None = None) -> Command:
-        """The same, and BrokerError unless the answer's code is SUCCESS."""
+        """Send a request and return the response. BrokerError unless its code is SUCCESS."""
         return await self.connections.check(address, request, body, timeout_ms or self.options.request_timeout_ms)
 
     async def oneway(self, address: str, request: Request, body: bytes = b"") -> None:
-        """Tells a server; there is no answer. ConnectionLost if it cannot be reached."""
+        """Send a one-way request. ConnectionLost if the server cannot be reached."""
         await self.connections.oneway(address, request, body)
 
     async def ask_name_server(self, request: Request, body: bytes = b"") -> Command:
-        """The answer of the first name server that gives one; the one that gave it is asked first from then on."""
+        """Return the response of the first name server that answers; it is asked first from then on."""
         servers = self.options.name_servers
         problem: ClientError | None = None
         for turn in range(len(servers)):
@@ -210,59 +213,59 @@ class ClientInstance:
             else:
                 self._name_server = index
                 return answer
-        raise problem if problem is not None else ClientError("there is no name server")
+        raise problem if problem is not None else ClientError("no name server is configured")
 
     # ---- groups
 
-    async def register_producer(self, group: str, side: ProducerMember) -> None:
-        """Takes a producer in; brokers that are known hear of it at once."""
-        self._producers[group] = side
+    async def register_producer(self, group: str, member: ProducerMember) -> None:
+        """Add a producer and announce it to the known brokers."""
+        self._producers[group] = member
         self.groups.add(("producer", group))
         await self.heartbeat_now()
 
-    async def register_consumer(self, group: str, side: ConsumerMember) -> None:
-        """Takes a consumer in; every broker of its topics hears of it before this returns."""
-        self._consumers[group] = side
+    async def register_consumer(self, group: str, member: ConsumerMember) -> None:
+        """Add a consumer and announce it to every broker of its topics before returning."""
+        self._consumers[group] = member
         self.groups.add(("consumer", group))
-        for subscription in side.subscriptions():
-            with contextlib.suppress(FirearrowError):  # a topic may come into being later
+        for subscription in member.subscriptions():
+            with contextlib.suppress(FirearrowError):  # the topic may be created later
                 await self.route(subscription.topic)
         await self.heartbeat_now()
 
     async def unregister_producer(self, group: str) -> None:
-        """Takes a producer out and tells the brokers (35)."""
+        """Remove a producer and notify the brokers (35)."""
         self.groups.discard(("producer", group))
         if self._producers.pop(group, None) is not None:
-            await self._say_goodbye(UnregisterClientRequestHeader(client_id=self.client_id, producer_group=group))
+            await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, producer_group=group))
 
     async def unregister_consumer(self, group: str) -> None:
-        """Takes a consumer out and tells the brokers (35)."""
+        """Remove a consumer and notify the brokers (35)."""
         self.groups.discard(("consumer", group))
         if self._consumers.pop(group, None) is not None:
-            await self._say_goodbye(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
+            await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def heartbeat_now(self) -> None:
-        """Tells all brokers about this client's groups now: after subscriptions have changed."""
+        """Send heartbeats to all brokers now, for example after a change of subscriptions."""
         if self._producers or self._consumers:
             await asyncio.gather(*(self._heartbeat(address) for address in self._heartbeat_addresses()))
 
     async def ensure_known_to_brokers(self) -> None:
-        """Returns when every broker in the routes has heard of this client on a connection that is open."""
+        """Wait until every broker of the routes has received a heartbeat on an open connection."""
         missing = [a for a in self._heartbeat_addresses() if a not in self.connections.open or a not in self._versions]
         await asyncio.gather(*(self._heartbeat(address) for address in missing))
 
     def broker_version(self, address: str) -> int:
-        """What the broker at this address said in its last answer to a heartbeat; 0 if it has not answered any."""
+        """Return the version of a broker from its last heartbeat response; 0 if unknown."""
         return self._versions.get(address, 0)
 
     def detach_after_fork(self) -> None:
-        """In a process that was forked."""
+        """Disable the instance in a forked process, without touching the parent's connections."""
         self._closed = True
         self.connections.detach_after_fork()
 
-    # ---- inside
+    # ---- internals
 
-    async def _ask_route(self, topic: str) -> TopicRoute:
+    async def _look_up_route(self, topic: str) -> TopicRoute:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         try:
             answer = await self.ask_name_server(header)
@@ -271,16 +274,16 @@ class ClientInstance:
             raise NoRouteError(topic, f"no name server of {servers} answers: {error}", asked=False) from None
         server = self.options.name_servers[self._name_server]
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise NoRouteError(topic, f"the name server {server} does not know it")
+            raise NoRouteError(topic, f"the name server {server} has no such topic")
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, server)
         try:
             return decode_route(topic, answer.body, dict(self.options.broker_addresses))
         except ProtocolError as error:
-            raise ClientError(f"the name server {server} gave a route for {topic!r} that cannot be read: {error}") from None
+            raise ClientError(f"the name server {server} returned a malformed route for {topic!r}: {error}") from None
 
-    def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
-        del self._asking[topic]
+    def _lookup_done(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        del self._lookups[topic]
         if task.cancelled() or task.exception() is not None:
             return
         route = task.result()
@@ -289,14 +292,14 @@ class ClientInstance:
             return
         self._routes[topic] = route
         if before is not None or any(self.brokers.get(name) != addresses for name, addresses in route.brokers.items()):
-            self._know_brokers()
+            self._update_brokers()
         log.info("route of %s: %s", topic, {name: sorted(found.values()) for name, found in route.brokers.items()})
-        sides: list[ProducerMember | ConsumerMember] = [*self._producers.values(), *self._consumers.values()]
-        for side in sides:
-            side.route_changed(topic)
+        members: list[ProducerMember | ConsumerMember] = [*self._producers.values(), *self._consumers.values()]
+        for member in members:
+            member.route_changed(topic)
 
-    def _know_brokers(self) -> None:
-        """Makes the table of brokers anew from the routes, and lets go of addresses that are in none of them."""
+    def _update_brokers(self) -> None:
+        """Rebuild the table of brokers from the routes, and disconnect addresses that are not in it."""
         before = {address for addresses in self.brokers.values() for address in addresses.values()}
         self.brokers = self._brokers_in_routes()
         for route in self._routes.values():
@@ -304,10 +307,10 @@ class ClientInstance:
         now = {address for addresses in self.brokers.values() for address in addresses.values()}
         for address in before - now:
             self._versions.pop(address, None)
-            self.connections.drop(address, "no route names it any more")
+            self.connections.drop(address, "it is in no route")
         for address in now - before:
             channel = self.connections.open.get(address)
-            if channel is not None:  # it was connected to before it was known to be a broker
+            if channel is not None:  # connected before it was known to be a broker
                 self._opened(channel)
 
     def _brokers_in_routes(self) -> dict[str, dict[int, str]]:
@@ -353,7 +356,7 @@ class ClientInstance:
         return dumps(data.to_json())
 
     def _opened(self, channel: Channel) -> None:
-        """A new connection begins with a heartbeat, so that whatever follows on it comes from somebody the broker knows."""
+        """Send a heartbeat first on a new connection, so that the broker knows the sender of what follows."""
         is_broker = any(channel.address in addresses.values() for addresses in self.brokers.values())
         if not is_broker or not (self._producers or self._consumers):
             return
@@ -373,9 +376,9 @@ class ClientInstance:
         elif not self._closed:
             log.warning("heartbeat to %s: %s", channel.address, error)
 
-    async def _say_goodbye(self, header: UnregisterClientRequestHeader) -> None:
+    async def _unregister(self, header: UnregisterClientRequestHeader) -> None:
         addresses = [address for address in self._heartbeat_addresses() if address in self.connections.open]
-        calls = [self.call(address, header, timeout_ms=_GOODBYE_MS) for address in addresses]
+        calls = [self.call(address, header, timeout_ms=_UNREGISTER_TIMEOUT_MS) for address in addresses]
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _every(self, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
@@ -384,13 +387,13 @@ class ClientInstance:
             try:
                 await do()
             except Exception:
-                log.exception("%s of client %s failed; it is tried again in %d ms", do.__name__, self.client_id, interval_ms)
+                log.exception("%s of client %s failed and will be retried in %d ms", do.__name__, self.client_id, interval_ms)
 
 
 def _after_fork() -> None:
     for instance in _instances:
         instance.detach_after_fork()
-    _left_behind.extend(_instances)
+    _inherited.extend(_instances)
     _instances.clear()
 
 

@@ -1,4 +1,4 @@
-"""What a client instance asks of the producers and consumers that use it."""
+"""Interfaces of producers and consumers towards their client instance."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
 
 
 class ProducerMember(Protocol):
-    """A producer, as its instance sees it. All are called on the event loop and must not block."""
+    """A producer of an instance. Methods are called on the event loop and must not block."""
 
     @property
     def group(self) -> str:
-        """With the namespace, as brokers know it."""
+        """The group name with the namespace."""
 
     def topics(self) -> set[str]:
-        """The topics whose routes are to be kept fresh (with the namespace)."""
+        """Return the topics whose routes are refreshed, with the namespace."""
 
     def route_changed(self, topic: str) -> None:
-        """The route of one of them is another now."""
+        """Handle a changed route of one of the topics."""
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
-        """The broker at `address` asks what became of a transaction (39)."""
+        """Handle a transaction check of the broker at `address` (39)."""
 
 
 class ConsumerMember(Protocol):
-    """A consumer, as its instance sees it. All are called on the event loop; those that are not `async` must not block."""
+    """A consumer of an instance. Methods are called on the event loop; those without `async` must not block."""
 
     @property
     def group(self) -> str:
-        """With the namespace, as brokers know it."""
+        """The group name with the namespace."""
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """The topics whose routes are to be kept fresh are those of the subscriptions."""
+        """Return the subscriptions; the routes of their topics are refreshed."""
 
     def heartbeat(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """Return the part of a heartbeat about this consumer."""
 
     def rebalance_soon(self) -> None:
-        """The members of the group changed (40)."""
+        """Rebalance after a change of the members (40)."""
 
     def route_changed(self, topic: str) -> None:
-        """The route of a subscribed topic is another now."""
+        """Handle a changed route of a subscribed topic."""
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator set the group's offsets (220): drop what is in hand of these queues and go on from there."""
+        """Continue at offsets set by an operator (220), dropping held messages of these queues."""
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """An operator wants this one message consumed now (309)."""
+        """Consume one message for an operator (309)."""
 
     async def running_info(self) -> ConsumerRunningInfo:
-        """307."""
+        """Return the running info (307)."""
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """221: how far each queue of the topic was consumed."""
+        """Return the consumed offsets of a topic (221)."""

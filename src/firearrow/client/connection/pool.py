@@ -1,10 +1,10 @@
-"""A client's connections: one per address, made when first needed, signed if there are credentials.
+"""Connection pool of a client: one connection per address, opened on demand; requests are signed if there are credentials.
 
-A server that is about to stop answers GO_AWAY (1500): its connection takes no more requests and is closed when those under way
-are answered; the request that heard it is sent once more, on a new connection.
+A server that is about to stop responds with GO_AWAY (1500): its connection gets no more requests and is closed when those in
+flight are answered; the request with that response is repeated on a new connection.
 
-`when_open` is for senders that cannot wait in a task each: all that came while an address was being dialled go on in their order
-before anybody else can use the connection.
+`when_open` serves senders without a task of their own: callbacks that wait for a connection run in order, before any other use
+of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAVE_GRACE_S: Final = 3.0
 
 
 class Connections:
-    """`on_open` is called with every new channel before anything else is sent on it."""
+    """The connections of one instance. `on_open` is called with every new channel before anything is sent on it."""
 
     def __init__(self, options: ClientOptions, on_request: OnRequest, on_open: Callable[[Channel], None]) -> None:
         self.open: dict[str, Channel] = {}
@@ -42,11 +42,11 @@ class Connections:
         self._on_open = on_open
         self._dialling: dict[str, list[WhenOpen]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leaving: set[Channel] = set()
+        self._retired: set[Channel] = set()
         self._closed = False
 
     async def call(self, address: str, request: Request, body: bytes, timeout_ms: int) -> Command:
-        """The answer, whatever its code. RequestTimeout or ConnectionLost if there is none."""
+        """Return the response, whatever its code. RequestTimeout or ConnectionLost without a response."""
         code, fields = request_code(request), request_fields(request)
         if self.signer is not None:
             fields = self.signer.signed(fields, body)
@@ -60,11 +60,11 @@ class Connections:
                 raise ConnectionLost(str(error)) from None
             if answer.code != ResponseCode.GO_AWAY or last:
                 break
-            self.leave(channel)
+            self.retire(channel)
         return answer
 
     async def check(self, address: str, request: Request, body: bytes, timeout_ms: int) -> Command:
-        """The answer, if it is a yes; BrokerError otherwise."""
+        """Return the response. BrokerError unless its code is SUCCESS."""
         answer = await self.call(address, request, body, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, address)
@@ -77,7 +77,7 @@ class Connections:
         await channel.wait_for_capacity()
 
     async def get(self, address: str) -> Channel:
-        """An open channel. ConnectionLost if there is none and none can be made."""
+        """Return an open channel. ConnectionLost if the connection cannot be opened."""
         channel = self.open.get(address)
         if channel is not None and not channel.closed:
             return channel
@@ -95,7 +95,7 @@ class Connections:
         return await opened
 
     def when_open(self, address: str, done: WhenOpen) -> None:
-        """Calls `done` with the channel to an address as soon as there is one, or with the reason why there is none."""
+        """Call `done` with the channel to an address once it is open, or with the error."""
         channel = self.open.get(address)
         if channel is not None and not channel.closed:
             done(channel, None)
@@ -109,18 +109,18 @@ class Connections:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def leave(self, channel: Channel) -> None:
-        """Sends nothing more on a channel; closes it when what is under way is answered."""
+    def retire(self, channel: Channel) -> None:
+        """Retire a channel: close it when the requests in flight are answered."""
         if self.open.get(channel.address) is channel:
             del self.open[channel.address]
-        if channel not in self._leaving and not channel.closed:
-            self._leaving.add(channel)
+        if channel not in self._retired and not channel.closed:
+            self._retired.add(channel)
             task = asyncio.get_running_loop().create_task(self._close_when_done(channel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def drop(self, address: str, reason: str) -> None:
-        """Nobody is at this address any more."""
+        """Close the connection to an address that is no longer in use."""
         channel = self.open.pop(address, None)
         if channel is not None:
             channel.abandon(reason)
@@ -131,14 +131,14 @@ class Connections:
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
-        channels = [*self.open.values(), *self._leaving]
+        channels = [*self.open.values(), *self._retired]
         self.open.clear()
         await asyncio.gather(*self._tasks, *(_close(channel) for channel in channels), return_exceptions=True)
 
     def detach_after_fork(self) -> None:
-        """In a process that was forked."""
+        """Disable the pool in a forked process, without touching the parent's connections."""
         self._closed = True
-        for channel in (*self.open.values(), *self._leaving):
+        for channel in (*self.open.values(), *self._retired):
             channel.detach_after_fork()
 
     async def _dial(self, address: str) -> None:
@@ -156,7 +156,7 @@ class Connections:
         except (OSError, ValueError) as problem:
             error = ConnectionLost(str(problem))
         except asyncio.CancelledError:
-            error = ConnectionLost(f"no connection to {address}: this client was closed meanwhile")
+            error = ConnectionLost(f"no connection to {address}: this client was closed")
             raise
         finally:
             waiting = self._dialling.pop(address)
@@ -168,7 +168,7 @@ class Connections:
                 done(channel, error)
 
     async def _close_when_done(self, channel: Channel) -> None:
-        log.info("%s is about to stop: its connection is used for nothing new", channel.address)
+        log.info("%s is about to stop; its connection is retired", channel.address)
         try:
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 while channel.in_flight:
@@ -176,23 +176,24 @@ class Connections:
         except TimeoutError:
             pass
         finally:
-            self._leaving.discard(channel)
-            channel.abandon("the server said that it goes away")
+            self._retired.discard(channel)
+            channel.abandon("the server is about to stop")
 
     def _lost(self, channel: Channel) -> None:
         if self.open.get(channel.address) is channel:
             del self.open[channel.address]
-            log.info("connection to %s has ended", channel.address)
+            log.info("connection to %s closed", channel.address)
 
 
 def closed_error(what: str) -> ClosedError:
+    """Return the error for the use of a client outside start and close."""
     return ClosedError(f"the {what} is not running: it was not started or has been closed; use `with` or call start() first")
 
 
 async def _close(channel: Channel) -> None:
-    """A server that takes nothing more must not hold up the end."""
+    """Close a channel, even if the server has stopped reading."""
     try:
         async with asyncio.timeout(_LEAVE_GRACE_S):
             await channel.close()
     except TimeoutError:
-        channel.cut("it did not take what was written")
+        channel.cut("the server did not read the data written")

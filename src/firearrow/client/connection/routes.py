@@ -1,10 +1,9 @@
-"""Where a topic is: which brokers have it, at which addresses, with which queues.
+"""Topic routes: the brokers of a topic, their addresses and queues.
 
-A `TopicRoute` is what a name server said, made ready for use. Producers may write to a broker's queues only while its master has
-an address; consumers may read from any broker that allows it.
+Producers write to a broker's queues only while its master has an address; consumers read from any broker with read permission.
 
-A topic that nobody has yet is sent to by the route of the template topic `TBW102`: the broker creates the topic at the first
-message. `template_route` is that route, with no more queues than the broker will create.
+Messages to a topic that does not exist are sent by the route of the template topic `TBW102`, and the broker creates the topic.
+`template_route` is that route, with no more queues than the broker will create.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NO_OTHER_ADDRESSES: Final[Mapping[str, str]] = {}
 
 @dataclass(slots=True, frozen=True)
 class QueueCounts:
-    """How many queues of a topic one broker has, and what may be done with them."""
+    """Queue counts and permissions of a topic on one broker."""
 
     broker_name: str
     read: int
@@ -37,7 +36,7 @@ class QueueCounts:
 
 @dataclass(slots=True, frozen=True)
 class TopicRoute:
-    """`brokers`: broker name -> broker id -> address; id 0 is the master."""
+    """The route of a topic. `brokers`: broker name -> broker id -> address; id 0 is the master."""
 
     topic: str
     brokers: dict[str, dict[int, str]]
@@ -46,7 +45,7 @@ class TopicRoute:
     clusters: dict[str, str] = field(default_factory=dict, compare=False)  # broker name -> cluster name
 
     def write_queues(self) -> list[MessageQueue]:
-        """What can be sent to, sorted."""
+        """Return the writable queues, sorted."""
         if self.order_config:
             return _ordered_queues(self.topic, self.order_config)
         queues = [
@@ -58,7 +57,7 @@ class TopicRoute:
         return sorted(queues)
 
     def read_queues(self) -> list[MessageQueue]:
-        """What can be consumed, sorted."""
+        """Return the readable queues, sorted."""
         queues = [
             MessageQueue(self.topic, counts.broker_name, queue_id)
             for counts in self.queue_counts
@@ -69,7 +68,7 @@ class TopicRoute:
 
 
 def decode_route(topic: str, body: bytes, reached_at: Mapping[str, str] = NO_OTHER_ADDRESSES) -> TopicRoute:
-    """The body of an answer to 105. ProtocolError if it is none. `reached_at`: addresses to use in place of some in it."""
+    """Decode the body of a response to 105; `reached_at` replaces addresses. ProtocolError if it is malformed."""
     data = TopicRouteData.from_json(loads(body))
     brokers = {
         broker.broker_name: {number: reached_at.get(address, address) for number, address in sorted(broker.broker_addrs.items())}
@@ -84,7 +83,7 @@ def decode_route(topic: str, body: bytes, reached_at: Mapping[str, str] = NO_OTH
 
 
 def template_route(topic: str, template: TopicRoute, queues: int = DEFAULT_TOPIC_QUEUES) -> TopicRoute:
-    """The route by which a topic that does not exist yet is sent to."""
+    """Return the route for the first messages to a topic that does not exist yet."""
     counts = []
     for found in template.queue_counts:
         number = min(queues, found.read)
@@ -93,7 +92,7 @@ def template_route(topic: str, template: TopicRoute, queues: int = DEFAULT_TOPIC
 
 
 def _ordered_queues(topic: str, order_config: str) -> list[MessageQueue]:
-    """`broker-a:4;broker-b:2`: an ordered topic's queues stay the same while a broker is away."""
+    """Parse `broker-a:4;broker-b:2`: the queues of an ordered topic do not change while a broker is down."""
     queues = []
     for part in order_config.split(";"):
         name, colon, count = part.partition(":")

@@ -1,14 +1,14 @@
-"""What brokers ask of a client: to decide a transaction, to rebalance, to take a reply, and what operators want from consumers.
+"""Requests from brokers to a client.
 
-    39   one-way   what became of this transaction?            the producer decides, see transaction.py
-    40   one-way   the members of your group changed           the consumer rebalances
-    220            go on from these offsets                    the consumer resets
-    221            how far are you with this topic?
-    307            what are you doing?
-    309            consume this message now
-    326            here is the reply to what you asked         request_reply.py
+    39   one-way   check a transaction                         the producer decides, see transaction.py
+    40   one-way   the members of a group changed              the consumer rebalances
+    220            reset offsets
+    221            return the consumed offsets of a topic
+    307            return the running info
+    309            consume a message now
+    326            reply to a request message                  request_reply.py
 
-An answer takes as long as the consumer takes; nothing here waits for it but a task of its own.
+Requests that wait for a consumer are handled in tasks of their own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ log = logging.getLogger("firearrow.client")
 Answer = tuple[int, str | None, bytes]
 
 
-class BrokerCalls:
-    """Dispatches to the sides by group; both maps belong to the instance and change."""
+class ServerRequests:
+    """Dispatches requests to members by group. Both maps belong to the instance, which changes them."""
 
     def __init__(
         self,
@@ -60,34 +60,34 @@ class BrokerCalls:
         self._namespace = namespace
         self._broker_name = broker_name  # of an address
         self._tasks: set[asyncio.Task[None]] = set()
-        self._at_once: Final[dict[int, Callable[[Channel, Command], None]]] = {
+        self._immediate: Final[dict[int, Callable[[Channel, Command], None]]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._reply,
         }
-        self._later: Final[dict[int, Callable[[Channel, Command], Awaitable[Answer]]]] = {
+        self._in_tasks: Final[dict[int, Callable[[Channel, Command], Awaitable[Answer]]]] = {
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
 
-    def take(self, channel: Channel, request: Command) -> None:
-        """Deals with a request of a broker."""
-        at_once = self._at_once.get(request.code)
-        if at_once is not None:
+    def handle(self, channel: Channel, request: Command) -> None:
+        """Handle a request of a broker."""
+        immediate = self._immediate.get(request.code)
+        if immediate is not None:
             try:
-                at_once(channel, request)
+                immediate(channel, request)
             except ProtocolError as error:
-                log.warning("request %d of %s makes no sense: %s", request.code, channel.address, error)
+                log.warning("malformed request %d of %s: %s", request.code, channel.address, error)
                 _answer(channel, request, (ResponseCode.SYSTEM_ERROR, str(error), b""))
             return
-        later = self._later.get(request.code)
-        if later is None:
+        respond = self._in_tasks.get(request.code)
+        if respond is None:
             remark = f"request type {request.code} not supported"
             _answer(channel, request, (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, b""))
             return
-        task = asyncio.get_running_loop().create_task(self._answer_later(channel, request, later))
+        task = asyncio.get_running_loop().create_task(self._respond_in_task(channel, request, respond))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -101,7 +101,7 @@ class BrokerCalls:
         group = message.get(PROPERTY_PRODUCER_GROUP) or ""
         producer = self._producers.get(group)
         if producer is None:
-            log.warning("%s asks about a transaction of the producer group %r, which is not here", channel.address, group)
+            log.warning("%s checks a transaction of the unknown producer group %r", channel.address, group)
         else:
             producer.check_transaction(channel.address, header, message)
 
@@ -142,10 +142,10 @@ class BrokerCalls:
     def _consumer(self, group: str) -> ConsumerMember:
         consumer = self._consumers.get(group)
         if consumer is None:
-            raise ProtocolError(f"the consumer group {group} is not in this client")
+            raise ProtocolError(f"this client does not have the consumer group {group}")
         return consumer
 
-    async def _answer_later(
+    async def _respond_in_task(
         self, channel: Channel, request: Command, respond: Callable[[Channel, Command], Awaitable[Answer]]
     ) -> None:
         answer: Answer

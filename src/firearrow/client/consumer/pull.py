@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.client.compression import inflated
+from firearrow.client.compression import decompress
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import MASTER
 from firearrow.client.consumer.subscription import Subscription
@@ -194,7 +194,7 @@ class PulledMessage(ReceivedMessage):
                 body = self._body = self._run[at : at + body_bytes]
             else:
                 record = self._record
-                body = self._body = inflated(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+                body = self._body = decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
         return body
 
     @property

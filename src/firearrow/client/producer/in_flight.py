@@ -235,7 +235,7 @@ class InFlightSends:
         error = BrokerError(code, answer.remark, target.address)
         if code == ResponseCode.GO_AWAY and send.channel is not None and not send.gone_away:
             send.gone_away = True  # once: the same address on a new connection
-            self._connections.leave(send.channel)
+            self._connections.retire(send.channel)
             self._attempt(send)
             return
         if code in _ROUTE_OUTDATED:

@@ -1,11 +1,10 @@
-"""The sync face: the clients for programs without an event loop.
+"""The blocking clients.
 
-Each class is declared from its async one (blocking.py): same constructor, same methods, same names; what is a coroutine there
-waits here. The clients of a process share one event loop in a background thread (background.py), and each of them may be used by
-many threads at once.
+Each class is derived from its async class (derive.py), with the same constructor and methods; coroutines become blocking methods.
+The clients of a process share one event loop in a background thread (loop_thread.py). Each may be used by many threads at once.
 
-Listeners and the functions of a transaction producer run in worker threads, where they may block and use sync clients. Hooks
-and queue selectors are called on the background loop: they must return soon and must not use sync clients.
+Listeners and the functions of a transaction producer run in worker threads, where they may block and use blocking clients. Hooks
+and queue selectors run on the background loop: they must return quickly and must not use blocking clients.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Producer(SyncClient[producer.Producer]):
         with Producer("127.0.0.1:9876", group="orders") as producer:
             producer.send(Message("Orders", b"hello"))
 
-    After a fork the child has a producer of its own behind the same object.
+    After a fork the same object works in the child, with connections of its own.
     """
 
     @same_constructor(producer.Producer)
@@ -64,7 +63,7 @@ class PushConsumer(SyncClient[push_consumer.PushConsumer]):
         with PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
             consumer.run()
 
-    It consumes from `start` on, in threads of its own; `run` only waits.
+    It consumes in threads of its own once started; `run` only waits.
     """
 
     remade_after_fork = False
@@ -92,7 +91,7 @@ class PushConsumer(SyncClient[push_consumer.PushConsumer]):
 
 
 class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
-    """Fetches messages when asked to.
+    """Returns messages on request, by `poll` or by iteration.
 
     with PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as consumer:
         for message in consumer:
@@ -126,7 +125,7 @@ class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """The next message, however long that takes. Those that are at hand come without a turn to the loop."""
+        """Wait for the next message. Buffered messages are returned without a call to the loop."""
         message = self._here().next_buffered()
         if message is not None:
             return message

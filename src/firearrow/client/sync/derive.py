@@ -1,4 +1,4 @@
-"""How a sync class is declared from an async one.
+"""Derivation of blocking classes from async classes.
 
     class Producer(SyncClient[aio.Producer]):
         @same_constructor(aio.Producer)
@@ -7,17 +7,17 @@
 
         send = blocking(aio.Producer.send)
 
-Nothing is written twice: names, parameters, defaults, types and docstrings are those of the async class. A type checker sees
-`send` with the parameters of the coroutine function and what it returns without the `await`.
+Names, parameters, defaults, types and docstrings are those of the async class. A type checker sees `send` with
+the parameters of the coroutine function and its awaited result.
 
-    same_constructor   the constructor: same parameters
-    blocking    a coroutine function: called, it waits for the result
-    on_loop     a plain method: it is called on the loop, where the async object lives, and waited for
-    soon        a method that returns an asyncio.Future: the sync one returns a concurrent.futures.Future at once
+    same_constructor   the constructor, with the same parameters
+    blocking           a coroutine function: the method waits for its result
+    on_loop            a plain method: called on the loop, and waited for
+    as_future          a method that returns an asyncio.Future: returns a concurrent.futures.Future
 
-An object made before a fork is made anew in the child at its first use there, with the same arguments, and started if it was
-started: nothing of the parent's connections is used. For consumers, which have duties towards their group, that would be a
-surprise; they say `remade_after_fork = False` and refuse.
+An object created before a fork is created again in the child at its first use there, with the same arguments, and started if it
+was started; the parent's connections are not used. Consumers, whose group counts its members, set `remade_after_fork = False` and
+raise instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from firearrow.client.errors import ClosedError
-from firearrow.client.sync.loop_thread import background, close_at_exit, remaking, was_closed
+from firearrow.client.sync.loop_thread import background, close_at_exit, remaking, unregister_closed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ S = TypeVar("S")
 
 
 class SyncClient(Generic[A]):
-    """A client whose methods wait. It can be used by many threads at once, and in a `with` statement."""
+    """A client with blocking methods, for use by many threads at once and in `with` statements."""
 
     remade_after_fork: ClassVar[bool] = True
 
@@ -64,7 +64,7 @@ class SyncClient(Generic[A]):
         self._async = make()
 
     def start(self) -> None:
-        """Connects. `with` does it too."""
+        """Connect. Called by `with`."""
         client = self._here()
         close_at_exit(client)
         self._started = True
@@ -72,11 +72,11 @@ class SyncClient(Generic[A]):
             background().wait_for(client.start)
         except BaseException:
             self._started = False
-            was_closed(client)
+            unregister_closed(client)
             raise
 
     def close(self) -> None:
-        """Finishes what is in hand and disconnects. `with` does it too; a second time does nothing."""
+        """Finish running work and disconnect. Called by `with`; repeated calls do nothing."""
         self._end(self._async.close)
 
     def __enter__(self) -> Self:
@@ -88,13 +88,13 @@ class SyncClient(Generic[A]):
 
     def _end(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
         if self._pid != os.getpid():
-            return  # what is open is the parent's
+            return  # the connections belong to the parent
         self._started = False
         background().wait_for(close)
-        was_closed(self._async)
+        unregister_closed(self._async)
 
     def _here(self) -> A:
-        """The async client of this process."""
+        """Return the async client of this process."""
         if self._pid != os.getpid():
             self._remake()
         return self._async
@@ -102,7 +102,7 @@ class SyncClient(Generic[A]):
     def _remake(self) -> None:
         if not self.remade_after_fork:
             raise ClosedError(
-                f"this {type(self).__name__} was made in process {self._pid}, before the fork; make another one in this process"
+                f"this {type(self).__name__} was created before the fork, in process {self._pid}; create another one here"
             )
         with remaking(self._async):
             if self._pid != os.getpid():
@@ -113,7 +113,7 @@ class SyncClient(Generic[A]):
 
 
 def same_constructor(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[], A]], None]], Callable[Concatenate[S, P], None]]:
-    """Gives a sync class the constructor of its async class."""
+    """Give a blocking class the constructor of its async class."""
 
     def decorate(init: Callable[[S, Callable[[], A]], None]) -> Callable[Concatenate[S, P], None]:
         def constructor(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -128,17 +128,17 @@ def same_constructor(cls: Callable[P, A]) -> Callable[[Callable[[S, Callable[[],
 
 
 def blocking(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> BlockingMethod[P, R]:
-    """A sync method from a coroutine function of the async class."""
+    """Derive a blocking method from a coroutine function."""
     return BlockingMethod(function, _wait)
 
 
 def on_loop(function: Callable[Concatenate[Any, P], R]) -> BlockingMethod[P, R]:
-    """A sync method from a plain method of the async class."""
+    """Derive a blocking method from a plain method, which runs on the loop."""
     return BlockingMethod(function, _call)
 
 
 def as_future(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> BlockingMethod[P, concurrent.futures.Future[R]]:
-    """A method that does not wait, from one that returns a future."""
+    """Derive a method that returns a `concurrent.futures.Future` from one that returns an `asyncio.Future`."""
     method: BlockingMethod[P, concurrent.futures.Future[R]] = BlockingMethod(function, _promise)
     signature = inspect.signature(function)
     method.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by inspect.signature and help()
@@ -148,7 +148,7 @@ def as_future(function: Callable[Concatenate[Any, P], asyncio.Future[R]]) -> Blo
 
 
 class BlockingMethod(Generic[P, R]):
-    """A method of a sync class, derived from one of its async class."""
+    """A method of a blocking class, derived from one of its async class."""
 
     def __init__(self, function: Callable[..., Any], how: Callable[..., R]) -> None:
         self._function = function
@@ -177,12 +177,12 @@ class BlockingMethod(Generic[P, R]):
         def method(*args: P.args, **kwargs: P.kwargs) -> R:
             return how(instance, function, args, kwargs)
 
-        vars(instance)[self.__name__] = method  # found there from now on, without us
+        vars(instance)[self.__name__] = method  # later lookups find it without the descriptor
         return method
 
 
 def _wait(client: SyncClient[Any], function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
-    # By its name, so that it is that of a subclass, if it has another.
+    # By name, so that a subclass may override it.
     method: Callable[..., Coroutine[Any, Any, R]] = getattr(client._here(), function.__name__)
     return background().wait_for(functools.partial(method, *args, **kwargs))
 
@@ -206,7 +206,7 @@ def _promise(
         if not promise.set_running_or_notify_cancel():
             return
         if future.cancelled():
-            promise.set_exception(ClosedError("the call was given up: its client was closed"))
+            promise.set_exception(ClosedError("the call was cancelled: its client was closed"))
             return
         error = future.exception()
         if error is None:
@@ -217,7 +217,7 @@ def _promise(
     def begin() -> None:
         try:
             method(*args, **kwargs).add_done_callback(finish)
-        except BaseException as error:  # the caller's, at the moment of asking for the result
+        except BaseException as error:  # raised to the caller by the future
             promise.set_exception(error)
 
     background().submit(begin)

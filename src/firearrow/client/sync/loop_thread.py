@@ -1,14 +1,14 @@
-"""The event loop behind the sync face: one for the process, in a thread of its own.
+"""The event loop of the blocking clients: one per process, in a background thread.
 
 Invariants:
-- One loop for all sync clients of a process, made at the first use. A process that was forked makes its own; the loop that came
-  with the memory of its parent is never touched again, nor closed, since its file descriptors are shared with the parent.
-- `wait_for` may be called from every thread but that of the loop, where it would wait for itself: that is refused.
-- A thread that waits can be interrupted (KeyboardInterrupt): what it waited for is cancelled, and the interrupt goes on its way.
-- The thread is a daemon, so that a program can end with clients open. At the end of the program those are closed in order, which
-  may take as long as END_TIMEOUT_S, and the loop after them.
+- All blocking clients of a process share one loop, created on first use. A forked process creates its own; the inherited loop is
+  neither used nor closed, because its file descriptors are shared with the parent.
+- `wait_for` may be called from every thread but that of the loop, where it would deadlock and raises instead.
+- A waiting thread can be interrupted (KeyboardInterrupt): the call is cancelled, and the interrupt propagates.
+- The thread is a daemon, so that a program can end with open clients. They are closed at exit, within END_TIMEOUT_S, and then the
+  loop.
 
-Calls from other threads go through a queue, and the loop is woken once for all that came since it last looked.
+Calls from other threads go through a queue; the loop is woken once for all calls since its last iteration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Background:
-    """Use `background()`: there is to be one."""
+    """The loop and its thread; use `background()`."""
 
     def __init__(self) -> None:
         self.loop = new_loop()
@@ -46,20 +46,20 @@ class Background:
         self._thread.start()
 
     def submit(self, call: Callable[[], None]) -> None:
-        """Has the loop make the call, soon and in the order of submission. The call must not raise."""
+        """Run a call on the loop, in the order of submission. The call must not raise."""
         if self.ended:
-            raise ClosedError("the program is ending: the loop of the sync clients has stopped; close clients before the end")
+            raise ClosedError("the loop of the blocking clients has stopped at exit; close clients earlier")
         self._calls.append(call)
         if not self._awake:
             self._awake = True
             self.loop.call_soon_threadsafe(self._make_calls)
 
     def wait_for(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """What the coroutine returns or raises. It runs on the loop; this thread waits."""
+        """Run a coroutine on the loop and wait for its result."""
         if threading.get_ident() == self._thread.ident:
             raise ClientError(
-                "a sync client was called from a coroutine on the clients' own event loop, which would wait for itself; "
-                "use the client of firearrow.aio there, or a plain function as listener: those run in worker threads"
+                "a blocking client was called on the event loop of the blocking clients, which would deadlock; "
+                "use firearrow.aio there, or a plain function as listener, which runs in a worker thread"
             )
         waiting = _Waiting(self.loop, call)
         try:
@@ -71,12 +71,12 @@ class Background:
         return waiting.result()
 
     def end(self, closing: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
-        """Stops the loop and its thread, after `closing`, if that is done in time."""
+        """Stop the loop and its thread after `closing`, or after END_TIMEOUT_S."""
         if closing is not None:
             waiting = _Waiting(self.loop, closing)
             self.submit(waiting.begin)
             if not waiting.done.acquire(timeout=END_TIMEOUT_S):
-                log.warning("clients that were open at the end of the program did not close within %.0f s", END_TIMEOUT_S)
+                log.warning("clients that were open at exit did not close within %.0f s", END_TIMEOUT_S)
         self.ended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(END_TIMEOUT_S)
@@ -86,8 +86,8 @@ class Background:
         while not self.ended:
             try:
                 self.loop.run_forever()
-            except BaseException:  # SystemExit in somebody's coroutine ends that, but not everybody's loop
-                log.exception("the event loop of the sync clients goes on after")
+            except BaseException:  # SystemExit in a coroutine must not end the loop of all clients
+                log.exception("the event loop of the blocking clients continues after an error")
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
@@ -97,13 +97,13 @@ class Background:
         self.loop.close()
 
     def _make_calls(self) -> None:
-        self._awake = False  # before the look at the queue: whoever comes after it wakes us again
+        self._awake = False  # before draining the queue: later calls wake the loop again
         for _ in range(len(self._calls)):
             self._calls.popleft()()
 
 
 class _Waiting(Generic[R]):
-    """One coroutine on the loop and the thread that waits for it."""
+    """A coroutine on the loop and the thread that waits for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, R]]) -> None:
         self.done = threading.Lock()
@@ -127,21 +127,21 @@ class _Waiting(Generic[R]):
             return self._value[0]
         try:
             if isinstance(self._error, asyncio.CancelledError):
-                raise ClosedError("the call was given up: its client was closed while it waited")
+                raise ClosedError("the call was cancelled: its client was closed")
             raise self._error
         finally:
-            self._error = None  # it holds this frame, and this frame must not hold it
+            self._error = None  # breaks a reference cycle: its traceback holds this frame
 
     async def _finish(self) -> None:
         try:
             self._value.append(await self._call())
-        except BaseException as error:  # the waiting thread's, whatever it is
+        except BaseException as error:  # raised in the waiting thread
             self._error = error
         finally:
             self.done.release()
 
 
-# The one of this process.
+# The loop of this process.
 
 
 class Closable(Protocol):
@@ -156,12 +156,12 @@ class _Process:
 
 
 _process = _Process()
-_left_behind: list[object] = []
-"""What a forked process must neither use nor let go of: a loop that is collected closes descriptors."""
+_inherited: list[object] = []
+"""Objects of the parent in a forked process, kept alive: a collected loop would close shared descriptors."""
 
 
 def background() -> Background:
-    """The loop of this process."""
+    """Return the loop of this process, creating it if necessary."""
     found = _process.background
     if found is not None:
         return found
@@ -172,25 +172,25 @@ def background() -> Background:
 
 
 def close_at_exit(client: Closable) -> None:
-    """The client lives on the loop of this process and is to be closed at the end of the program."""
+    """Register a client to be closed at exit."""
     _process.open[id(client)] = client
 
 
-def was_closed(client: Closable) -> None:
+def unregister_closed(client: Closable) -> None:
     _process.open.pop(id(client), None)
 
 
 @contextmanager
-def remaking(left: object) -> Iterator[None]:
-    """While something is made anew after a fork: one at a time, and what it was in the parent is left behind."""
+def remaking(inherited: object) -> Iterator[None]:
+    """Serialize the recreation of clients after a fork, and keep `inherited` alive."""
     with _process.lock:
         yield
-        _left_behind.append(left)
+        _inherited.append(inherited)
 
 
 def _after_fork() -> None:
     global _process
-    _left_behind.append(_process)
+    _inherited.append(_process)
     _process = _Process()
 
 

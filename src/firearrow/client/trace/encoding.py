@@ -1,17 +1,17 @@
-"""What is said in the trace topic about a message's life, in Apache's encoding.
+"""Encoding of message traces, identical to Apache's.
 
-A trace message has text as body: contexts one after the other, each of fields separated by U+0001 and ended by U+0002.
+The body of a trace message is text: contexts, each with fields separated by U+0001 and terminated by U+0002.
 
     Pub              time, region, group, topic, message id, tags, keys, broker address, body length, cost in ms, message type,
                      offset message id, success
     SubBefore        time, region, group, request id, message id, times it was consumed before, keys
     SubAfter         request id, message id, cost in ms, success, keys, outcome, time, group
     EndTransaction   time, region, group, topic, message id, tags, keys, broker address, message type, transaction id, state,
-                     whether the broker had asked
+                     caused by a check of the broker
     Recall           time, region, group, topic, message id, success
 
-The name of the context is its first field. What is not there is written `null`, truth as `true` and `false`. The trace message
-has the message ids and keys of its contexts as its keys, so that a query for those finds it.
+The first field is the name of the context. Absent values are `null`, booleans `true` and `false`. The keys of the trace message
+are the message ids and keys of its contexts, so that a query for these finds it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_REGION: Final = "DefaultRegion"
 
 
 class Outcome(IntEnum):
-    """What a listener made of a message."""
+    """The outcome of a consumption."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -58,7 +58,7 @@ def pub(
     offset_msg_id: str | None,
     success: bool,
 ) -> Context:
-    """A message was sent."""
+    """Encode the send of a message."""
     fields = ("Pub", time_ms, region, group, topic, msg_id, tags, keys, address)
     return _context((*fields, body_length, cost_ms, int(kind), offset_msg_id, success), msg_id, keys)
 
@@ -66,7 +66,7 @@ def pub(
 def sub_before(
     *, time_ms: int, region: str | None, group: str, request_id: str, msg_id: str, retries: int, keys: str | None
 ) -> Context:
-    """A message is about to be consumed. What becomes of it says `sub_after` with the same request id."""
+    """Encode the start of a consumption; `sub_after` with the same request id has the outcome."""
     return _context(("SubBefore", time_ms, region, group, request_id, msg_id, retries, keys), msg_id, keys)
 
 
@@ -91,7 +91,7 @@ def end_transaction(
     state: str,
     from_check: bool,
 ) -> Context:
-    """A transaction was decided; `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+    """Encode the outcome of a transaction; `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
     fields = ("EndTransaction", time_ms, region or DEFAULT_REGION, group, topic, msg_id, tags, keys, address)
     kind = int(MessageKind.TRANSACTION_COMMIT)
     return _context((*fields, kind, transaction_id, state, from_check), msg_id, keys)
@@ -102,7 +102,7 @@ def recall(*, time_ms: int, region: str | None, group: str, topic: str, msg_id: 
 
 
 def contexts(body: bytes) -> list[list[str]]:
-    """The fields of each context of a trace message."""
+    """Decode a trace message into the fields of its contexts."""
     return [context.split(FIELD) for context in body.decode(errors="replace").split(CONTEXT) if context]
 
 

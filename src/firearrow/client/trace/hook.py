@@ -1,11 +1,10 @@
-"""Message trace: tells the trace topic what this client sends and consumes, beside the messages and never in their way.
+"""Message trace: a hook that records sends, consumptions and transaction outcomes in the trace topic.
 
-A `Trace` is a hook (hooks.py) for sends, consumptions and decisions about transactions. What it is told becomes text
-(trace_text.py) in a queue in memory, which is sent every half second as few messages as possible, by a producer of its own. If
-that fails, or more comes than can be told, traces are dropped, and the log says so; messages are not affected.
+Contexts (encoding.py) are queued in memory and sent every half second, in as few messages as possible, by a separate producer. If
+that fails or the queue is full, contexts are dropped and a warning is logged; the traced messages are not affected.
 
-A client with `trace=True` has it from `trace_producer` or `trace_consumer` when it starts, as one of its hooks, and closes it
-when it closes: what is in the queue is sent first.
+A client with `trace=True` creates its hook with `trace_producer` or `trace_consumer` and closes it at the end, which sends the
+queue.
 """
 
 from __future__ import annotations
@@ -44,21 +43,21 @@ _numbers = itertools.count(1)
 
 
 async def trace_producer(producer: Producer) -> Trace:
-    """A trace of what this producer sends; it is one of its hooks until it is closed."""
+    """Start a trace of a producer; it is one of its hooks until it is closed."""
     trace = Trace(producer.options, producer.group, "PRODUCE", producer.hooks)
     trace.start()
     return trace
 
 
 def trace_consumer(options: ClientOptions, group: str) -> Trace:
-    """A trace of what is consumed, to be used as a hook."""
+    """Start a trace of a consumer, to be used as a hook."""
     trace = Trace(options, group, "CONSUME", [])
     trace.start()
     return trace
 
 
 class Trace:
-    """The hook. It adds itself to `hooks` when it starts and takes itself out when it is closed."""
+    """The hook. It is in `hooks` from `start` to `close`."""
 
     def __init__(self, options: ClientOptions, group: str, side: Literal["PRODUCE", "CONSUME"], hooks: list[Any]) -> None:
         self._options = options
@@ -78,7 +77,7 @@ class Trace:
         self._task = asyncio.get_running_loop().create_task(self._keep_sending(), name=f"trace {self._group}")
 
     async def close(self) -> None:
-        """Sends what waits, if that can be done soon."""
+        """Send the queued contexts within CLOSE_TIMEOUT_MS and close."""
         if self in self._hooks:
             self._hooks.remove(self)
         if self._task is not None:
@@ -93,20 +92,20 @@ class Trace:
             producer, self._producer = self._producer, None
             await producer.close()
 
-    # What happened.
+    # Events.
 
     def before_send(self, context: SendContext) -> None:
-        """A send is told of when its outcome is known."""
+        """Do nothing: a send is recorded with its outcome."""
 
     def after_send(self, context: SendContext) -> None:
         result = context.result
         if result is None or not result.trace_on or result.region_id is None:
-            return  # as Apache's clients do: what no broker has taken is not traced
+            return  # like Apache's clients: sends that no broker accepted are not traced
         ids, offset_ids = result.msg_id.split(","), result.offset_msg_id.split(",")
         single = len(ids) != len(context.messages)
         for index, message in enumerate(context.messages[:1] if single else context.messages):
             one_each = not single and len(offset_ids) == len(ids)
-            self._tell(
+            self._enqueue(
                 encoding.pub(
                     time_ms=context.began_ms,
                     region=result.region_id,
@@ -127,7 +126,7 @@ class Trace:
     def end_transaction(self, context: EndTransactionContext) -> None:
         message = context.message
         region = message.get(PROPERTY_MSG_REGION) if isinstance(message, ReceivedMessage) else None
-        self._tell(
+        self._enqueue(
             encoding.end_transaction(
                 time_ms=wall_ms(),
                 region=region,
@@ -149,7 +148,7 @@ class Trace:
             return
         request_id = self._requests[id(context)] = message_ids.next_key(self._options.client_ip or message_ids.own_ip())
         for message in traced:
-            self._tell(
+            self._enqueue(
                 encoding.sub_before(
                     time_ms=context.began_ms,
                     region=message.get(PROPERTY_MSG_REGION),
@@ -169,7 +168,7 @@ class Trace:
         for message in context.messages:
             if message.get(PROPERTY_TRACE_SWITCH) == "false":
                 continue
-            self._tell(
+            self._enqueue(
                 encoding.sub_after(
                     time_ms=now_ms,
                     group=self._group,
@@ -182,9 +181,9 @@ class Trace:
                 )
             )
 
-    # Sending it.
+    # Sending.
 
-    def _tell(self, context: Context) -> None:
+    def _enqueue(self, context: Context) -> None:
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(context)
         else:
@@ -195,7 +194,7 @@ class Trace:
             await asyncio.sleep(INTERVAL_MS / 1000)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                log.warning("%d traces of group %s were dropped: more came than could be told", dropped, self._group)
+                log.warning("%d traces of group %s were dropped: the queue was full", dropped, self._group)
             await self._send_waiting()
 
     async def _send_waiting(self) -> None:
@@ -207,10 +206,10 @@ class Trace:
             for message in self._messages(waiting):
                 await producer.send(message)
         except Exception as error:
-            log.warning("traces of group %s could not be sent to %s: %s", self._group, self._topic, error)
+            log.warning("sending traces of group %s to %s failed: %s", self._group, self._topic, error)
 
     def _messages(self, contexts: list[Context]) -> Iterator[Message]:
-        """As few as can be: each holds as many contexts as its limits allow."""
+        """Pack contexts into as few messages as the limits allow."""
         texts: list[str] = []
         keys: dict[str, None] = {}
         body_bytes = keys_bytes = 0
@@ -227,7 +226,7 @@ class Trace:
 
     async def _started(self) -> Producer:
         if self._producer is None:
-            from firearrow.client.producer.producer import Producer  # it knows us, too
+            from firearrow.client.producer.producer import Producer  # circular import
 
             plain = replace(self._options, trace=False)
             producer = Producer(plain.name_servers, group=self._own_group, **plain.keywords())

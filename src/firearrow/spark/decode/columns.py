@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firearrow.client.compression import inflated
+from firearrow.client.compression import decompress
 from firearrow.spark.decode.properties import PropertyColumns
 from firearrow.spark.decode.records import Records
 from firearrow.spark.decode.schema import TYPES
@@ -180,7 +180,7 @@ class _ColumnDecoder:
         rows = np.flatnonzero(flags & record.COMPRESSED)
         if not len(rows):
             return bodies
-        plain = [inflated(bodies[row].as_py(), int(flags[row])) for row in rows.tolist()]
+        plain = [decompress(bodies[row].as_py(), int(flags[row])) for row in rows.tolist()]
         order = np.arange(len(bodies))
         order[rows] = len(bodies) + np.arange(len(rows))
         return pa.concat_arrays([bodies, pa.array(plain, pa.binary())]).take(pa.array(order))
