@@ -168,19 +168,19 @@ class Broker:
     def _start_event_log(self) -> None:
         settings = self.settings
         if settings.log_file:
-            from firearrow.broker.observability.event_log import EventLog, happened, watch
+            from firearrow.broker.observability.event_log import EventLog, log_event, subscribe_events
 
             self._event_log = EventLog(settings, self.store_settings.store_path_root_dir)
             self._event_log.start()
-            watch(self.parts)
+            subscribe_events(self.parts)
             text = f"broker {settings.broker_name} started at {self.advertised}"
-            happened("broker_started", text, broker=settings.broker_name, address=self.advertised, role=self.role.role)
+            log_event("broker_started", text, broker=settings.broker_name, address=self.advertised, role=self.role.role)
 
     def _stop_event_log(self) -> None:
         if self._event_log is not None:
-            from firearrow.broker.observability.event_log import happened
+            from firearrow.broker.observability.event_log import log_event
 
-            happened("broker_stopped", f"broker {self.settings.broker_name} stopped", broker=self.settings.broker_name)
+            log_event("broker_stopped", f"broker {self.settings.broker_name} stopped", broker=self.settings.broker_name)
             self._event_log.stop()
             self._event_log = None
 

@@ -1,13 +1,16 @@
-"""What operators ask of a broker (mqadmin, the dashboard, replicas): the handlers of all admin modules together.
+"""Administrative requests (mqadmin, the dashboard, replicas).
 
 | module         | duty                                            | codes                                            |
 |----------------|-------------------------------------------------|--------------------------------------------------|
 | topics         | topics: create, change, delete, describe, clean | 17 18 21 202 215 300 305 306 316 329 343 345 351 |
-| groups         | groups and who is connected                     | 200 201 203 204 207 225 328 352 353              |
-| progress       | how far groups are, and what is in a queue      | 43 45 208 303 308 314 317 321                    |
+| groups         | groups and connected clients                    | 200 201 203 204 207 225 328 352 353              |
+| progress       | consumer progress and contents of queues        | 43 45 208 303 308 314 317 321                    |
 | reset          | moving a group to other offsets                 | 222                                              |
-| consumers      | questions that only a consumer can answer       | 223 307 309                                      |
+| consumers      | requests forwarded to consumers                 | 223 307 309                                      |
 | broker         | the broker itself: settings, state, statistics  | 25 26 28 60 61 315 907                           |
+
+Imports from broker.context, broker.requests, broker.pull, broker.tables and broker.observability, and from wire, store, net and
+config.
 """
 
 from __future__ import annotations

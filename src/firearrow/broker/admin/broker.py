@@ -209,7 +209,7 @@ def _pool_info(broker: BrokerContext) -> dict[str, object]:
 
 
 def _earliest(broker: BrokerContext) -> int:
-    """When the oldest message in the log was stored; -1 if there is none."""
+    """Return the store time of the oldest message in the log; -1 without messages."""
     oldest = broker.store.read_record(broker.store.min_offset)
     try:
         return -1 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp

@@ -1,4 +1,4 @@
-"""How far groups have come, and what lies in a queue: offsets, lag, time spans, single queue entries."""
+"""Consumer progress and contents of queues: offsets, lag, time spans, queue entries."""
 
 from __future__ import annotations
 

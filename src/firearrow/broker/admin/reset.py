@@ -1,11 +1,10 @@
-"""Moving a group to other offsets (222): to a time, to an offset, to the end.
+"""Offset resets (222): to a time, to an offset, to the end.
 
-At the broker (`useServerSideResetOffset`, the default): the new offsets are put down as wishes in the offset table, for all
-queues or one, whether consumers are online or not. Each consumer's next pull is answered "go on there", and pulls that are
-held are answered at once.
+On the broker (`useServerSideResetOffset`, the default): the new offsets are stored as pending resets, for all queues or one,
+whether consumers are online or not. Each consumer's next pull is redirected there, and parked pulls are resumed at once.
 
-At the consumers, as brokers before 5.0 did it: every consumer of the group is told (220) to drop its queues and go on at the
-given offsets. That needs consumers online and offsets committed; without force, it only goes back.
+On the consumers, as brokers before 5.0 did it: every consumer of the group receives a request (220) to drop its queues and to
+continue at the given offsets. This requires online consumers and committed offsets; without force it only moves backwards.
 """
 
 from __future__ import annotations

@@ -149,10 +149,10 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def forget_topic(broker: BrokerContext, topic: str, now_ms: int) -> None:
-    """Takes a topic out of every table and its queues out of the store. A topic made anew under its name starts at 0."""
+    """Remove a topic from every table and its queues from the store. A new topic of the same name starts at offset 0."""
     broker.topics.delete(topic, now_ms)
     for queue in [queue for queue in broker.store.queues() if queue.topic == topic]:
-        broker.wake_queue(topic, queue.queue_id)  # whoever waits there shall ask again, and hear that it is gone
+        broker.wake_queue(topic, queue.queue_id)  # parked pulls are resumed and learn that the topic is gone
     broker.offsets.remove_topic(topic)
     broker.request_modes.remove_topic(topic)
     broker.stats.topic_deleted(topic)

@@ -1,29 +1,29 @@
-"""Sends that come twice are stored once.
+"""Deduplication of repeated sends.
 
-A producer whose answer was lost sends again, and cannot know that the first send was stored. There are two ways to tell a repeat:
+A producer whose reply was lost sends again and cannot know that the first send was stored. A repeat is recognised in two ways:
 
-**Idempotent producers.** A message says who sends it, `__PRODUCER_ID` (up to 128 bytes), and its number, `__PRODUCER_SEQ` (0 to
+**Idempotent producers.** A message carries its producer, `__PRODUCER_ID` (up to 128 bytes), and a number, `__PRODUCER_SEQ` (0 to
 2^63 - 1). The broker stores each number once for every pair of producer and queue. A repeat is answered with the first result:
-queue, queue offset, message ids. Numbers need not follow each other and may come in any order, since several sends may be under
-way at once. A producer counts up, for each queue or for all together, and takes a new id when it does not know where it was.
+queue, queue offset, message ids. Numbers may have gaps and may arrive in any order, since several sends may be in flight. A
+producer counts up, per queue or globally, and takes a new id when it has lost its counter.
 
-**Unique keys.** For clients that know nothing of that: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that comes again on its
-topic within so many milliseconds is a repeat. Clients keep the key when they send again, though perhaps to another queue.
+**Unique keys.** For other clients: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that recurs on its topic within so many
+milliseconds is a repeat. Clients keep the key when they retry, possibly to another queue.
 
 Inside an elected group a message may come twice as well, from a follower that passes it on to the leader (ha/passing_on.py) and
 does not hear from it. Such messages are remembered by their unique keys for some seconds, whatever the settings say.
 
-All this holds for single messages and for those of a batch, for delayed messages and half messages (the first result is then
-that of the record that waits). It does not hold for retry and dead letter topics: a consumer sends a message there as often as it
-fails, with its old properties. Whoever passes consumed messages on with their properties should leave those of the producer out.
+This applies to single messages and batches, and to delayed and half messages (the first result is then that of the held record).
+It does not apply to retry and dead-letter topics: a consumer sends a message there on every failure, with its old properties.
+Applications that forward consumed messages with their properties should remove those of the producer.
 
-What is remembered
-- of a pair: its last `idempotentProducerWindow` numbers (at least). An older one that is not among them may have been stored or
-  not: it is refused with 13.
-- `idempotentProducerMaxNum` pairs; the one unused for longest is forgotten first, and its numbers would be stored again.
-- `deduplicateUniqKeyMaxNum` keys at most, of those the newest.
+State:
+- for each pair at least its last `idempotentProducerWindow` numbers. An older number may or may not have been stored: it is
+  rejected with 13.
+- `idempotentProducerMaxNum` pairs. The least recently used one is evicted first; its numbers would be stored again.
+- the newest `deduplicateUniqKeyMaxNum` keys.
 
-All of it is a function of the log: dedup_file.py makes it again at the start.
+All state is a function of the log: snapshot.py restores it at the start.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SequenceRun(NamedTuple):
 
 
 class _FreshBatch(NamedTuple):
-    """Where the messages of a batch are, and their properties: what a repeat needs until they can be read from the log."""
+    """Offsets and properties of a batch's messages, which a repeat needs until they can be read from the log."""
 
     queue_id: int
     queue_offset: int
@@ -121,7 +121,7 @@ class Dedup:
     def claim(
         self, queue: ConsumeQueue, sequence: tuple[str, int] | None, unique_key: bytes, now_ms: int, *, passed_on: bool = False
     ) -> DedupClaim | None:
-        """None: nothing has to be remembered of the message. Refuses (13) a number that is too old to tell."""
+        """Claim a message. None: the message is not deduplicated. Rejects (13) a number that is too old to be recognised."""
         if queue.topic.startswith(_NOT_HERE):
             return None
         window, number, key = None, 0, None
@@ -142,7 +142,7 @@ class Dedup:
         return None if window is None and key is None else DedupClaim(None, window, number, key, passed_on)
 
     def stored(self, claim: DedupClaim, first: StoredResult) -> None:
-        """What was claimed has its place in the log now."""
+        """Record the result of a claimed message."""
         offset = first.physical_offset
         self._fresh[offset] = first
         if len(self._fresh) >= self._next_look:
@@ -160,7 +160,7 @@ class Dedup:
             self._passed_on.add(claim.key, offset, first.store_ms)
 
     def claim_new(self, queue: ConsumeQueue, body: bytes) -> SequenceRun | None:
-        """A batch that is new as a whole, which is seen at once. None: its messages have to be looked at one by one."""
+        """Claim a batch that is new as a whole. None: its messages must be claimed one by one."""
         if self.keys is not None or queue.topic.startswith(_NOT_HERE):
             return None
         found = rising_numbers(body)
@@ -171,7 +171,7 @@ class Dedup:
         return SequenceRun(window, numbers, blocks) if numbers[0] > window.highest else None
 
     def stored_new(self, claim: SequenceRun, queue: ConsumeQueue, offsets: Sequence[int], now_ms: int) -> None:
-        """A batch that was claimed as a whole has its place in the log now, at the end of its queue."""
+        """Record the result of a batch claimed as a whole, at the end of its queue."""
         fresh, readable = self._fresh_batches, self._store.confirm_offset
         while fresh and fresh[0].offsets[-1] < readable:
             fresh.popleft()
@@ -181,14 +181,14 @@ class Dedup:
         self.producers.changes += 1
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted: one of the same name starts from nothing."""
+        """Drop the state of a deleted topic; a new topic of the same name starts empty."""
         self.producers.forget(topic)
         for keys in (self.keys, self._passed_on):
             if keys is not None:
                 keys.forget(_key(topic, b""))
 
     def replay(self, record: Record) -> None:
-        """A record of the log, in its order: what its send had left here."""
+        """Restore the state of a send from its record. Records are passed in log order."""
         known = properties.find
         topic, queue_id = _destination(record)
         waiting = record.topic in _WAITING_TOPICS
@@ -196,7 +196,7 @@ class Dedup:
             return
         try:
             sequence = producer_sequence(record.properties)
-        except Refused:  # written by a broker that does not know these properties
+        except Refused:  # written by a broker without support for these properties
             sequence = None
         if sequence is not None:
             window = self.producers.window(sequence[0], topic, queue_id)
@@ -204,7 +204,7 @@ class Dedup:
                 window.add(sequence[1], record.queue_offset, record.physical_offset)
         if self.keys is None:
             return
-        # What the broker stored a second time, when it was due or committed, was not sent a second time.
+        # A record stored again when it became due or was committed is not a repeated send.
         again = record.sys_flag & TRANSACTION_COMMIT or known(record.properties, b"REAL_TOPIC") is not None
         unique_key = known(record.properties, b"UNIQ_KEY")
         if unique_key is not None and (waiting or not again):
@@ -215,7 +215,7 @@ class Dedup:
         return self._read(offset) or StoredResult(queue_id, window.queue_offsets[at], offset, own_key, 0)
 
     def _read(self, physical_offset: int) -> StoredResult | None:
-        """The result of what is stored there; None when the log has it no longer."""
+        """Return the result of the record there; None if it is no longer in the log."""
         fresh = self._fresh.get(physical_offset)
         if fresh is not None:
             return fresh
@@ -239,7 +239,7 @@ class Dedup:
         return StoredResult(queue_id, record.queue_offset, physical_offset, unique_key, record.store_timestamp, more)
 
     def _in_its_queue(self, record: Record) -> bool:
-        """False for a record of a topic that was deleted, and perhaps made anew, after it was stored."""
+        """Return False for a record of a topic that was deleted, and possibly recreated, since."""
         queue = self._store.find_queue(record.topic, record.queue_id)
         if queue is None or not queue.min_offset <= record.queue_offset < queue.max_offset:
             return False
@@ -248,7 +248,7 @@ class Dedup:
 
 
 class UniqueKeyWindow:
-    """Where the keys of the last milliseconds are.
+    """Unique keys of the last milliseconds and their offsets.
 
     There are two generations; the older is dropped as a whole when the younger is as old as the window.
     """
@@ -318,10 +318,11 @@ _head_at = struct.Struct(">i12xi").unpack_from  # total, body length
 
 
 def rising_numbers(body: bytes) -> tuple[str, list[int], list[bytes]] | None:
-    """Producer, numbers and properties of a batch whose messages all end with both of them, in numbers that rise.
+    """Return producer, numbers and properties of a batch in the form our clients write it, in one pass.
 
-    None for any other batch, and for one with names in it that `property_rules.check` has to look at. Lengths that do not fit
-    are found by whoever appends it.
+    In this form the properties of each message end with `__PRODUCER_ID`, the same for all, and an increasing `__PRODUCER_SEQ`.
+    None for any other batch, and for one with properties that need validation: its messages are claimed one by one, which takes
+    ten times as long. Invalid lengths are detected by the append.
     """
     numbers: list[int] = []
     blocks: list[bytes] = []
@@ -349,7 +350,7 @@ def rising_numbers(body: bytes) -> tuple[str, list[int], list[bytes]] | None:
 
 
 def _producer_mark(raw: bytes) -> bytes:
-    """What stands before the number in the properties of a message; ValueError if that is not how they end."""
+    """Return the part of the properties before the number. Raises ValueError for any other form."""
     at = raw.index(_PRODUCER)
     producer, found, _ = raw[at + len(_PRODUCER) :].partition(_NUMBER)
     if not producer or not found or b"\x02" in producer or len(producer) > MAX_PRODUCER_ID_BYTES:

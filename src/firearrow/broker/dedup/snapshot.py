@@ -1,18 +1,18 @@
-"""What dedup.py remembers, over restarts: a file that says what was known at some place in the log, and the log from there on.
+"""Persistence of the deduplication state: a snapshot at some log offset, and the log from there on.
 
-`config/idempotentProducers.json` is written when the first producer comes, every ten seconds if one used it, and whenever the log
-has grown by 64 MiB without: so the part of the log that has to be read at the start stays small.
+`config/idempotentProducers.json` is written for the first producer, every ten seconds while producers are active, and whenever
+the log has grown by 64 MiB: so the part of the log to read at the start stays small.
 
     logOffset    the log from here on is not in the file
     producers    a list of
       producer, topic, queueId, floor
-      entries    base64 of the remembered numbers, oldest first, 24 bytes each: number, queue offset, physical offset (big-endian)
+      entries    base64 of the numbers, oldest first, 24 bytes each: number, queue offset, physical offset (big-endian)
 
-The file never says more than what is durable: it is written when the log is flushed up to where it ended when the file's text was
-made. Without a usable file (a directory of another broker, a damaged file, a producer of the last moment) the newest
-64 MiB of the log are read instead, from the beginning of a file on.
+The file is never ahead of what is durable: it is written once the log is flushed up to its end at the time of the snapshot.
+Without a usable file (data of another broker, a corrupt file, a very recent producer) the newest 64 MiB of the log are read
+instead, from the start of a segment on.
 
-The unique keys are not in the file. They are made again from the log of the last `deduplicateUniqKeyWindowMs`.
+The unique keys are not in the file. They are restored from the log of the last `deduplicateUniqKeyWindowMs`.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def _text(log_offset: int, copied: list[tuple[str, str, int, int, array[int], ar
 
 
 def records(store: MessageStore, offset: int, mark: bytes | None) -> Iterator[Record]:
-    """The records of the log from `offset` on, where one begins; those that contain `mark`, if there is one.
+    """Yield the records from `offset`, a record boundary, on; with `mark`, only those that contain it.
 
-    Where the log cannot be read, it goes on with the next file.
+    Unreadable parts are skipped up to the next segment.
     """
     if mark is not None and not _contains(store, offset, mark):
         return
@@ -190,7 +190,7 @@ def records(store: MessageStore, offset: int, mark: bytes | None) -> Iterator[Re
 
 
 def _contains(store: MessageStore, offset: int, mark: bytes) -> bool:
-    """Whether the log from `offset` on has these bytes anywhere: much quicker than going from record to record."""
+    """Return whether these bytes occur in the log from `offset` on; much faster than reading record by record."""
     segment_size = store.settings.mapped_file_size_commit_log
     while offset < store.confirm_offset:
         data = store.read(offset, _CHUNK)
@@ -211,7 +211,7 @@ def _decoded(data: bytes, at: int) -> Iterator[Record]:
 
 
 def _first_stored_since(store: MessageStore, since_ms: int) -> int | None:
-    """The physical offset of the first message stored then or later; None if there is none."""
+    """Return the physical offset of the first message stored at `since_ms` or later; None without such a message."""
     found: int | None = None
     for queue in store.queues():
         last = store.reader.store_time(queue, queue.max_offset - 1)

@@ -1,4 +1,4 @@
-"""What is remembered of idempotent producers: the last numbers of each in each queue, and where they are (see dedup.py)."""
+"""Windows of idempotent producers: the last numbers of each producer and queue, with their offsets (see dedup.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from firearrow.wire.codes import ResponseCode
 
 
 class Producers:
-    """The windows of all pairs, those used last at the end."""
+    """The windows of all pairs, the most recently used last."""
 
     def __init__(self, max_num: int, window_size: int) -> None:
-        self.changes = 0  # counts up: whoever saves the windows sees whether there is anything to save
+        self.changes = 0  # counts changes, so that the snapshot is written only when needed
         self._max_num = max_num
         self._window_size = window_size
         self._windows: OrderedDict[tuple[str, str, int], ProducerWindow] = OrderedDict()

@@ -1,8 +1,7 @@
-"""Where Prometheus asks: GET /metrics on `metricsPromExporterHost`:`metricsPromExporterPort`.
+"""HTTP endpoint for Prometheus: GET /metrics on `metricsPromExporterHost`:`metricsPromExporterPort`.
 
-A scrape of ten thousand topics is a hundred thousand lines. They are made in the event loop, because only there the tables hold
-still, but a millisecond at a time, with a longer pause after each: sends and pulls do not wait for a page that nobody is in a
-hurry to read.
+A scrape of ten thousand topics has a hundred thousand lines. They are generated in the event loop, because only there the tables
+do not change concurrently, but in slices of a millisecond with a longer pause after each: sends and pulls are not delayed.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class MetricsEndpoint:
 
 
 async def in_slices(parts: Iterator[str], slice_s: float = SLICE_S, pause_s: float = PAUSE_S) -> list[bytes]:
-    """Runs the generator, pausing after every slice of time, and joins what it gives into blocks."""
+    """Run the generator, pausing after each time slice, and join its output into blocks."""
     blocks: list[bytes] = []
     some: list[str] = []
     began = time.perf_counter()
@@ -83,7 +82,7 @@ async def in_slices(parts: Iterator[str], slice_s: float = SLICE_S, pause_s: flo
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    """`region:here,rack:7`, as Apache writes it."""
+    """Parse `region:here,rack:7`, Apache's format of metricsLabel."""
     labels = {}
     for pair in filter(None, text.split(",")):
         key, colon, value = pair.partition(":")

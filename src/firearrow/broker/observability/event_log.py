@@ -1,11 +1,11 @@
-"""The log as a file for machines: one JSON object a line, one line for each event that matters, in files that are rotated.
+"""The JSON-lines log: one JSON object per line and event, in rotated files.
 
     {"time":"2026-01-31T12:00:00.000Z","level":"INFO","logger":"firearrow.broker","event":"topic_changed","topic":"Orders", ...,
      "message":"topic Orders changed: 4 read and 4 write queues, permission 6"}
 
-`message` is what stands in the ordinary log on standard error; an event's own fields come before it. An error has its traceback
-under `error`. `logFile` names the file (below `storePathRootDir` unless its path is absolute); having `logFileMaxSize` bytes, it
-becomes `.1`, that `.2`, and so on up to `logFileMaxNum`.
+`message` is the text of the ordinary log on standard error; the fields of an event come before it. An error has its traceback
+under `error`. `logFile` names the file, relative to `storePathRootDir`. At `logFileMaxSize` bytes it is rotated to `.1`, `.2` and
+so on up to `logFileMaxNum`.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def happened(event: str, message: str, **fields: Any) -> None:
-    """Logs an event: in words for people, with its fields for machines."""
+def log_event(event: str, message: str, **fields: Any) -> None:
+    """Log an event with its structured fields."""
     log.info(message, extra={"fields": {"event": event, **fields}})
 
 
-def watch(broker: BrokerContext) -> None:
-    """What operators and clients change is an event."""
+def subscribe_events(broker: BrokerContext) -> None:
+    """Log changes of topics and groups as events."""
 
     def topic_changed(topic: str, config: TopicConfig | None) -> None:
         if config is None:
-            happened("topic_deleted", f"topic {topic} deleted", topic=topic)
+            log_event("topic_deleted", f"topic {topic} deleted", topic=topic)
             return
         read, write, perm = config.read_queue_nums, config.write_queue_nums, config.perm
         text = f"topic {topic} has {read} read and {write} write queues, permission {perm}"
-        happened("topic_changed", text, topic=topic, readQueueNums=read, writeQueueNums=write, perm=perm)
+        log_event("topic_changed", text, topic=topic, readQueueNums=read, writeQueueNums=write, perm=perm)
 
     def group_changed(group: str, config: SubscriptionGroupConfig | None) -> None:
         if config is None:
-            happened("group_deleted", f"group {group} deleted", group=group)
+            log_event("group_deleted", f"group {group} deleted", group=group)
             return
         text = f"group {group} may consume: {config.consume_enable}, retries: {config.retry_max_times}"
-        happened("group_changed", text, group=group, consumeEnable=config.consume_enable, retryMaxTimes=config.retry_max_times)
+        log_event("group_changed", text, group=group, consumeEnable=config.consume_enable, retryMaxTimes=config.retry_max_times)
 
     broker.topics.subscribe(topic_changed)
     broker.groups.subscribe(group_changed)
 
 
 class EventLog:
-    """The file. Between `start` and `stop` everything that the process logs under `firearrow` goes there too."""
+    """The log file. Between `start` and `stop` everything logged under `firearrow` is written to it."""
 
     def __init__(self, settings: BrokerSettings, root: str) -> None:
-        from logging.handlers import RotatingFileHandler  # who writes no file does not pay for it
+        from logging.handlers import RotatingFileHandler  # imported only if a file is written
 
         self.path = os.path.join(root, settings.log_file)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)

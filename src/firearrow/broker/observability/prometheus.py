@@ -1,17 +1,16 @@
-"""The broker's figures as Prometheus reads them: text, one line a figure, under the names and labels of RocketMQ 5.
+"""Metrics in Prometheus's text format, under the names and labels of RocketMQ 5.
 
-Hardly anything is counted for this: messages that are larger than most, requests, decisions about transactions. The lines are
-made, when somebody asks, from counters and offsets that the broker has anyway, so that metrics cost the paths of messages next
-to nothing. `pieces` is a generator: whoever runs it stops between two pieces as often and as long as others need the event loop
-(metrics_endpoint.py). Tables that may change meanwhile are copied before they are walked.
+Very little is counted only for metrics: large messages, requests, transaction decisions. The lines are generated on request from
+counters and offsets that exist anyway, so metrics cost the message paths next to nothing. `pieces` is a generator, which the
+endpoint (endpoint.py) pauses whenever the event loop is needed. Tables that may change meanwhile are copied first.
 
-All figures have the labels cluster, node_type="broker", node_id=brokerName, and those of `metricsLabel`. What RocketMQ does not
-have (the log's offsets, flushes, the event loop) begins with `firearrow_`, what every process has with `process_`.
+All metrics have the labels cluster, node_type="broker", node_id=brokerName, and those of `metricsLabel`. Metrics that RocketMQ
+does not have (log offsets, flushes, event loop) begin with `firearrow_`, those of the process with `process_`.
 
-Some differ in meaning. `message_type` is what the topic is declared to hold (its attribute message.type), not what the message
-was. rocketmq_send_to_dlq_messages_total is by group, not also by topic; rocketmq_half_messages is of all topics together. Of
-rocketmq_rpc_latency_milliseconds: sends that are answered together count under the code of the first of them, and pulls that
-were held are not there, because how long they took says nothing about the broker.
+Some differ in meaning. `message_type` is the declared type of the topic (its attribute message.type), not that of the message.
+rocketmq_send_to_dlq_messages_total is by group, not also by topic. rocketmq_half_messages is for all topics together. In
+rocketmq_rpc_latency_milliseconds, sends acknowledged together count under the code of the first of them, and long-polling pulls
+are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Labels = Mapping[str, str]
 
 
 class ExpositionWriter:
-    """Writes lines. Labels are sorted, and those that every line has are written once and kept."""
+    """Formats samples. Labels are sorted; the common ones are formatted once."""
 
     def __init__(self, common: Labels) -> None:
         self._common = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(common.items()))
@@ -54,7 +53,7 @@ class ExpositionWriter:
         return f"{name}{{{self._common}{own}}} {value}\n"
 
     def lines(self, name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-        """A family of many lines; nothing at all if there are none."""
+        """Yield a family of many samples; nothing without samples."""
         some: list[str] = []
         head = self.family(name, kind, text)
         for labels, value in samples:
@@ -81,7 +80,7 @@ class ExpositionWriter:
 
 
 def escaped(text: str) -> str:
-    """As a label's value is written. Names of topics and groups need none of it; what a client says of itself might."""
+    """Escape the value of a label. Topic and group names need no escaping; values sent by clients might."""
     if "\\" in text or '"' in text or "\n" in text:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return text
@@ -92,7 +91,7 @@ _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where figures come from that are not in the broker's parts."""
+    """Sources of metrics outside the broker context."""
 
     connections: Iterable[Connection]
     open_transactions: int
@@ -101,7 +100,7 @@ class Sources:
 
 
 def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str]:
-    """The whole text, in pieces of some lines; empty ones are only places to stop at."""
+    """Yield the whole text in pieces of a few lines. An empty piece is only a place to pause."""
     page = ExpositionWriter(sources.common)
     yield from _broker(page, broker, sources)
     yield from _traffic(page, broker)
@@ -275,7 +274,7 @@ def version_text(number: int) -> str:
 
 
 class _Lag:
-    """How far one group is with one topic: what it has not consumed, of that what it has not been given, since when."""
+    """Lag of one group in one topic: messages not consumed, and of those, not yet pulled."""
 
     __slots__ = ("earliest_ms", "in_flight", "labels", "lag", "next_ms", "ready")
 
@@ -355,7 +354,7 @@ STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 
 
 def _deferred(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
-    """Messages that are not delivered as they come: timers and delay levels."""
+    """Timer messages and delay levels."""
     timers = broker.timers
     if broker.settings.timer_wheel_enable:
         figures = timers.runtime_info(now_ms)

@@ -1,9 +1,9 @@
-"""What went through the broker: per topic, per group, in all; by the minute, the hour and the day (315), and as rates (28).
+"""Statistics of messages per topic, per group and in total: by minute, hour and day (315), and as rates (28).
 
-The hot paths add to plain attributes of an object that they look up once and keep (`topic_put`) or once per
-group of messages. Everything else happens in `tick`, which looks at the totals now and then and remembers them:
+The hot paths add to plain attributes of an object that they look up once and keep (`topic_put`), or once per batch. Everything
+else is done by `tick`, which samples the totals:
 
-    window   samples every   kept   a window's sum is the newest sample minus the oldest, its rate that over the time between
+    window   sampled every   kept   the sum of a window is the newest sample minus the oldest, its rate the sum over their time
     minute   10 s            7
     hour     10 min          7
     day      1 h             25
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 
 class Histogram:
-    """`edges` are upper ones; what is larger than all of them goes into one more count."""
+    """Counts of values, as in Prometheus. `edges` are upper bounds; larger values go into one more count."""
 
     __slots__ = ("counts", "edges", "total")
 
@@ -36,7 +36,7 @@ class Histogram:
         self.total += value * times
 
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """(upper edge, how many are not larger), the last for all."""
+        """Yield (upper edge, number of values not above it); the last is for all values."""
         below = 0
         for edge, count in zip((*self.edges, None), self.counts, strict=True):
             below += count
@@ -47,7 +47,7 @@ EDGES_MS = (10, 100, 1_000, 3_000, 5_000)  # Apache's
 
 
 class CreationLatency:
-    """`took` is by (whether it succeeded, whether it is one of the system's)."""
+    """Latency of creating or changing topics or groups by administrative requests, by (success, system)."""
 
     def __init__(self) -> None:
         self.took: dict[tuple[bool, bool], Histogram] = {}
@@ -80,7 +80,7 @@ SMALL = SIZE_EDGES[0]  # messages that are not larger are not counted by size: t
 
 
 class TopicPutStats:
-    """What was sent to a topic. The send path adds to it."""
+    """Messages sent to a topic. Updated by the send path."""
 
     __slots__ = ("_larger", "nums", "size")
 
@@ -111,7 +111,7 @@ class TopicPutStats:
 
 
 class GroupGetStats:
-    """What a group pulled of a topic. The pull path adds to it."""
+    """Messages of a topic pulled by a group. Updated by the pull path."""
 
     __slots__ = ("nums", "size", "times")
 

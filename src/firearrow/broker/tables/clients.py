@@ -1,18 +1,18 @@
-"""Who is connected: producers and consumers, as their heartbeats tell, and what each group subscribes to.
+"""Connected producers and consumers, from their heartbeats, and the subscriptions of each group.
 
-A client sends a heartbeat every 30 s on every connection; it names the groups that produce and consume there. A client is
-forgotten when it says so (35), when its connection ends, or when it was silent for 120 s.
+A client sends a heartbeat with its producer and consumer groups every 30 s on every connection. A client is removed when it
+unregisters (35), when its connection closes, or after 120 s without a heartbeat.
 
-Invariants
-- Nobody is registered on a closed connection: such a ghost would hold queues until it expired.
-- Whenever the members of a consuming group change, every member is told at once. The methods that can change a group return whom
-  to tell, as (connection, group). Broadcasting groups are not told: they do not share queues.
+Invariants:
+- No client is registered on a closed connection: it would hold queues until it expired.
+- Whenever the members of a consumer group change, every member is notified at once. The methods that can change a group return
+  the members to notify, as (connection, group). Broadcasting groups are not notified: they do not share queues.
 - The subscription of a group to a topic is the newest seen, by its version, in a heartbeat or in a pull. A pull with a version
   newer than the heartbeats' is served at once: with its own expression if it carries one, otherwise unfiltered until the
-  heartbeat comes, because the client compares tags itself, and a filter that is out of date could skip what the consumer wants.
+  next heartbeat, because the client compares tags itself, and an outdated filter could skip messages the consumer wants.
 
-Costs: a pull looks at two dictionaries. The members of a group are kept by connection, so the end of a connection costs as
-much as the groups that it was in.
+Cost: a pull needs two dictionary lookups. Members are kept by connection, so closing a connection costs as much as the number of
+its groups.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def connection_closed(broker: BrokerContext, conn: Connection) -> None:
 
 
 def expire(broker: BrokerContext, now_ms: int) -> None:
-    """Forgets silent clients and closes their connections. To be called every 10 s or so."""
+    """Remove clients without heartbeats and close their connections. Call it every 10 s."""
     to_tell, silent = broker.clients.tick(now_ms)
     for conn in silent:
         conn.close("no heartbeat")
@@ -370,9 +370,9 @@ def _heartbeat_of_consumer(
     broker: BrokerContext, conn: Connection, request: Command, heartbeat: HeartbeatData, data: ConsumerData, now_ms: int
 ) -> bool:
     config = broker.groups.find_or_create(data.group_name, now_ms)
-    if config is None:  # its pulls are told why
+    if config is None:  # its pulls are rejected with the reason
         return False
-    # Made and registered now, so that the consumer finds its route at the next look: retries come to it.
+    # Create and register the retry topic now, so that the consumer finds its route when it next refreshes routes.
     sys_flag = UNIT_SUBSCRIPTION if data.unit_mode else 0
     broker.topics.ensure(retry_topic(data.group_name), config.retry_queue_nums, PERM_READ_WRITE, now_ms, sys_flag=sys_flag)
     to_tell, must_resend = broker.clients.heartbeat_of_consumer(conn, heartbeat, data, request.language, request.version, now_ms)

@@ -1,14 +1,14 @@
-"""How far each group has read each queue: `config/consumerOffset.json`, resets that wait, what was pulled.
+"""Consumer offsets of each group and queue (`config/consumerOffset.json`), pending resets and pull offsets.
 
 Offsets are kept per `topic@group` and queue, and mean the next message to consume. The last commit wins, also backwards: a
 consumer that was reset goes back on purpose.
 
-Three tables
-- offsets: what was committed. Saved every `flushConsumerOffsetInterval` and at the stop.
-- pull offsets: how far somebody has read, committed or not. Saved along.
-- resets: an operator's wish that a group go to an offset. While one waits for a queue, commits for it are ignored (they come from
-  before the wish) and queries are answered with it. The group's next pull of that queue is told to go there and takes the wish
-  out of the table. The wish is also put among the offsets, so that it outlives a restart of the broker.
+Three tables:
+- offsets: committed offsets. Saved every `flushConsumerOffsetInterval` and at shutdown.
+- pull offsets: the positions of pulls, committed or not. Saved with the offsets.
+- resets: an operator's request to move a group to an offset. While a reset is pending for a queue, commits are ignored (they are
+  older than the reset) and queries return it. The group's next pull of the queue is redirected there and completes the reset. The
+  reset is also stored as the committed offset, so that it survives a restart of the broker.
 
 Broadcasting groups keep their offsets themselves; entries `topic@group@broadcast` that Apache RocketMQ wrote are kept.
 
@@ -128,15 +128,15 @@ class OffsetTable:
         return dict(self._offsets.get(f"{topic}@{group}", {}))
 
     def topics_of(self, group: str) -> list[str]:
-        """The topics of which the group has offsets."""
+        """Return the topics with offsets of the group."""
         return [topic for topic, groups in self._groups.items() if group in groups]
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that have offsets of the topic."""
+        """Return the groups with offsets of the topic."""
         return list(self._groups.get(topic, ()))
 
     def topics(self) -> list[str]:
-        """The topics of which somebody has offsets."""
+        """Return the topics with offsets of any group."""
         return list(self._groups)
 
     def clone(self, source: str, target: str, topic: str) -> bool:
@@ -185,7 +185,7 @@ class OffsetTable:
         return self.to_json()
 
     def to_json(self) -> dict[str, Any]:
-        """What the file holds, for the JSON writers; the large tables are text already, which is many times quicker.
+        """Return the contents of the file. The large tables are pre-rendered JSON, which is many times faster.
 
         May be called in another thread than the one that commits: entries are taken in single steps.
         """
@@ -241,7 +241,7 @@ class OffsetTable:
 
 
 def _read_table(value: Any) -> dict[str, dict[int, int]]:
-    """`topic@group` -> queue -> offset, keys quoted or not; what is none of that is left out rather than fatal."""
+    """Parse `topic@group` -> queue -> offset, with quoted or unquoted keys. Malformed entries are ignored."""
     table: dict[str, dict[int, int]] = {}
     for key, queues in (value if isinstance(value, dict) else {}).items():
         if isinstance(queues, dict):
@@ -294,8 +294,11 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def _begins_at_zero(broker: BrokerContext, topic: str, queue_id: int) -> bool:
-    """Whether a group without an offset starts at the queue's beginning, whatever it asked for: it does while the queue's first
-    message is there and young. Clients rely on it: a topic's first messages are often older than its first consumer."""
+    """Return whether a group without an offset starts at the beginning of the queue, whatever it asked for.
+
+    It does while the first message of the queue still exists and is in memory. Clients rely on it: the first messages of a topic
+    are often older than its first consumer.
+    """
     queue = broker.store.find_queue(topic, queue_id)
     if queue is None or queue.min_offset > 0:
         return False

@@ -1,12 +1,12 @@
-"""Consumer groups: `config/subscriptionGroup.json`, creation on first sight, and topics that are forbidden to a group.
+"""Consumer groups: `config/subscriptionGroup.json`, creation on first use, and topics forbidden to a group.
 
-A group's config says whether it may consume, how often and where its messages are retried. A group that nobody configured is made
-with defaults when it is first seen, if `autoCreateSubscriptionGroup` is on. Eight groups are always there, for tools.
+The configuration of a group says whether it may consume, and how often and where its messages are retried. An unknown group is
+created with defaults on first use if `autoCreateSubscriptionGroup` is on. Eight groups for tools always exist.
 
 `forbidden` holds, per group and topic, a bit mask; bit 0 set means that the group may not read the topic.
 
-Every change has its own data version; values in the table are replaced, never altered. What an operator changed is on the
-disk when the method returns; a group that was made on first sight is saved soon after (and would be made again).
+Every change has its own data version. Values in the table are replaced, never modified. An operator's change is on disk when the
+method returns; a group created on first use is saved soon after (and would be created again).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GroupTable:
         self._file = TableFile(save, self._file_form, submit)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(group, config)` for every change from now on; the config of a deleted group is None."""
+        """Call `listener(group, config)` for every change from now on; `config` is None after a deletion."""
         self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
@@ -78,7 +78,7 @@ class GroupTable:
         return self._table
 
     def forbidden(self, group: str, topic: str) -> bool:
-        """Whether the group was forbidden to read the topic."""
+        """Return whether the group is forbidden to read the topic."""
         topics = self._forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & READ_FORBIDDEN)
 
@@ -152,7 +152,7 @@ class GroupTable:
                 self._tell(group, self._table.get(group))
 
     def restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
-        """What the master before this one made of a group."""
+        """Apply the previous master's configuration of a group."""
         if self._table.get(group) == config:
             return
         if config is not None:

@@ -1,6 +1,15 @@
-"""The broker's small tables on disk: `config/topics.json`, `subscriptionGroup.json`, `consumerOffset.json` and their like.
+"""Persistence of the broker's tables: `config/topics.json`, `subscriptionGroup.json`, `consumerOffset.json` and others.
 
-How a table is saved so that a crash costs nothing is the store's knowledge (store/tables.py). Here is only which directory.
+An operator's change is on disk before it is acknowledged. Entries created on the way (a topic by a send, a group by a heartbeat)
+must not block the event loop: they are saved soon, in the background, many changes with one write. Files are replaced atomically
+(store/atomic_file.py).
+
+Invariants:
+- Older contents never overwrite newer ones, whichever thread writes.
+- After `TableFile.soon`, a write that begins later includes the change.
+
+The text of a table is joined from the pre-rendered texts of its entries, so a table of thousands is written as fast as its bytes.
+Joining is safe in another thread, since copying the entries is one atomic step.
 """
 
 from __future__ import annotations
@@ -21,17 +30,19 @@ log = logging.getLogger("firearrow.broker")
 
 
 class ConfigFiles:
+    """The JSON files of one `config` directory."""
+
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
 
     def load(self, name: str) -> dict[str, Any]:
-        """What the file holds; empty when there is none."""
+        """Return the contents of a file; empty if it does not exist."""
         value = atomic_file.load_table(self._disk, self._path(name), log.warning)
         return value if isinstance(value, dict) else {}
 
     def saver(self, name: str) -> Callable[[dict[str, Any]], None]:
-        """A function that saves a table under this name; it is on the disk when the function returns."""
+        """Return a function that saves a table under this name. The table is on disk when it returns."""
         path = self._path(name)
         return lambda table: atomic_file.save_table(self._disk, path, table)
 
@@ -51,33 +62,35 @@ def run_at_once(job: Callable[[], None]) -> None:
 
 
 class TableFile:
-    """`save` writes a table; `make` gives the table as it is now; `submit` runs a job in the background."""
+    """The file of one table. `save` writes it, `make` returns its contents, `submit` runs a job in the background."""
 
     def __init__(self, save: Save, make: Callable[[], dict[str, Any]], submit: Submit = run_at_once) -> None:
         self._submit = submit
         self._save = save
         self._make = make
         self._writing = threading.Lock()
-        self._waiting = False
+        self._scheduled = False
 
     def now(self) -> None:
-        # The lock orders the writers; the table is made inside it, so the last to write has the newest.
+        """Write the table and return when it is on disk."""
+        # The lock orders the writers. The contents are taken inside it, so the last write has the newest.
         with self._writing:
             self._save(self._make())
 
     def soon(self) -> None:
-        if self._waiting:
+        """Schedule a write in the background."""
+        if self._scheduled:
             return
-        self._waiting = True
-        self._submit(self._write_what_waits)
+        self._scheduled = True
+        self._submit(self._write_pending)
 
-    def _write_what_waits(self) -> None:
-        self._waiting = False  # before the table is made: a change after this asks for another write
+    def _write_pending(self) -> None:
+        self._scheduled = False  # before the contents are taken: a later change schedules another write
         self.now()
 
 
 class EntryTexts:
-    """The entries of a table as they stand in its file, ready to be joined."""
+    """The rendered entries of a table."""
 
     def __init__(self) -> None:
         self._texts: dict[str, bytes] = {}
@@ -90,6 +103,6 @@ class EntryTexts:
         self._texts.pop(name, None)
 
     def joined(self) -> orjson.Fragment:
-        """A value that the JSON writers put down as it is: the map of all entries, in the place of a file's second level."""
+        """Return the map of all entries as a JSON fragment for the second level of the file."""
         texts = list(self._texts.values())
         return orjson.Fragment(b"{\n\t\t" + b",\n\t\t".join(texts) + b"\n\t}" if texts else b"{}")

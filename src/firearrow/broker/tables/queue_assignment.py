@@ -1,16 +1,16 @@
 """Queue assignment by the broker (400) and its mode per topic and group (401, 402).
 
-A consumer that does not rebalance itself asks which of a topic's queues it shall consume. The answer must be the same whichever
-member asks: queues and members are sorted, and each member gets its share by its place.
+A consumer that does not rebalance itself asks for its queues of a topic. All members must get consistent answers, so queues and
+members are sorted, and each member gets its share by its index.
 
-    N queues, C members, i the asking member's place, m = N mod C
+    N queues, C members, i the member's index, m = N mod C
     AVG             i < m: floor(N/C) + 1 queues from i * that; else floor(N/C) queues from i * floor(N/C) + m
     AVG_BY_CIRCLE   the queues i, i + C, i + 2C, ...
 
-A member that is not in the group's list gets nothing. Broadcasting members get everything.
+A client that is not a member of the group gets no queues. Broadcasting members get all.
 
-Only the broker's own queues are known here, so what is shared out are this broker's queues of the topic. POP is not served yet:
-a group set to POP by an older broker is assigned queues to pull.
+Only the queues of this broker are assigned. The mode is PULL unless POP was set for a topic and group
+(`config/messageRequestMode.json`). POP is not served yet: a group set to POP by another broker is assigned queues to pull.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ POP = "POP"
 
 
 class RequestModes:
+    """The request mode of each topic and group."""
+
     def __init__(self, save: Callable[[dict[str, Any]], None] = lambda table: None) -> None:
         self._modes: dict[str, dict[str, RequestMode]] = {}
         self._save = save
@@ -59,11 +61,11 @@ class RequestModes:
             self._save(self.to_json())
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what the file held. Called once."""
+        """Load the contents of the file."""
         self._modes = MessageRequestModeSerializeWrapper.from_json(table).message_request_mode_map
 
     def take_over(self, theirs: Mapping[str, Any]) -> None:
-        """A slave has the modes of its master."""
+        """Take over the master's modes on a slave."""
         before = self.to_json()
         self.load(theirs)
         if self.to_json() != before:
@@ -81,11 +83,9 @@ BROADCASTING = "BROADCASTING"
 
 
 def share(strategy: str, queues: Sequence[T], members: Sequence[str], member: str) -> list[T]:
-    """The queues of `member`. Both lists are sorted by the caller. Refuses a strategy that there is not."""
+    """Return the queues of `member`. Both lists must be sorted. Rejects an unknown strategy."""
     if strategy not in (AVG, AVG_BY_CIRCLE):
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR, f"unsupported strategy {strategy!r}: this broker shares queues out by AVG or AVG_BY_CIRCLE"
-        )
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"unsupported strategy {strategy!r}: this broker supports AVG and AVG_BY_CIRCLE")
     if member not in members:
         return []
     place, count = members.index(member), len(members)

@@ -1,8 +1,8 @@
-"""Queue locks (41, 42): which client of a group consumes a queue in order.
+"""Queue locks of orderly consumers (41, 42).
 
-A lock lasts 60 s from its last renewal; a client renews its locks every 20 s and trusts them for 30 s, so a lock that ran out
-here has long been given up there. Locking what one holds renews it. A queue is named as the client names it: topic, broker name
-and queue number.
+A lock lasts 60 s from its last renewal. A client renews its locks every 20 s and trusts them for 30 s, so it has stopped using a
+lock long before the lock expires here. Locking a held queue renews the lock. A queue is identified by topic, broker name and
+queue id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QueueLocks:
         self._locks: dict[str, dict[QueueBody, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueBody], now_ms: int) -> list[QueueBody]:
-        """Locks or renews what it can; returns the queues that this client holds now."""
+        """Lock or renew the queues that are free or held by this client. Return those it holds now."""
         locks = self._locks.setdefault(group, {})
         held = []
         for queue in queues:
@@ -52,7 +52,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueBody]) -> None:
-        """Gives up the queues that this client holds; those of others are left alone."""
+        """Unlock the queues held by this client. Locks of other clients are kept."""
         locks = self._locks.get(group)
         if locks is None:
             return
@@ -64,17 +64,17 @@ class QueueLocks:
             del self._locks[group]
 
     def any_held(self, group: str, now_ms: int) -> bool:
-        """Whether somebody in the group consumes in order just now."""
+        """Return whether any queue of the group is locked."""
         return any(not self._expired(lock, now_ms) for lock in self._locks.get(group, {}).values())
 
     def renew_all(self, now_ms: int) -> None:
-        """For whoever moves the clock: the holders would have renewed their locks meanwhile."""
+        """Renew all locks after a clock jump: their holders would have renewed them in the meantime."""
         for locks in self._locks.values():
             for lock in locks.values():
                 lock.renewed_ms = now_ms
 
     def tick(self, now_ms: int) -> None:
-        """Drops what has run out, so that groups that went away cost nothing."""
+        """Remove expired locks."""
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, lock in locks.items() if self._expired(lock, now_ms)]:
                 del locks[queue]

@@ -1,17 +1,26 @@
-"""The broker's topics: `config/topics.json`, the topics every broker has, creation on demand.
+"""Topics: `config/topics.json`, system topics, creation on demand, attributes.
 
 A topic is a name, a number of queues to write to and to read from, and a permission (4 read, 2 write, 1 inherit: may be the
-template of new topics). The counts may differ. Making one smaller deletes nothing: the queues beyond it stay in the store,
-and are there again when the count grows back. To empty a topic's last queues, lower the write count first, and the read
-count when the consumers are through.
+template of new topics). The counts may differ. Reducing one deletes nothing: the queues beyond it stay in the store and reappear
+when the count grows again. To drain the last queues of a topic, reduce the write count first, and the read count when they are
+consumed.
 
-Invariants
-- Every change has a data version of its own. Name servers ignore a registration whose version they have seen, so two changes
-  under one version would lose the second. `data_version` is a value that is replaced, never altered: whoever listens to
-  changes may keep it. Listeners are called at once, while it is the version of that very change.
-- A `TopicConfig` in the table is never altered either; a change puts a new one in its place.
-- What an operator changed is on the disk when the method returns. What a send or a heartbeat created is saved soon after, in the
-  background. Should the broker be killed in between, the topic is found again: see `load`.
+Attributes are changed with text like `+message.type=FIFO,-reserve.time`: `+` sets, `-` removes. A new topic only accepts `+`.
+
+| key            | values                                                  | changeable |
+|----------------|---------------------------------------------------------|------------|
+| message.type   | UNSPECIFIED NORMAL FIFO DELAY TRANSACTION MIXED         | yes        |
+| queue.type     | SimpleCQ (BatchCQ is not supported)                     | no         |
+| cleanup.policy | DELETE (COMPACTION is not supported)                    | no         |
+| reserve.time   | -1, or hours to keep messages                           | yes        |
+
+Invariants:
+- Every change has its own data version. Name servers ignore a registration with a known version, so of two changes with one
+  version the second would be lost. `data_version` is replaced, never modified: listeners may keep it. They are called at once,
+  while it is the version of that change.
+- A `TopicConfig` in the table is replaced, never modified.
+- An operator's change is on disk when the method returns. A topic created by a send or a heartbeat is saved soon after, in the
+  background. If the broker is killed in between, `load` finds the topic again.
 """
 
 from __future__ import annotations
@@ -99,7 +108,7 @@ class TopicTable:
         self._file = TableFile(save, self._file_form, submit)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(topic, config)` for every change from now on; the config of a deleted topic is None."""
+        """Call `listener(topic, config)` for every change from now on; `config` is None after a deletion."""
         self._listeners.append(listener)
 
     # Reading.
@@ -307,7 +316,7 @@ class TopicTable:
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
     def restore(self, topic: str, config: TopicConfig | None) -> None:
-        """What the master before this one made of a topic; the version is that of the new term."""
+        """Apply the previous master's configuration of a topic, under the version of the new term."""
         if self._table.get(topic) == config:
             return
         if config is not None:
@@ -318,13 +327,13 @@ class TopicTable:
         self._tell(topic, config)
 
     def begin_term(self, term: int, now_ms: int) -> None:
-        """This broker was elected: what it says counts more than what an earlier master says, who may not know yet."""
+        """Start a term as elected master. Its data version takes precedence over that of an earlier master."""
         self.data_version = replace(self.data_version, state_version=term)
         self.next_version(now_ms)
         self._file.soon()
 
     def next_version(self, now_ms: int) -> None:
-        """What the name servers are to be told differs from what they were told last."""
+        """Create a new data version, because the registration has changed."""
         version = self.data_version
         self.data_version = DataVersion(
             counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
@@ -408,8 +417,8 @@ _MAX_RESERVE_HOURS = 2**63 - 1
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
-    """`+k=v,-k2` as {"+k": "v", "-k2": ""}."""
-    wish: dict[str, str] = {}
+    """Parse `+k=v,-k2` to {"+k": "v", "-k2": ""}."""
+    changes: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part:
             continue
@@ -417,16 +426,16 @@ def parse_attribute_changes(text: str | None) -> dict[str, str]:
         sign = "+" if equals else "-"
         if len(key) < 2 or key[0] != sign or (equals and not value):
             raise _refused(f"attribute {part!r} is not of the form +key=value or -key")
-        if key in wish:
+        if key in changes:
             raise _refused(f"key duplication: attribute {key!r} is given twice")
-        wish[key] = value
-    return wish
+        changes[key] = value
+    return changes
 
 
-def alter_attributes(current: Mapping[str, str] | None, wish: Mapping[str, str]) -> dict[str, str]:
-    """The attributes after the wish. `current` is None for a topic that does not exist yet."""
+def alter_attributes(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes after the changes. `current=None` means a new topic."""
     after = dict(current or {})
-    for signed, value in wish.items():
+    for signed, value in changes.items():
         sign, key = signed[0], signed[1:]
         if key != _NUMBER and key not in _CHOICES:
             raise _refused(f"unsupported key: {key}")
