@@ -30,8 +30,6 @@ EXCEPTIONS = {
     ("broker/dedup/dedup.py", "self.producers.changes"): "hot path: a counter",
     ("broker/deferred/retry.py", "header.*"): "the decoded header of a send, which is redirected to the dead-letter topic",
     ("broker/timer/service.py", "*progress.*"): "the progress record of the timer files",
-    ("broker/timer/service.py", "self._saving.changed"): "a counter",
-    ("broker/timer/timer_saving.py", "progress.*"): "the progress record of the timer files",
     ("broker/transaction/recovery.py", "self._ops.written_at"): "set once, by recovery",
     ("ha/raft/raft.py", "self._ready.*"): "the outcome of a step, filled in while it runs",
     ("ha/raft/raft.py", "*progress*"): "the leader's records of its followers",

@@ -30,7 +30,7 @@ def test_setting_names_are_those_of_apache() -> None:
 
 
 def test_old_names_of_file_sizes_are_reported() -> None:
-    """Apache dropped it with 4.4; whoever sets it thinks that the files get another size."""
+    """Apache dropped it with 4.4. An operator who sets it expects files of another size."""
     assert apply([StoreSettings()], {"mapedFileSizeCommitLog": "1048576"}) == [
         "setting mapedFileSizeCommitLog is unknown and has no effect; did you mean mappedFileSizeCommitLog?"
     ]

@@ -213,7 +213,7 @@ def test_invalid_send_is_rejected(tmp_path: Path, change: dict[str, str], body: 
             assert answer.code == code
             assert says in (answer.remark or "")
             assert running.parts.store.max_offset == end
-            assert (await c.send("Orders", b"1")).code == ResponseCode.SUCCESS  # the connection goes on
+            assert (await c.send("Orders", b"1")).code == ResponseCode.SUCCESS  # the connection stays open
 
     run(story())
 
