@@ -1,6 +1,6 @@
-"""Messages sent to a broker of its own process at a steady pace, and when each came to a consumer that waits in long polls.
+"""Messages sent at a steady pace to a broker in its own process, and their arrival times at a long-polling consumer.
 
-Producer, broker and consumer share one machine and one clock. Every message has a key of its own; it must come exactly once.
+Producer, broker and consumer share one machine and one clock. Every message has its own key and must arrive exactly once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.raw_client import Link, make_topic, pull_all, send_ext
 FULL = os.environ.get("FIREARROW_ACCURACY") == "full"
 TOPIC = "Accuracy"
 QUEUES = 4
-PACE_S = 0.02  # between two handfuls of sends
+PACE_S = 0.02  # between two groups of sends
 HOLD_MS = 1_000
 SUSPEND, WITH_EXPRESSION = 2, 4
 
@@ -33,7 +33,7 @@ def now_ms() -> float:
 
 
 class Trial:
-    """One broker with one topic; what was sent to it and when it came."""
+    """One broker with one topic, the messages sent to it and their arrival times."""
 
     def __init__(self, producer: Link, consumers: Sequence[Link]) -> None:
         self.arrived_ms: dict[str, float] = {}
@@ -42,7 +42,7 @@ class Trial:
         self._consuming = [asyncio.create_task(self._consume(link, queue)) for queue, link in enumerate(consumers)]
 
     async def send_over(self, seconds: float, messages: Sequence[Mapping[str, str]]) -> None:
-        """Sends the messages, given by their properties, evenly over the time; waits for all answers."""
+        """Send messages, given by their properties, evenly over the time, and wait for all responses."""
         began, sent = time.monotonic(), 0
         while sent < len(messages):
             due = min(len(messages), int(len(messages) * (time.monotonic() - began) / seconds) + 1)
@@ -56,14 +56,14 @@ class Trial:
     async def all_arrived(self, count: int, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while len(self.arrived_ms) < count:
-            assert time.monotonic() < deadline, f"{count - len(self.arrived_ms)} of {count} messages did not come"
+            assert time.monotonic() < deadline, f"{count - len(self.arrived_ms)} of {count} messages did not arrive"
             failed = next((task for task in self._consuming if task.done()), None)
             if failed is not None:
                 failed.result()
             await asyncio.sleep(0.05)
 
     async def stored_ms(self, topic: str, queue_id: int) -> dict[str, int]:
-        """When the messages of a queue were stored, by their keys."""
+        """Return the store times of the messages of a queue by key."""
         _, _, records = await pull_all(self._producer, topic, queue_id, 0)
         return {_key(record.properties): record.store_timestamp for record in records}
 
@@ -86,11 +86,11 @@ class Trial:
         ext["queueOffset"] = "0"
         while True:
             answer = await link.call(RequestCode.PULL_MESSAGE, ext)
-            came_ms = now_ms()
+            arrival_ms = now_ms()
             for record in decode_all(answer.body):
                 key = _key(record.properties)
-                assert key not in self.arrived_ms, f"{key} came twice"
-                self.arrived_ms[key] = came_ms
+                assert key not in self.arrived_ms, f"{key} arrived twice"
+                self.arrived_ms[key] = arrival_ms
             ext["queueOffset"] = answer.ext["nextBeginOffset"]
 
 
@@ -113,7 +113,7 @@ async def trial(directory: Path) -> AsyncIterator[Trial]:
 
 @dataclass(frozen=True)
 class Lateness:
-    """How much after they were due messages came, in ms, sorted."""
+    """Delays between due and arrival times in ms, sorted."""
 
     values: Sequence[float]
 

@@ -1,4 +1,4 @@
-"""The long form: every fault, round after round, and a table of what came of it.
+"""Long chaos runs: every fault for many rounds, with a table of the results.
 
 python -m tests.chaos [--rounds N] [--only TEXT] [--list]
 """
@@ -38,15 +38,15 @@ def main() -> int:
 async def _all(entries: list[Entry], rounds: int) -> list[Outcome]:
     by_setting: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        by_setting[entry.form, entry.surroundings].append(entry)
+        by_setting[entry.form, entry.environment].append(entry)
     outcomes: list[Outcome] = []
-    for (form, surroundings), group in by_setting.items():
-        reason = catalogue.missing(surroundings)
+    for (form, environment), group in by_setting.items():
+        reason = catalogue.missing(environment)
         if reason is not None:
             print(f"left out, {', '.join(entry.fault for entry in group)}: {reason}", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory(prefix="firearrow-chaos-") as directory:
-            async with catalogue.scenery(form, surroundings, Path(directory)) as (fleet, tools):
+            async with catalogue.cluster_in(form, environment, Path(directory)) as (fleet, tools):
                 for entry in group:
                     outcomes.append(await rounds_of(fleet, entry.fault, entry.inject(tools), rounds))
                     print(outcomes[-1].line(), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Every fault that is injected round after round, with the form of cluster and the surroundings that it needs."""
+"""The faults that are injected repeatedly, each with its form of cluster and the environment it needs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.waiting import until
 LOOPBACK, NETWORK, CLOCKS = "loopback", "network", "clocks"
 STATIC, SYNC, ELECTED = "2m", "2m-2s-sync", "dledger-3"
 
-# A slave learns of topics and is missed, and a broken connection is noticed, sooner than by default.
+# Slaves learn of topics sooner, and lost slaves and broken connections are noticed sooner, than by default.
 QUICK = {"slaveSyncInterval": "300", "slaveTimeout": "500", "haHousekeepingInterval": "2000", "haSendHeartbeatInterval": "300"}
 
 
 @dataclass
 class Tools:
-    """What a fault may use of its surroundings."""
+    """The parts of the environment that a fault may use."""
 
     net: Network | None = None
     clocks: dict[str, Clock] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class Entry(NamedTuple):
     form: str
     fault: str
     inject: Callable[[Tools], Inject]
-    surroundings: str = LOOPBACK
-    only_long: bool = False  # left out of ordinary runs, which have others like it
+    environment: str = LOOPBACK
+    only_long: bool = False  # skipped in ordinary runs, which contain similar faults
 
 
 def plain(inject: Inject) -> Callable[[Tools], Inject]:
@@ -57,12 +57,12 @@ def unplug_master(tools: Tools) -> Inject:
 
 
 def part_master_and_slave(tools: Tools) -> Inject:
-    """The master keeps what is sent and does not say SEND_OK; the other pair does."""
+    """Separate master and slave: the master stores messages without SEND_OK; the other pair returns SEND_OK."""
 
     async def inject(scene: Scene) -> None:
-        before = sum(scene.load.book.refused.values())
+        before = sum(scene.load.ledger.refused.values())
         tools.cables.part("broker-a", ["broker-a-slave"])
-        await until(lambda: sum(scene.load.book.refused.values()) > before, "the master misses its slave")
+        await until(lambda: sum(scene.load.ledger.refused.values()) > before, "the master misses its slave")
         await scene.goes_on()
         tools.cables.join("broker-a", ["broker-a-slave"])
         await scene.fleet.complete()
@@ -71,7 +71,7 @@ def part_master_and_slave(tools: Tools) -> Inject:
 
 
 def unplug_leader(tools: Tools) -> Inject:
-    """Nobody reaches it, it reaches nobody: it must not think that it still leads when it is back."""
+    """Disconnect the leader completely: when it is back it must not believe that it still leads."""
 
     async def inject(scene: Scene) -> None:
         leader = await scene.fleet.leader()
@@ -84,7 +84,7 @@ def unplug_leader(tools: Tools) -> Inject:
 
 
 def part_leader(tools: Tools) -> Inject:
-    """Clients and name server reach it, the other members do not: it must step down and say so."""
+    """Separate the leader from the other members but not from clients: it must step down and reject sends."""
 
     async def inject(scene: Scene) -> None:
         leader, others = await scene.fleet.leader(), [one.name for one in await followers(scene)]
@@ -97,7 +97,7 @@ def part_leader(tools: Tools) -> Inject:
 
 
 def part_follower(tools: Tools) -> Inject:
-    """It reaches the other follower, but not the leader: a leader that has a majority must stay."""
+    """Separate a follower from the leader only: a leader with a majority must stay."""
 
     async def inject(scene: Scene) -> None:
         leader, one = await scene.fleet.leader(), (await followers(scene))[0]
@@ -110,7 +110,7 @@ def part_follower(tools: Tools) -> Inject:
 
 
 def jump(tools: Tools) -> Inject:
-    """The clock of a master is set an hour ahead, back, and somewhere near."""
+    """Set the clock of a master an hour ahead, back, and to a small offset."""
 
     async def inject(scene: Scene) -> None:
         master = await scene.fleet.leader()
@@ -146,22 +146,22 @@ ENTRIES = [
 ]
 
 
-def missing(surroundings: str) -> str | None:
-    """Why these surroundings cannot be had here, if so."""
-    return no_namespaces() if surroundings == NETWORK else None
+def missing(environment: str) -> str | None:
+    """Return why this environment is not available here, None if it is."""
+    return no_namespaces() if environment == NETWORK else None
 
 
 @contextlib.asynccontextmanager
-async def scenery(form: str, surroundings: str, directory: Path) -> AsyncIterator[tuple[Fleet, Tools]]:
-    """A running cluster in its surroundings."""
-    if surroundings == NETWORK:
+async def cluster_in(form: str, environment: str, directory: Path) -> AsyncIterator[tuple[Fleet, Tools]]:
+    """Run a cluster in its environment."""
+    if environment == NETWORK:
         with network(form) as net:
             async with running(net.fleet(directory, **QUICK)) as fleet:
                 yield fleet, Tools(net)
         return
     fleet = on_loopback(form, directory)
     clocks = {}
-    if surroundings == CLOCKS:
+    if environment == CLOCKS:
         clocks = {machine.name: Clock(directory / machine.name) for machine in fleet.brokers}
     async with running(fleet, {name: clock.env for name, clock in clocks.items()}):
         yield fleet, Tools(clocks=clocks)

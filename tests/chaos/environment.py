@@ -1,4 +1,4 @@
-"""What is around a process and can go wrong: its network, its clock, its disk. Each says why it cannot be had here, if so."""
+"""The environment of processes that can fail: network, clock and disk. Each part reports why it is not available here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from firearrow.cli.local_cluster.topology import FORMS, Endpoint
 from tests.chaos.fleet import Fleet, members_at
 
-# A network for measurements, routed nowhere (RFC 2544).
+# A benchmarking network, which is not routed (RFC 2544).
 _NET = "198.18"
 _numbers = itertools.count(os.getpid() % 200)
 
@@ -28,7 +28,7 @@ def _must(*words: str) -> None:
     assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
 
 
-# ---- networks
+# Networks
 
 
 def no_namespaces() -> str | None:
@@ -48,7 +48,7 @@ def no_namespaces() -> str | None:
 
 
 class Network:
-    """Each member has an address, and a cable to a switch that the test's own process is at, too."""
+    """A virtual network: each member has an address and a link to a switch, to which the test process is connected too."""
 
     def __init__(self, form: str) -> None:
         self._tag = f"fa{os.getpid() % 10_000}{next(_numbers) % 100:02d}"
@@ -85,14 +85,14 @@ class Network:
         _run("ip", "link", "delete", f"{self._tag}b")
 
     def unplug(self, name: str) -> None:
-        """Nobody reaches it, and it reaches nobody."""
+        """Disconnect a member completely."""
         _must("ip", "link", "set", self._cable(name), "down")
 
     def plug(self, name: str) -> None:
         _must("ip", "link", "set", self._cable(name), "up")
 
     def part(self, name: str, others: Sequence[str]) -> None:
-        """These do not reach each other; whoever else is there reaches all of them."""
+        """Separate members from each other; all others still reach them."""
         self._routes("add", name, others)
 
     def join(self, name: str, others: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ def network(form: str) -> Iterator[Network]:
         one.down()
 
 
-# ---- clocks
+# Clocks
 
 
 class Clock:
@@ -132,7 +132,7 @@ class Clock:
         self._file.write_bytes(bytes(8))
 
     def set(self, seconds: float) -> None:
-        """So far from what is right."""
+        """Set the offset from the correct time."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("=q", int(seconds * 1e9)))
 
@@ -141,7 +141,7 @@ class Clock:
         return {"PYTHONPATH": str(Path(__file__).parent / "wrongclock"), "WRONG_CLOCK": str(self._file)}
 
 
-# ---- disks
+# Disks
 
 
 def no_small_disk() -> str | None:

@@ -1,5 +1,6 @@
-"""What is done to a cluster under load, one function for each kind of fault: it breaks something, sees that sends go on (or that
-they do not, where they must not), and mends it.
+"""Faults of a cluster under load, one function each.
+
+A fault breaks something, checks that sends continue (or do not, where they must not), and repairs it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from tests.chaos.fleet import Fleet, Machine
 from tests.chaos.workload import Workload
 
-GOES_ON = 40  # sends that must be acknowledged before it is believed that they are again
+RESUMED = 40  # acknowledged sends that count as recovery
 
 
 @dataclass
@@ -22,29 +23,29 @@ class Scene:
     rng: random.Random = field(default_factory=random.Random)
 
     async def goes_on(self, seconds: float = 30) -> None:
-        await self.load.acknowledged(GOES_ON, seconds)
+        await self.load.acknowledged(RESUMED, seconds)
 
 
 Inject = Callable[[Scene], Awaitable[None]]
 
 
 def kill(name: str) -> Inject:
-    """Of static clusters. The others go on; what was killed comes back."""
+    """Kill a member of a static cluster. The others continue, and it is restarted."""
 
     async def inject(scene: Scene) -> None:
         scene.fleet[name].kill()
         await scene.goes_on()
-        await scene.fleet.mend()
+        await scene.fleet.restore()
 
     return inject
 
 
 def freeze(name: str, seconds: float = 1.0) -> Inject:
-    """A machine that does nothing for a while and then goes on as if nothing had been."""
+    """Freeze a machine for a while."""
 
     async def inject(scene: Scene) -> None:
         scene.fleet[name].freeze()
-        await asyncio.sleep(seconds)  # the fault itself: so long it hangs
+        await asyncio.sleep(seconds)  # the fault itself: the machine hangs for so long
         await scene.goes_on()
         scene.fleet[name].thaw()
 
@@ -54,11 +55,11 @@ def freeze(name: str, seconds: float = 1.0) -> Inject:
 async def kill_any(scene: Scene) -> None:
     scene.rng.choice(scene.fleet.brokers).kill()
     await scene.goes_on()
-    await scene.fleet.mend()
+    await scene.fleet.restore()
 
 
 async def rolling_restart(scene: Scene) -> None:
-    """One after the other is stopped in good order and started again, the name server too."""
+    """Stop and restart every member gracefully, one at a time, including the name server."""
     for machine in scene.fleet.machines.values():
         machine.stop()
         await machine.start()
@@ -66,45 +67,45 @@ async def rolling_restart(scene: Scene) -> None:
         await scene.goes_on()
 
 
-# ---- elected groups
+# Elected groups
 
 
 async def kill_leader(scene: Scene) -> None:
     (await scene.fleet.leader()).kill()
     await scene.goes_on()
-    await scene.fleet.mend()
+    await scene.fleet.restore()
 
 
 async def kill_follower(scene: Scene) -> None:
     _one_of(scene, await followers(scene)).kill()
     await scene.goes_on()
-    await scene.fleet.mend()
+    await scene.fleet.restore()
 
 
 async def kill_majority(scene: Scene) -> None:
-    """The leader and another one: what is left must not acknowledge, and goes on when one of them is back."""
+    """Kill the leader and another member: the rest must not acknowledge, and continues when one of them is back."""
     leader, other = await scene.fleet.leader(), _one_of(scene, await followers(scene))
     other.kill()
     leader.kill()
     await silence(scene)
     await other.start()
     await scene.goes_on()
-    await scene.fleet.mend()
+    await scene.fleet.restore()
 
 
 async def kill_followers(scene: Scene) -> None:
-    """A leader that is alone must not acknowledge."""
+    """Kill all followers: a leader on its own must not acknowledge."""
     both = await followers(scene)
     for machine in both:
         machine.kill()
     await silence(scene)
     await both[0].start()
     await scene.goes_on()
-    await scene.fleet.mend()
+    await scene.fleet.restore()
 
 
 async def freeze_leader(scene: Scene) -> None:
-    """Another is elected; the old one wakes up and must see that it is none any more."""
+    """Freeze the leader: another is elected, and the old one must notice that it was deposed."""
     leader = await scene.fleet.leader()
     leader.freeze()
     await scene.goes_on()
@@ -125,11 +126,11 @@ async def followers(scene: Scene) -> list[Machine]:
 
 
 async def silence(scene: Scene, seconds: float = 1.5) -> None:
-    """What was under way when the majority went may still be answered; from then on nothing is acknowledged."""
+    """Check that nothing is acknowledged, except sends that were in flight when the majority was lost."""
     await asyncio.sleep(0.3)
-    before = len(scene.load.book.moments)
+    before = len(scene.load.ledger.moments)
     await asyncio.sleep(seconds)
-    assert len(scene.load.book.moments) == before, "a minority acknowledged"
+    assert len(scene.load.ledger.moments) == before, "a minority acknowledged"
 
 
 def _one_of(scene: Scene, machines: Sequence[Machine]) -> Machine:

@@ -1,7 +1,7 @@
-"""The members of a cluster as real processes that a test starts, kills, freezes and puts somewhere else.
+"""The members of a cluster as processes that a test starts, kills, freezes and moves.
 
-The configuration is that of `firearrow up --cluster`; here each member may also have words before its command (a network
-namespace) and variables (a clock that is wrong).
+The configuration is that of `firearrow up --cluster`. In addition a member may have a command prefix (a network namespace) and
+environment variables (a wrong clock).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 class Machine:
-    """One member. What it says is in its directory."""
+    """One member. Its log is in its directory."""
 
     def __init__(self, member: Member, before: Sequence[str] = ()) -> None:
         self.member = member
@@ -72,7 +72,7 @@ class Machine:
         await self.ready()
 
     def kill(self) -> None:
-        """As if the machine had lost its power, but for its page cache."""
+        """Kill the process, like a power cut that preserves the page cache."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ class Fleet:
         return self.machines[name]
 
     async def start(self, env: Mapping[str, Mapping[str, str]]) -> None:
-        """`env`: variables of some of the members."""
+        """Start the members. `env`: environment variables by member."""
         await self.namesrv.start()
         for machine in self.brokers:
             machine.launch(env.get(machine.name))
@@ -130,11 +130,11 @@ class Fleet:
         await self.complete()
 
     async def complete(self) -> None:
-        """Every member is at the name server, every broker name has a master, and every slave is in step with it."""
+        """Wait until every member is registered, every broker name has a master and every slave has caught up."""
         await until(self._is_complete, f"{self.form} is complete")
 
     async def masters(self) -> dict[str, Machine]:
-        """Who is the master of each broker name, as clients are told."""
+        """Return the master of each broker name, as the name server reports it."""
         by_address = {machine.address: machine for machine in self.brokers}
         own = {machine.member.broker for machine in self.brokers}
         return {name: by_address[ids["0"]] for name, ids in (await self.table()).items() if "0" in ids and name in own}
@@ -150,8 +150,8 @@ class Fleet:
         await until(known, f"{broker} has a leader")
         return found[0]
 
-    async def mend(self) -> None:
-        """Whoever does not run is started; then all are there again."""
+    async def restore(self) -> None:
+        """Start the members that are not running, and wait until the cluster is complete."""
         down = [machine for machine in self.machines.values() if not machine.running]
         for machine in down:
             machine.launch()
@@ -173,7 +173,7 @@ class Fleet:
         return all([await _slaves_in_step(table[name]["0"]) for name in with_slaves])
 
     async def table(self) -> dict[str, dict[str, str]]:
-        """Broker name -> broker id -> address."""
+        """Return broker name -> broker id -> address."""
         try:
             channel = await Channel.connect(self.namesrv.address)
         except OSError:

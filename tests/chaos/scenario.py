@@ -1,4 +1,4 @@
-"""One fault, several rounds of it under load, and what came of it."""
+"""Rounds of one fault under load, and their outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outcome:
 
 
 async def rounds_of(fleet: Fleet, fault: str, inject: Inject, rounds: int = ROUNDS) -> Outcome:
-    """Everything runs again when this returns; whatever was acknowledged was looked for."""
+    """Inject the fault in rounds, restore the cluster and verify the acknowledged messages."""
     log.info("FIREARROW_CHAOS_SEED=%d", SEED)
     topic = f"chaos-{fault.replace(' ', '-')}"
     gaps: list[float] = []
@@ -55,10 +55,10 @@ async def rounds_of(fleet: Fleet, fault: str, inject: Inject, rounds: int = ROUN
             began = time.monotonic()
             await inject(scene)
             await load.acknowledged(STEADY)
-            gaps.append(load.book.longest_gap_s(began, time.monotonic()))
+            gaps.append(load.ledger.longest_gap_s(began, time.monotonic()))
     await fleet.complete()
     wrong = await verdict(load, await fleet.masters())
-    book = load.book
-    outcome = Outcome(fault, fleet.form, rounds, len(book.sent), len(book.acknowledged), wrong, book.refused, gaps)
+    ledger = load.ledger
+    outcome = Outcome(fault, fleet.form, rounds, len(ledger.sent), len(ledger.acknowledged), wrong, ledger.refused, gaps)
     log.info("%s", outcome.line())
     return outcome

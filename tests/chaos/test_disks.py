@@ -1,4 +1,4 @@
-"""Disks that are full, and disks that are gone, under load."""
+"""Full and lost disks under load."""
 
 from __future__ import annotations
 
@@ -20,43 +20,42 @@ def mounting() -> None:
         pytest.skip(reason)
 
 
-def test_a_disk_is_full_and_becomes_larger(mounting: None, tmp_path: Path) -> None:
-    """The master whose disk is full refuses and says why, the other goes on; nothing that was acknowledged is lost."""
+def test_master_with_full_disk_rejects_sends_until_it_has_space(mounting: None, tmp_path: Path) -> None:
+    """The full master rejects sends with the reason, the other continues, and no acknowledged message is lost."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         fleet = on_loopback("2m", tmp_path, cleanFileForciblyEnable="false", mappedFileSizeCommitLog="1048576")
         full = fleet["broker-a"]
         with small_disk(full.member.data / "store", 24):
             async with running(fleet):
                 async with Workload(fleet, "disk-full", body_bytes=30_000) as load:
-                    await until(lambda: load.book.refused, "the disk is full")
-                    at_refusal = dict(load.book.acknowledged)
+                    await until(lambda: load.ledger.refused, "the disk is full")
+                    at_refusal = dict(load.ledger.acknowledged)
                     await load.acknowledged(50)
                     assert any(
-                        broker == "broker-b" for value, (broker, _) in load.book.acknowledged.items() if value not in at_refusal
+                        broker == "broker-b" for value, (broker, _) in load.ledger.acknowledged.items() if value not in at_refusal
                     )
                     full.kill()
                     enlarge(full.member.data / "store", 200)
-                    await fleet.mend()
-                    seen = len(load.book.acknowledged)
+                    await fleet.restore()
+                    seen = len(load.ledger.acknowledged)
 
                     def back() -> bool:
-                        return any(broker == "broker-a" for broker, _ in list(load.book.acknowledged.values())[seen:])
+                        return any(broker == "broker-a" for broker, _ in list(load.ledger.acknowledged.values())[seen:])
 
-                    await until(back, "the master with the larger disk takes messages")
+                    await until(back, "the master with the larger disk accepts messages")
                 assert await verdict(load, await fleet.masters()) == Verdict()
-                print(
-                    f"2m, disk full: {len(load.book.sent)} sent, {len(load.book.acknowledged)} acknowledged; {load.book.refused}"
-                )
+                ledger = load.ledger
+                print(f"2m, disk full: {len(ledger.sent)} sent, {len(ledger.acknowledged)} acknowledged; {ledger.refused}")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("leads", [pytest.param("n1", id="follower"), pytest.param("n0", id="leader")])
-def test_a_member_has_a_full_disk(leads: str, mounting: None, tmp_path: Path) -> None:
-    """Whether it leads or follows: the others go on without it, and it comes back when there is room."""
+def test_group_continues_without_a_member_with_full_disk(leads: str, mounting: None, tmp_path: Path) -> None:
+    """The others continue without the full member, leader or follower, and it returns when it has space."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         fleet = on_loopback(
             "dledger-3", tmp_path, cleanFileForciblyEnable="false", mappedFileSizeCommitLog="1048576", preferredLeaderId=leads
         )
@@ -69,23 +68,23 @@ def test_a_member_has_a_full_disk(leads: str, mounting: None, tmp_path: Path) ->
                     if full.running:
                         full.kill()
                     enlarge(full.member.data / "store", 400)
-                    await fleet.mend()
+                    await fleet.restore()
                     await load.acknowledged(50)
                 assert await verdict(load, await fleet.masters()) == Verdict()
-                book = load.book
-                print(f"dledger-3, disk full: {len(book.sent)} sent, {len(book.acknowledged)} acknowledged; {book.refused}")
+                ledger = load.ledger
+                print(f"dledger-3, disk full: {len(ledger.sent)} sent, {len(ledger.acknowledged)} acknowledged; {ledger.refused}")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def leads_now(fleet: Fleet, name: str) -> bool:
     return (await fleet.leader()).name == name
 
 
-def test_a_member_comes_back_with_an_empty_disk(tmp_path: Path) -> None:
-    """The leader's disk is gone. It comes back as one that has nothing, gets everything, and can then stand for the others."""
+def test_member_with_empty_disk_is_restored_from_the_group(tmp_path: Path) -> None:
+    """The leader loses its disk. It returns empty, copies everything and can then replace the others."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(on_loopback("dledger-3", tmp_path)) as fleet:
             async with Workload(fleet, "disk-gone") as load:
                 await load.acknowledged(200)
@@ -93,10 +92,10 @@ def test_a_member_comes_back_with_an_empty_disk(tmp_path: Path) -> None:
                 gone.kill()
                 gone.lose_disk()
                 await load.acknowledged(50)
-                await fleet.mend()
+                await fleet.restore()
                 await load.acknowledged(50)
             leader = await fleet.leader()
             next(machine for machine in fleet.brokers if machine not in (gone, leader)).kill()
             assert await verdict(load, {"broker-a": await fleet.leader()}) == Verdict()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

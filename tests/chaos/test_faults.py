@@ -1,4 +1,4 @@
-"""Clusters as real processes, broken under load: the faults of the catalogue, each FIREARROW_CHAOS_ROUNDS times (once)."""
+"""Clusters of real processes under load: each fault of the catalogue, FIREARROW_CHAOS_ROUNDS times (once)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.chaos.workload import Verdict
 
 @pytest.mark.timeout(180 + 120 * ROUNDS)
 @pytest.mark.parametrize(
-    ("form", "surroundings"),
-    list(dict.fromkeys((entry.form, entry.surroundings) for entry in ENTRIES)),
+    ("form", "environment"),
+    list(dict.fromkeys((entry.form, entry.environment) for entry in ENTRIES)),
     ids=lambda value: str(value),
 )
-def test_nothing_that_was_acknowledged_is_lost(form: str, surroundings: str, tmp_path: Path) -> None:
-    reason = catalogue.missing(surroundings)
+def test_no_acknowledged_message_is_lost(form: str, environment: str, tmp_path: Path) -> None:
+    reason = catalogue.missing(environment)
     if reason is not None:
         pytest.skip(reason)
 
-    async def story() -> None:
-        async with catalogue.scenery(form, surroundings, tmp_path) as (fleet, tools):
-            for entry in (one for one in ENTRIES if (one.form, one.surroundings) == (form, surroundings)):
+    async def scenario() -> None:
+        async with catalogue.cluster_in(form, environment, tmp_path) as (fleet, tools):
+            for entry in (one for one in ENTRIES if (one.form, one.environment) == (form, environment)):
                 if ROUNDS > 1 or not entry.only_long:
                     outcome = await rounds_of(fleet, entry.fault, entry.inject(tools))
                     assert outcome.wrong == Verdict()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,13 +1,12 @@
-"""The load that clusters are broken under, and what must hold of it.
+"""The load on clusters under faults, and the checks of what was stored.
 
-Every value is sent once, by a producer that does not try again: so a value that is stored twice was doubled by the brokers. Each
-lane sends its values one after the other, with its number as the key that chooses the queue. A value counts as acknowledged if
-the answer was SEND_OK.
+Every value is sent once by a producer without retries, so a value that is stored twice was duplicated by the brokers. Each lane
+sends its values sequentially, with its number as the key that selects the queue. A value counts as acknowledged after SEND_OK.
 
-What must hold once everything is mended:
+After the cluster is restored:
 - every acknowledged value is stored, and none is stored twice;
 - nothing is stored that was not sent;
-- of each lane, the acknowledged values of a queue are in the order in which they were sent.
+- the acknowledged values of a lane are in each queue in the order they were sent.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from tests.support.waiting import until
 
 LANES = 8
 QUEUES = 4
-# Long runs judge how soon a client gets on with the default; a single round need not wait for it.
+# Long runs measure how soon clients recover with the default interval; single rounds need not wait for it.
 ROUTE_INTERVAL_S = 30 if int(os.environ.get("FIREARROW_CHAOS_ROUNDS", "1")) > 1 else 2
-PACE_S = 0.005  # of each lane: the machine has other things to do than to be busy
+PACE_S = 0.005  # of each lane, to limit the load on the machine
 
-Where = tuple[str, int]  # broker name, queue
+Location = tuple[str, int]  # broker name, queue
 
 
 @dataclass
 class ExpectationLedger:
     sent: set[str] = field(default_factory=set)
-    acknowledged: dict[str, Where] = field(default_factory=dict)  # in the order of the answers
+    acknowledged: dict[str, Location] = field(default_factory=dict)  # in order of the responses
     moments: list[float] = field(default_factory=list)  # of the acknowledgements
-    refused: dict[str, int] = field(default_factory=dict)  # why -> how often
+    refused: dict[str, int] = field(default_factory=dict)  # reason -> count
 
     def longest_gap_s(self, since: float, until_: float) -> float:
-        """The longest time without any acknowledgement in between."""
+        """Return the longest time without an acknowledgement."""
         inside = [since, *(moment for moment in self.moments if since <= moment <= until_), until_]
         return max(after - before for before, after in itertools.pairwise(inside))
 
@@ -58,7 +57,7 @@ class ExpectationLedger:
 
 class Workload:
     def __init__(self, fleet: Fleet, topic: str, *, body_bytes: int = 200) -> None:
-        self.book = ExpectationLedger()
+        self.ledger = ExpectationLedger()
         self.topic = topic
         self._fleet = fleet
         self._padding = b" " + b"x" * body_bytes
@@ -93,38 +92,38 @@ class Workload:
         await self._producer.close()
 
     async def acknowledged(self, more: int, seconds: float = 30) -> None:
-        """So many further values have been acknowledged."""
-        wanted = len(self.book.moments) + more
+        """Wait until so many more values have been acknowledged."""
+        wanted = len(self.ledger.moments) + more
         await until(
-            lambda: len(self.book.moments) >= wanted, f"{more} further sends are acknowledged: {self.book.refused}", seconds
+            lambda: len(self.ledger.moments) >= wanted, f"{more} further sends are acknowledged: {self.ledger.refused}", seconds
         )
 
     async def _lane(self, lane: int) -> None:
-        book = self.book
+        ledger = self.ledger
         key = str(lane)
         for number in itertools.count():
             if self._over:
                 return
             value = f"{lane}-{number}"
-            book.sent.add(value)
+            ledger.sent.add(value)
             await asyncio.sleep(PACE_S)
             message = Message(self.topic, value.encode() + self._padding, keys=[key])
             try:
                 result = await self._producer.send(message, sharding_key=key)
             except FirearrowError as error:
                 why = _why(error)
-                book.refused[why] = book.refused.get(why, 0) + 1
+                ledger.refused[why] = ledger.refused.get(why, 0) + 1
                 continue
             if result.status is SendStatus.OK:
-                book.acknowledged[value] = (result.queue.broker_name.partition(PROXY_BROKER_INFIX)[0], result.queue_id)
-                book.moments.append(time.monotonic())
+                ledger.acknowledged[value] = (result.queue.broker_name.partition(PROXY_BROKER_INFIX)[0], result.queue_id)
+                ledger.moments.append(time.monotonic())
             else:
                 why = result.status.value
-                book.refused[why] = book.refused.get(why, 0) + 1
+                ledger.refused[why] = ledger.refused.get(why, 0) + 1
 
 
 async def _has_topic(machine: Machine, topic: str) -> bool:
-    """Slaves copy topics every now and then; what they do not know they do not serve, although they have the messages."""
+    """Wait until the slaves have copied the topic: they do not serve unknown topics, even if they have the messages."""
     link = await Link.connect(machine.address)
     try:
         return (await link.call(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})).code == ResponseCode.SUCCESS
@@ -140,7 +139,7 @@ def _why(error: FirearrowError) -> str:
 
 @dataclass
 class Verdict:
-    """What is wrong; nothing, if all is well."""
+    """The violations found; empty if there are none."""
 
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -149,9 +148,9 @@ class Verdict:
 
 
 async def verdict(load: Workload, masters: Mapping[str, Machine]) -> Verdict:
-    """Reads everything that is stored, each broker name from the machine given for it."""
+    """Check everything that is stored, reading each broker name from the given machine."""
     found = Verdict()
-    book = load.book
+    ledger = load.ledger
     stored: set[str] = set()
     for name, machine in masters.items():
         for queue_id, values in (await drain(machine, load.topic)).items():
@@ -162,18 +161,18 @@ async def verdict(load: Workload, masters: Mapping[str, Machine]) -> Verdict:
                     continue
                 stored.add(value)
                 lane, _, number = value.partition("-")
-                if value in book.acknowledged:
+                if value in ledger.acknowledged:
                     if int(number) <= last.get(lane, -1):
                         found.out_of_order.append(f"{name}/{queue_id}: {value} after {last[lane]}")
                     last[lane] = int(number)
-    found.foreign = sorted(stored - book.sent)
-    here = {value for value, (broker, _) in book.acknowledged.items() if broker in masters}
+    found.foreign = sorted(stored - ledger.sent)
+    here = {value for value, (broker, _) in ledger.acknowledged.items() if broker in masters}
     found.lost = sorted(here - stored)
     return found
 
 
 async def drain(machine: Machine, topic: str) -> dict[int, list[str]]:
-    """The values of every queue, in their order."""
+    """Return the values of every queue, in order."""
     link = await Link.connect(machine.address)
     try:
         queues = {}

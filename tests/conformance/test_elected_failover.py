@@ -150,5 +150,5 @@ async def one_kill(fleet: Fleet, book: Book) -> float:
         print(f"{recovered:.2f} s after {leader.name} ({leader.address}) was killed; registered were {registered}; {reasons}")
     before = len(book.moments)
     await until(lambda: steady(before), "the load continues without the killed member")
-    await fleet.mend()
+    await fleet.restore()
     return recovered

@@ -1,1 +1,1 @@
-"""A real broker process is killed again and again while clients send to it."""
+"""A real broker process that is killed repeatedly while clients send to it."""

@@ -1,6 +1,6 @@
-"""Messages that wait at a broker that is killed: on delay levels and as timers, some of them recalled; and the book of them.
+"""Messages on delay levels and timers, some of them recalled, on a broker that is killed; and their ledger.
 
-Client and broker share a clock, so the book knows when a message may come at the earliest.
+Client and broker share a clock, so the ledger knows the earliest delivery time of each message.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.support.raw_client import Link, patiently, pull_all, send_ext
 TOPIC, QUEUES = "CrashWaiting", 2
 LEVELS_MS = {1: 1_000, 2: 5_000, 3: 10_000}
 TIMER_MS = (200, 15_000)
-RECALL_MS = 6_000  # only what is further ahead is recalled: a kill may hold the recall up
-MARGIN_MS = 2_000  # a recall that is answered this long before the moment counts
+RECALL_MS = 6_000  # only later messages are recalled, because a kill may delay the recall
+MARGIN_MS = 2_000  # a recall that succeeds this long before the due time must take effect
 PATIENCE_S = 60
 IN_FLIGHT = 4
 
@@ -29,14 +29,14 @@ IN_FLIGHT = 4
 class Waiting:
     rng: random.Random
     pause_s: float
-    due_ms: dict[str, int] = field(default_factory=dict)  # of every message that was sent: not before this moment
+    due_ms: dict[str, int] = field(default_factory=dict)  # earliest delivery of every sent message
     acknowledged: set[str] = field(default_factory=set)
-    recalls: set[str] = field(default_factory=set)  # messages that the broker was asked for: they may or may not come
-    recalled: set[str] = field(default_factory=set)  # it said yes in time: they must not
+    recalls: set[str] = field(default_factory=set)  # attempted recalls: these messages may or may not be delivered
+    recalled: set[str] = field(default_factory=set)  # successful recalls: these must not be delivered
     number: int = 0
 
     async def work(self, address: str) -> None:
-        """Until the broker is gone."""
+        """Send until the broker is killed."""
         link = await Link.connect(address)
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(*(self._one_by_one(link, timer) for _ in range(IN_FLIGHT) for timer in (True, False)))
@@ -74,26 +74,26 @@ class Waiting:
         return key, str(answer.ext.get("recallHandle", ""))
 
 
-async def until_all_came(link: Link, book: Waiting) -> tuple[int, int]:
-    """How many different messages came, and how many in all: a crash may repeat a delivery."""
-    wanted = book.acknowledged - book.recalls
+async def until_all_came(link: Link, ledger: Waiting) -> tuple[int, int]:
+    """Wait for all messages. Return the number of distinct and of all deliveries: a crash may repeat one."""
+    wanted = ledger.acknowledged - ledger.recalls
     deadline = time.monotonic() + PATIENCE_S
     while True:
         records = [one for queue_id in range(QUEUES) for one in (await pull_all(link, TOPIC, queue_id, 0))[2]]
         missing = wanted - {_key(one) for one in records}
         if not missing:
             break
-        late = sorted(missing, key=book.due_ms.__getitem__)[:5]
-        assert time.monotonic() < deadline, f"{len(missing)} of {len(wanted)} are lost: {[(k, book.due_ms[k]) for k in late]}"
+        late = sorted(missing, key=ledger.due_ms.__getitem__)[:5]
+        assert time.monotonic() < deadline, f"{len(missing)} of {len(wanted)} are lost: {[(k, ledger.due_ms[k]) for k in late]}"
         await asyncio.sleep(0.5)
-    # What was recalled has nothing to come for until its moment is over.
-    await asyncio.sleep(max(0, max(book.due_ms.values(), default=0) + MARGIN_MS - _now_ms()) / 1000)
+    # Recalled messages must not arrive until their due time has passed.
+    await asyncio.sleep(max(0, max(ledger.due_ms.values(), default=0) + MARGIN_MS - _now_ms()) / 1000)
     records = [one for queue_id in range(QUEUES) for one in (await pull_all(link, TOPIC, queue_id, 0))[2]]
     for one in records:
         key = _key(one)
-        assert key in book.due_ms, f"{key} was never sent"
-        assert one.store_timestamp >= book.due_ms[key], f"{key} came {book.due_ms[key] - one.store_timestamp} ms early"
-        assert key not in book.recalled, f"{key} was recalled in time, and came"
+        assert key in ledger.due_ms, f"{key} was never sent"
+        assert one.store_timestamp >= ledger.due_ms[key], f"{key} came {ledger.due_ms[key] - one.store_timestamp} ms early"
+        assert key not in ledger.recalled, f"{key} was recalled in time, and came"
         assert properties.parse(one.properties)["KEYS"] == key
     return len({_key(one) for one in records}), len(records)
 

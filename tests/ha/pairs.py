@@ -34,7 +34,7 @@ async def name_server() -> AsyncIterator[NameServer]:
 def make(
     directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, ahead_ms: int = 0, **settings: Any
 ) -> Broker:
-    """`ahead_ms`: its clock is fast by so much."""
+    """Create a broker whose clock is `ahead_ms` fast."""
     settings = {"listen_port": 0, "slave_sync_interval": 100, "ha_send_heartbeat_interval": 200} | settings
     broker_settings = BrokerSettings(broker_name="broker-a", bind_address="127.0.0.1", **settings)
     store_settings = StoreSettings(
@@ -82,7 +82,7 @@ def ha_of_slave(broker: Broker) -> HaSlave:
 
 
 async def in_step(one: Broker, other: Broker) -> None:
-    """The slave has, and shows, all that its master has."""
+    """Wait until the slave has, and shows, everything that its master has."""
     await until(lambda: other.parts.store.confirm_offset == one.parts.store.max_offset == one.parts.store.confirm_offset)
 
 

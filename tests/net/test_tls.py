@@ -34,18 +34,18 @@ async def encrypted(directory: Path) -> AsyncIterator[int]:
 
 
 def test_true_encrypts_without_verification(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with encrypted(tmp_path) as port:
             channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(True))
             body = bytes(range(256)) * 1000
             assert (await channel.request(34, body=body)).body == body
             await channel.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_context_verifies_the_server(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with encrypted(tmp_path) as port:
             believing = ssl.create_default_context(cadata=CERTIFICATE)
             channel = await Channel.connect(f"127.0.0.1:{port}", tls=client_context(believing))
@@ -54,11 +54,11 @@ def test_context_verifies_the_server(tmp_path: Path) -> None:
             with pytest.raises(ConnectError, match=r"no connection to 127.0.0.1:\d+: .*certificate"):
                 await Channel.connect(f"127.0.0.1:{port}", tls=ssl.create_default_context())
 
-    run(story())
+    run(scenario())
 
 
 def test_plain_server_is_distinguished_from_an_encrypted_one() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         from firearrow.net.server import serve
 
         listener = await serve(Echo())
@@ -66,7 +66,7 @@ def test_plain_server_is_distinguished_from_an_encrypted_one() -> None:
             await Channel.connect(f"127.0.0.1:{listener.port}", tls=client_context(True), timeout_ms=1000)
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_false_is_plain() -> None:

@@ -46,37 +46,37 @@ async def echo(listener: Listener, body: bytes, tls: ssl.SSLContext | None = Non
 
 
 def test_port_accepts_plain_and_encrypted_connections(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path)) as listener:
             body = bytes(range(256)) * 4000
             results = await asyncio.gather(*(echo(listener, body, client_context(n % 2 == 0)) for n in range(20)))
             assert results == [body] * 20
 
-    run(story())
+    run(scenario())
 
 
 def test_enforcing_accepts_only_encrypted_connections(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path, tls_server_mode="enforcing")) as listener:
             assert await echo(listener, b"x", client_context(True)) == b"x"
             with pytest.raises(ConnectionLostError):
                 await echo(listener, b"x")
 
-    run(story())
+    run(scenario())
 
 
 def test_disabled_accepts_only_plain_connections(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path, tls_server_mode="disabled")) as listener:
             assert await echo(listener, b"x") == b"x"
             with pytest.raises(ConnectError):
                 await echo(listener, b"x", client_context(True))
 
-    run(story())
+    run(scenario())
 
 
 def test_client_without_the_required_certificate_is_rejected(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = certified(tmp_path, tls_server_need_client_auth="require")
         settings.tls_server_trust_cert_path = settings.tls_server_cert_path
         async with listening(settings) as listener:
@@ -85,13 +85,13 @@ def test_client_without_the_required_certificate_is_rejected(tmp_path: Path) -> 
             known = ssl.create_default_context(cadata=CERTIFICATE)
             known.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
             assert await echo(listener, b"x", known) == b"x"
-            assert len(listener.connections) <= 1  # nothing is kept of the one that failed
+            assert len(listener.connections) <= 1  # the failed connection is forgotten
 
-    run(story())
+    run(scenario())
 
 
 def test_silent_peer_is_disconnected_after_the_idle_timeout(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path), idle_timeout_ms=100) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             assert await reader.read() == b""
@@ -100,11 +100,11 @@ def test_silent_peer_is_disconnected_after_the_idle_timeout(tmp_path: Path) -> N
             gone.close()
             assert await echo(listener, b"x") == b"x"
 
-    run(story())
+    run(scenario())
 
 
 def test_invalid_handshake_ends_its_connection_only(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path)) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(b"\x16" + bytes(500))
@@ -113,35 +113,35 @@ def test_invalid_handshake_ends_its_connection_only(tmp_path: Path) -> None:
             writer.close()
             assert await echo(listener, b"x", client_context(True)) == b"x"
 
-    run(story())
+    run(scenario())
 
 
 def test_close_disconnects_silent_peers(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path)) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-            assert await echo(listener, b"x") == b"x"  # by now the other one was accepted too
+            assert await echo(listener, b"x") == b"x"  # by now the other connection was accepted too
         assert await reader.read() == b""
         writer.close()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a second certificate with openssl")
 def test_replaced_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with listening(certified(tmp_path)) as listener:
             believing = ssl.create_default_context(cadata=CERTIFICATE)
             assert await echo(listener, b"x", believing) == b"x"
             (tmp_path / "half").write_text("half of a certificate")
             os.replace(tmp_path / "half", tmp_path / "cert.pem")
-            assert await echo(listener, b"x", believing) == b"x"  # it does not fit: the old one stays
+            assert await echo(listener, b"x", believing) == b"x"  # it does not match the key: the previous one stays in use
             _new_certificate(tmp_path)
             with pytest.raises(ConnectError, match="certificate"):
                 await echo(listener, b"x", believing)
             assert await echo(listener, b"x", ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))) == b"x"
 
-    run(story())
+    run(scenario())
 
 
 def _new_certificate(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answers that the system copies from a file to the socket, over real sockets."""
+"""Responses that the system copies from a file to a socket."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def encode(body: bytes) -> bytes:
 
 
 class Files(Echo):
-    """Answers a request with the part of the file that its body names, or, if it names none, with its body."""
+    """A service that answers with the part of the file named in the body, or with the body itself."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class Files(Echo):
 
 
 def test_file_parts_and_other_responses_reach_a_slow_reader_in_order(file: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         listener = await serve(Files(file))
         peer = await Peer.dial(listener)
         rng = random.Random(2)
         asked = [b"%d+%d" % (rng.randrange(SIZE // 2), rng.randrange(1, 700_000)) for _ in range(60)]
         asked[1::3] = [b"short %d" % number for number in range(len(asked[1::3]))]
-        for body in asked:  # 14 MB of answers: more than the system and the connection hold before they wait for the reader
+        for body in asked:  # 14 MB of responses, more than the buffers hold
             peer.send(encode(body))
         await asyncio.sleep(0.05)
         for body in asked:
@@ -70,11 +70,11 @@ def test_file_parts_and_other_responses_reach_a_slow_reader_in_order(file: int) 
         await peer.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_response_longer_than_the_file_closes_the_connection(file: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = Files(file)
         listener = await serve(service)
         peer = await Peer.dial(listener)
@@ -83,11 +83,11 @@ def test_response_longer_than_the_file_closes_the_connection(file: int) -> None:
         assert len(await peer.reader.read(1 << 20)) < 2000
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_disconnected_peer_ends_only_its_connection(file: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = Files(file)
         listener = await serve(service)
         gone, peer = await Peer.dial(listener), await Peer.dial(listener)
@@ -100,7 +100,7 @@ def test_disconnected_peer_ends_only_its_connection(file: int) -> None:
         await peer.close()
         await listener.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_encrypted_connections_do_not_send_files(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_encrypted_connections_do_not_send_files(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text(KEY)
     settings = TlsSettings(tls_server_cert_path=str(tmp_path / "cert.pem"), tls_server_key_path=str(tmp_path / "key.pem"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         service = Echo()
         listener = await serve(service, tls=server_tls(settings))
         plain = await Peer.dial(listener)
@@ -120,4 +120,4 @@ def test_encrypted_connections_do_not_send_files(tmp_path: Path) -> None:
         await encrypted.close()
         await listener.close()
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""What the tests here share."""
+"""Helpers of these tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 from firearrow.client.message import ReceivedMessage
 
 T = TypeVar("T")
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def bodies(messages: Iterable[ReceivedMessage]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The disk in memory does what a directory does, and forgets what a power cut takes."""
+"""The memory disk behaves like a directory and loses unsynced data in a power cut."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_files_and_directories(disk_and_root: tuple[Disk, str]) -> None:
     assert disk.listdir(root) == []
 
 
-def test_a_file_behaves_as_an_array_of_bytes(disk_and_root: tuple[Disk, str]) -> None:
+def test_file_behaves_like_an_array_of_bytes(disk_and_root: tuple[Disk, str]) -> None:
     disk, root = disk_and_root
     rng = random.Random(20_240_607)
     file, expected = disk.open(f"{root}/file", create=True), bytearray()
@@ -74,7 +74,7 @@ def test_a_file_behaves_as_an_array_of_bytes(disk_and_root: tuple[Disk, str]) ->
     assert disk.read_bytes(f"{root}/file") == bytes(expected)
 
 
-def test_one_lock() -> None:
+def test_lock_is_exclusive() -> None:
     disk = MemoryDisk(lambda: 0)
     disk.mkdirs("/store")
     lock = disk.lock("/store/lock")
@@ -84,7 +84,7 @@ def test_one_lock() -> None:
     disk.lock("/store/lock")
 
 
-def test_holes_are_known() -> None:
+def test_holes_are_skipped() -> None:
     disk = MemoryDisk(lambda: 0)
     file = disk.open("/file", create=True, size=100 * PAGE)
     assert file.next_data(0) is None
@@ -94,7 +94,7 @@ def test_holes_are_known() -> None:
     assert file.next_data(51 * PAGE) is None
 
 
-def test_after_a_kill_what_was_written_is_there_and_after_a_power_cut_what_was_synced() -> None:
+def test_kill_keeps_written_and_power_cut_keeps_synced_bytes() -> None:
     disk = MemoryDisk(lambda: 0)
     file = disk.open("/file", create=True)
     file.pwrite(b"synced", 0)
@@ -108,4 +108,4 @@ def test_after_a_kill_what_was_written_is_there_and_after_a_power_cut_what_was_s
     assert killed.file_size("/file") == 2 * PAGE + 4
     assert dark.read_bytes("/file") == b"synced"
     assert killed.boot_id() == disk.boot_id() != dark.boot_id()
-    killed.lock("/lock")  # whoever had it is gone
+    killed.lock("/lock")  # the previous owner was killed

@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run as they stand."""
+"""The examples of docs/testing.md run as printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 
 
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_documentation_examples_run(tmp_path: Path) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(examples) >= 8
     for number, example in enumerate(examples):

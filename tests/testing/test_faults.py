@@ -1,4 +1,4 @@
-"""Networks that fail on purpose."""
+"""Injected network faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.testing.kit import bodies
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 
 
-def test_a_cut_connection_is_made_again(firearrow_broker: Cluster) -> None:
+def test_client_reconnects_after_a_cut(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer() as producer:
         producer.send(fa.Message("Orders", b"1"))
         assert firearrow_broker.faults.cut("broker-a") >= 1
@@ -24,7 +24,7 @@ def test_a_cut_connection_is_made_again(firearrow_broker: Cluster) -> None:
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"2", b"3"]
 
 
-def test_a_request_that_gets_half_way_is_not_served(firearrow_broker: Cluster) -> None:
+def test_half_a_request_is_not_served(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer() as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.half_frame(codes=SENDS)
@@ -32,7 +32,7 @@ def test_a_request_that_gets_half_way_is_not_served(firearrow_broker: Cluster) -
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"2"]
 
 
-def test_an_answer_that_gets_half_way_leads_to_a_second_copy(firearrow_broker: Cluster) -> None:
+def test_half_a_response_leads_to_a_repeated_message(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer() as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.half_frame("broker-a", towards="client")
@@ -42,7 +42,7 @@ def test_an_answer_that_gets_half_way_leads_to_a_second_copy(firearrow_broker: C
     assert messages[1].msg_id == messages[2].msg_id
 
 
-def test_requests_that_arrive_twice(firearrow_broker: Cluster) -> None:
+def test_duplicated_requests_are_stored_twice(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer() as producer:
         firearrow_broker.faults.duplicate(2, codes=SENDS)
         for number in range(3):
@@ -50,17 +50,17 @@ def test_requests_that_arrive_twice(firearrow_broker: Cluster) -> None:
     assert sorted(bodies(firearrow_broker.messages("Orders"))) == [b"0", b"0", b"1", b"1", b"2"]
 
 
-def test_what_is_lost_is_not_answered(firearrow_broker: Cluster) -> None:
+def test_lost_request_times_out(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer(retries=0, send_timeout=0.1) as producer:
-        producer.send(fa.Message("Orders", b"1"))
+        producer.send(fa.Message("Orders", b"1"), timeout=30)
         firearrow_broker.faults.lose(codes=SENDS)
         with pytest.raises(fa.RequestTimeout):
             producer.send(fa.Message("Orders", b"2"))
-        producer.send(fa.Message("Orders", b"3"), timeout=3)
+        producer.send(fa.Message("Orders", b"3"), timeout=30)
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"3"]
 
 
-def test_a_slow_broker(firearrow_broker: Cluster) -> None:
+def test_delayed_responses(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer(retries=0) as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.delay(80, "broker-a", towards="client")
@@ -80,11 +80,11 @@ def test_refused_connections(firearrow_broker: Cluster) -> None:
         with pytest.raises(fa.FirearrowError):
             producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.clear()
-        producer.send(fa.Message("Orders", b"2"))
+        producer.send(fa.Message("Orders", b"2"), timeout=30)
     assert bodies(firearrow_broker.messages("Orders")) == [b"2"]
 
 
-def test_faults_outlive_the_broker(firearrow_broker: Cluster) -> None:
+def test_faults_survive_a_restart(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer() as producer:
         producer.send(fa.Message("Orders", b"1"))
         firearrow_broker.faults.duplicate(codes=SENDS)
@@ -94,19 +94,19 @@ def test_faults_outlive_the_broker(firearrow_broker: Cluster) -> None:
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"2", b"2"]
 
 
-def test_a_full_disk_is_noticed_within_ten_seconds(firearrow_broker: Cluster) -> None:
+def test_full_disk_is_noticed_within_ten_seconds(firearrow_broker: Cluster) -> None:
     with firearrow_broker.producer(send_timeout=0.5) as producer:
-        producer.send(fa.Message("Orders", b"1"))
+        producer.send(fa.Message("Orders", b"1"), timeout=30)
         firearrow_broker.brokers[0].disk.used_percent = 95
         firearrow_broker.clock.advance(seconds=10)
         with pytest.raises(fa.FirearrowError, match="full"):
             producer.send(fa.Message("Orders", b"2"))
         firearrow_broker.brokers[0].disk.used_percent = 10
         firearrow_broker.clock.advance(seconds=10)
-        producer.send(fa.Message("Orders", b"3"))
+        producer.send(fa.Message("Orders", b"3"), timeout=30)
     assert bodies(firearrow_broker.messages("Orders")) == [b"1", b"3"]
 
 
-def test_before_the_start_there_is_no_network() -> None:
+def test_faults_before_the_start_are_rejected() -> None:
     with pytest.raises(RuntimeError, match="not running"):
         Cluster().faults.cut()

@@ -1,4 +1,4 @@
-"""The plugin that comes with the package."""
+"""The pytest plugin of the package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_test_has_its_own_broker(firearrow_broker: Cluster) -> None:
     assert firearrow_broker.messages("CloseOrder") == []
 
 
-def test_clusters_to_order(firearrow_cluster: Callable[..., Cluster], firearrow_broker: Cluster) -> None:
+def test_cluster_factory(firearrow_cluster: Callable[..., Cluster], firearrow_broker: Cluster) -> None:
     two, real = firearrow_cluster(brokers=2), firearrow_cluster(sockets=True)
     assert len({two.name_server, real.name_server, firearrow_broker.name_server}) == 3
     for cluster in (two, real, firearrow_broker):
@@ -34,15 +34,15 @@ def test_clusters_to_order(firearrow_cluster: Callable[..., Cluster], firearrow_
         assert bodies(cluster.messages("Orders")) == [cluster.name_server.encode()]
 
 
-def test_pytest_finds_it_and_nothing_is_loaded_until_it_is_used(tmp_path: Path) -> None:
+def test_plugin_is_found_and_loads_lazily(tmp_path: Path) -> None:
     assert [point.value for point in entry_points(group="pytest11", name="firearrow")] == ["firearrow.testing.plugin"]
-    story = tmp_path / "test_user.py"
-    story.write_text(
+    scenario = tmp_path / "test_user.py"
+    scenario.write_text(
         "import sys\n"
         "def test_without(): assert not [m for m in sys.modules if m.startswith(('firearrow.broker', 'numpy', 'uvloop'))]\n"
         "def test_with(firearrow_broker): assert 'firearrow.broker.server' in sys.modules\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(story)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(scenario)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -1,4 +1,4 @@
-"""Clusters with slaves: copies that take over reading, double writes, time that is moved under them."""
+"""Clusters with slaves: reads from slaves, synchronous replication, a moved clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.testing.kit import bodies
 SYNC = {"brokerRole": "SYNC_MASTER"}
 
 
-def test_a_slave_is_read_when_its_master_is_gone() -> None:
+def test_slave_is_read_when_its_master_is_down() -> None:
     with Cluster(slaves=1) as cluster:
         with cluster.producer() as producer:
             producer.send(fa.Message("Orders", b"A1"))
@@ -28,7 +28,7 @@ def test_a_slave_is_read_when_its_master_is_gone() -> None:
         assert sorted(seen) == [b"A1", b"A2"]
 
 
-def test_what_a_sync_master_acknowledges_its_slave_has() -> None:
+def test_acknowledged_message_of_a_sync_master_is_on_its_slave() -> None:
     with Cluster(slaves=1, properties=SYNC) as cluster, cluster.producer(retries=0) as producer:
         assert producer.send(fa.Message("Orders", b"A1")).status == fa.SendStatus.OK
         cluster.brokers[0].kill(power_cut=True)
@@ -39,8 +39,8 @@ def test_what_a_sync_master_acknowledges_its_slave_has() -> None:
         assert producer.send(fa.Message("Orders", b"A2")).status == fa.SendStatus.SLAVE_NOT_AVAILABLE
 
 
-def test_hours_pass_and_the_slave_still_follows() -> None:
-    async def story() -> None:
+def test_slave_follows_after_hours() -> None:
+    async def scenario() -> None:
         async with AsyncCluster(brokers=2, slaves=2) as cluster:
             assert [node.name for node in cluster.slaves] == [
                 "broker-a-slave-1",
@@ -62,10 +62,10 @@ def test_hours_pass_and_the_slave_still_follows() -> None:
                 await node.kill()
             assert len(await cluster.messages("Orders")) == 8
 
-    run(story())
+    run(scenario())
 
 
-def test_offsets_are_at_the_slave_when_the_cluster_has_settled() -> None:
+def test_settled_slave_has_the_offsets() -> None:
     with Cluster(slaves=1) as cluster:
         with cluster.producer() as producer:
             producer.send(fa.Message("Orders", b"A1"))
@@ -81,6 +81,6 @@ def test_offsets_are_at_the_slave_when_the_cluster_has_settled() -> None:
         assert seen == [b"A1", b"A2"]
 
 
-def test_a_number_of_slaves_that_cannot_be() -> None:
+def test_invalid_number_of_slaves_is_rejected() -> None:
     with pytest.raises(ValueError, match="10 slaves of each broker: expected 0 to 9"):
         Cluster(slaves=10)

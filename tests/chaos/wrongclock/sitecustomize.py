@@ -1,7 +1,7 @@
-"""Loaded by Python at its start (PYTHONPATH): the wall clock of this process is off by the nanoseconds in the file $WRONG_CLOCK.
+"""A wrong wall clock for one process, loaded by Python at start (PYTHONPATH). $WRONG_CLOCK has the offset in nanoseconds.
 
-The file is mapped, so whoever writes it sets the clock of the running process. Time spans (`time.monotonic`) stay right, as they
-do on a machine whose clock is set.
+The file is mapped, so writing it sets the clock of the running process. Durations (`time.monotonic`) stay correct, as on a
+machine whose clock is set.
 """
 
 import mmap

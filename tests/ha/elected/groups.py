@@ -1,4 +1,4 @@
-"""An elected group of real broker processes, a name server in this process, and producers that outlive its leaders."""
+"""An elected group of broker processes, a name server in this process, and producers that survive its leaders."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Group:
         return Node(self.directory / f"n{number}", self.names.address, **(values | settings))
 
     def text(self, node: Node) -> str:
-        """What the member has said so far."""
+        """Return the log output of a member."""
         return node._log.read_text()
 
     async def leader(self, *, besides: Node | None = None) -> Node:
-        """The member that is registered as the master."""
+        """Return the member that is registered as the master."""
         for _ in range(1500):
             address = await self.master_address()
             for node in self.nodes:
@@ -56,7 +56,7 @@ class Group:
         raise AssertionError("\n".join(self.text(node) for node in self.nodes))
 
     async def complete(self) -> None:
-        """All members follow their leader: the group survives the loss of any one from now on."""
+        """Wait until all members follow their leader, so that the group tolerates the loss of any one."""
         for _ in range(1500):
             leader = await self.leader()
             code, _, body = await leader.call(RequestCode.GET_BROKER_HA_STATUS)
@@ -87,7 +87,7 @@ class Group:
         return {key: str(value) for key, value in answer.ext.items()}
 
     async def until_bodies(self, node: Node, hold: Callable[[list[list[bytes]]], bool]) -> None:
-        """Looks at the queues of T again and again."""
+        """Poll the queues of T."""
         for _ in range(300):
             bodies = await node.bodies()
             if hold(bodies):
@@ -96,7 +96,7 @@ class Group:
         raise AssertionError(f"{bodies}\n{self.text(node)}")
 
     async def in_step(self) -> int:
-        """All members have the same log, and show all of it."""
+        """Wait until all members have the same log and show all of it."""
         for _ in range(1500):
             ends = [await node.end() for node in self.nodes]
             bodies = [await node.bodies() for node in self.nodes]
@@ -120,7 +120,7 @@ async def group(directory: Path, size: int = 3, **settings: str) -> AsyncIterato
 
 
 class Producer:
-    """Sends numbered messages to one queue, each again and again until it is acknowledged."""
+    """A producer of numbered messages for one queue, each repeated until it is acknowledged."""
 
     def __init__(self, members: Group, lane: int) -> None:
         self.acknowledged: list[bytes] = []
@@ -161,7 +161,7 @@ class Producer:
 
 
 async def check(members: Group, producers: list[Producer]) -> None:
-    """Everything that was acknowledged is at every member, in order."""
+    """Check that every member has all acknowledged messages in order."""
     acknowledged = [await producer.stop() for producer in producers]
     end = await members.in_step()
     logs = [node.log(end) for node in members.nodes]

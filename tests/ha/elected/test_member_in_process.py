@@ -1,4 +1,4 @@
-"""Elected groups inside this process: disks that fail, and settings that do not fit."""
+"""Elected groups in this process: failed disks, forwarding, slow followers, settings."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ async def group(directory: Path, flush: str = "SYNC_FLUSH", **settings: Any) -> 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, flush: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with group(tmp_path, flush) as brokers:
             first = leader_of(brokers)
             assert first is not None
             async with client(first) as sender:
                 assert (await sender.send("T", b"before")).code == 0
             others = [broker for broker in brokers if broker is not first]
-            first.parts.store._log.fail("somebody pulled the plug")
+            first.parts.store._log.fail("the plug was pulled")
             await until(lambda: leader_of(others))
             assert member_of(first).raft.role is Role.HALTED
-            assert "somebody pulled the plug" in member_of(first).raft.halt_reason
+            assert "the plug was pulled" in member_of(first).raft.halt_reason
             assert first.role.is_slave
             second = leader_of(others)
             assert second is not None
@@ -78,11 +78,11 @@ def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, fl
                 assert queue is not None
                 assert queue.max_offset == 2
 
-    run(story())
+    run(scenario())
 
 
 def test_follower_serves_reads_and_forwards_writes(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with group(tmp_path) as brokers:
             leader = leader_of(brokers)
             follower = next(broker for broker in brokers if broker is not leader)
@@ -94,18 +94,18 @@ def test_follower_serves_reads_and_forwards_writes(tmp_path: Path) -> None:
             assert (leader.role.broker_id, leader.role.role) == (0, "SYNC_MASTER")
             assert follower.role.broker_id == int(member_of(follower).peers.me[1:]) + 1
 
-    run(story())
+    run(scenario())
 
 
 def test_leader_with_slow_followers_reports_that_it_waits_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with group(tmp_path, os_page_cache_busy_time_out_mills=20) as brokers:
             leader = leader_of(brokers)
             assert leader is not None
             async with client(leader) as one, client(leader) as other:
                 assert (await one.send("T", b"before")).code == ResponseCode.SUCCESS
                 for follower in brokers:
-                    if follower is not leader:  # it receives the log, and never reports that it is durable
+                    if follower is not leader:  # it receives the log but never reports it as durable
                         monkeypatch.setattr(member_of(follower).node, "synced", lambda offset, cuts, now_ms: None)
                 pending = asyncio.ensure_future(one.send("T", b"pending"))
                 await until(lambda: leader.commit.pending and leader.commit.stall() != DISK_STALL)
@@ -117,4 +117,4 @@ def test_leader_with_slow_followers_reports_that_it_waits_for_them(tmp_path: Pat
                 monkeypatch.undo()
                 pending.cancel()
 
-    run(story())
+    run(scenario())

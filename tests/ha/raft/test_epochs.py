@@ -1,4 +1,4 @@
-"""The epoch table: where two logs part, and its file."""
+"""The epoch table: shared prefixes of logs, and the file format."""
 
 from __future__ import annotations
 

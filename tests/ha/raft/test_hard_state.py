@@ -1,4 +1,4 @@
-"""The vote file: what a member must not forget."""
+"""The hard state file."""
 
 from __future__ import annotations
 

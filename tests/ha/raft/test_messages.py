@@ -1,4 +1,4 @@
-"""Messages of an elected group: there and back, and everything that is refused."""
+"""Messages of an elected group: round trips and rejected bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member with its files: in which order they are written, and what it makes of what it finds."""
+"""A member with its files: the order of writes, and the state it derives from existing files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOTE, TABLE = "/store/currterm", "/store/epochFileCheckpoint"
 
 
 class WatchedDisk(SimulatedDisk):
-    """Notes the order in which things happen to files."""
+    """A disk that records the order of file operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def table(*entries: tuple[int, int]) -> EpochTable:
 
 
 def filled(payloads: int = 3) -> tuple[SimulatedDisk, int]:
-    """A follower's disk with a log of epoch 1."""
+    """Return a follower's disk with a log of epoch 1."""
     disk = SimulatedDisk()
     node = start(disk)
     data = records(0, [b"x" * 100] * payloads)
@@ -119,7 +119,7 @@ def test_damaged_log_quarantines_the_member_until_it_is_repaired() -> None:
     assert node.raft.quarantined
     assert node.raft.end == 116
     assert node.log_lines == ["n0 does not vote until it has caught up: durable bytes of its log are missing or damaged"]
-    assert start(disk).raft.quarantined  # not forgotten by another start
+    assert start(disk).raft.quarantined  # persists across restarts
 
 
 def test_log_without_vote_is_quarantined_and_without_table_does_not_start() -> None:

@@ -1,7 +1,7 @@
-"""Raft as a transcript: this happens at this time, exactly that is asked for.
+"""Raft as transcripts: events at times and the requested effects.
 
-A line of a transcript is something to do, in the order it must be done: `save` the vote file, `cut` the log, `table` the epoch
-table's file, `write`, `sync`, then what is sent to whom.
+A line of a transcript is an effect, in order: `save` the hard state, `truncate` the log, `table` for the epoch table, `write`,
+`sync`, then the messages by receiver.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def transcript(ready: Ready) -> list[str]:
     if ready.reset_to is not None:
         lines.append(f"reset to {ready.reset_to}")
     if ready.truncate_to is not None:
-        lines.append(f"cut to {ready.truncate_to}")
+        lines.append(f"truncate to {ready.truncate_to}")
     if ready.epochs is not None:
         lines.append(f"table {ready.epochs}")
     lines += [f"write {offset}..{offset + len(data)}" for offset, data in ready.writes]
@@ -76,7 +76,7 @@ def transcript(ready: Ready) -> list[str]:
 def short(message: object) -> str:
     match message:
         case RequestVote(term, last_epoch, end, pre, transfer):
-            return f"{'pre-vote' if pre else 'vote'} term {term} log {last_epoch}:{end}" + " as asked" * transfer
+            return f"{'pre-vote' if pre else 'vote'} term {term} log {last_epoch}:{end}" + " for transfer" * transfer
         case VoteResponse(term, granted, pre):
             return f"{'yes' if granted else 'no'} term {term}" + " (pre)" * pre
         case Probe(term, min_offset, end, commit, epochs):
@@ -86,12 +86,12 @@ def short(message: object) -> str:
         case AppendResponse(term, match_, end, epoch, status, token):
             return f"ack term {term} {epoch}:{match_} end {end} {status.name}" + " quarantined" * bool(token)
         case TimeoutNow(term):
-            return f"take over after term {term}"
+            return f"timeout now, term {term}"
     raise AssertionError(message)
 
 
 def elected(end: int = 0, epochs: EpochTable | None = None, state: HardState | None = None, **more: object) -> tuple[Raft, Bytes]:
-    """A leader that nobody has acknowledged anything to yet; it is 2000 o'clock."""
+    """Return a new leader without acknowledgements, at time 2000."""
     raft, log = member(end, epochs, state, **more)  # type: ignore[arg-type]
     raft.tick(2000)
     for peer in raft.peers[: raft.majority - 1]:
@@ -128,7 +128,7 @@ def test_election_from_silence_to_the_first_committed_record() -> None:
     log.end_offset = 30
     assert transcript(raft.appended(30, 2040)) == ["sync", "n1 <- append term 1 0+30 of 30 commit 0"]
     raft.step("n1", AppendResponse(1, 30, 30, 1), 2050)
-    assert raft.commit == 0  # our own disk has not confirmed it, and one is no majority
+    assert raft.commit == 0  # not durable on our own disk, and one member is no majority
     raft.synced(30, 0, 2060)
     assert raft.commit == 30
 
@@ -178,7 +178,7 @@ def test_single_member_elects_itself() -> None:
     assert raft.is_ready_to_serve
 
 
-# The commit
+# Committed offset
 
 
 def test_bytes_of_an_earlier_term_are_committed_only_with_the_current_epoch() -> None:
@@ -205,7 +205,7 @@ def test_sync_that_began_before_a_truncation_is_ignored() -> None:
     assert transcript(raft.synced(30, 1, 40)) == ["n1 <- ack term 3 3:30 end 30 OK"]
 
 
-# Following
+# Follower
 
 
 def test_follower_truncates_where_the_logs_diverge_and_acknowledges_durable_bytes() -> None:
@@ -213,14 +213,14 @@ def test_follower_truncates_where_the_logs_diverge_and_acknowledges_durable_byte
     probe = Probe(3, 0, 40, 0, table((1, 0), (3, 20)))
     assert transcript(raft.step("n1", probe, 10)) == [
         "save term 3 vote None",
-        "cut to 20",
+        "truncate to 20",
         "table 1@0 3@20",
         "n1 <- ack term 3 3:20 end 20 OK",
     ]
     assert transcript(raft.step("n1", AppendEntries(3, 20, 40, 20, data=bytes(20)), 20)) == ["write 20..40", "sync"]
     assert raft.commit == 20
     assert transcript(raft.synced(40, 1, 30)) == ["n1 <- ack term 3 3:40 end 40 OK"]
-    assert transcript(raft.step("n1", probe, 40)) == ["n1 <- ack term 3 3:40 end 40 OK"]  # late, and without harm
+    assert transcript(raft.step("n1", probe, 40)) == ["n1 <- ack term 3 3:40 end 40 OK"]  # late probes are harmless
 
 
 def test_follower_without_the_leaders_table_requests_a_probe_and_keeps_its_log() -> None:
@@ -275,7 +275,7 @@ def test_second_leader_of_a_term_halts_the_member() -> None:
     assert "n2 and n1 both lead term 1" in raft.halt_reason
 
 
-# Leading
+# Leader
 
 
 def test_leader_without_majority_steps_down() -> None:
@@ -326,7 +326,7 @@ def test_leadership_is_transferred_when_the_follower_is_complete() -> None:
     raft.appended(50, 2010)
     assert transcript(raft.transfer_leadership("n1", 2020)) == []
     assert not raft.accepts_appends
-    assert transcript(raft.step("n1", AppendResponse(1, 50, 50, 1), 2030)) == ["n1 <- take over after term 1"]
+    assert transcript(raft.step("n1", AppendResponse(1, 50, 50, 1), 2030)) == ["n1 <- timeout now, term 1"]
     assert transcript(raft.step("n1", RequestVote(2, 1, 50, transfer=True), 2040)) == ["save term 2 vote n1", "n1 <- yes term 2"]
     with pytest.raises(NotLeaderError):
         raft.transfer_leadership("n1", 2050)
@@ -347,8 +347,8 @@ def test_timeout_now_starts_an_election() -> None:
     raft.step("n1", Probe(1, 0, 0, 0, table((1, 0))), 10)
     assert transcript(raft.step("n1", TimeoutNow(1), 20)) == [
         "save term 2 vote n0",
-        "n1 <- vote term 2 log 1:0 as asked",
-        "n2 <- vote term 2 log 1:0 as asked",
+        "n1 <- vote term 2 log 1:0 for transfer",
+        "n2 <- vote term 2 log 1:0 for transfer",
     ]
 
 
@@ -356,12 +356,12 @@ def test_leadership_goes_to_the_preferred_leader_when_it_has_caught_up() -> None
     raft, _ = elected(options=Options(preferred_leader="n2", preferred_check_ms=500))
     raft.step("n1", AppendResponse(1, 0, 0, 1), 2400)
     raft.step("n2", AppendResponse(1, 0, 0, 1, quarantine_token=5), 2400)
-    assert "n2 <- take over after term 1" not in transcript(raft.tick(2600))  # it is quarantined
+    assert "n2 <- timeout now, term 1" not in transcript(raft.tick(2600))  # it is quarantined
     raft.step("n2", AppendResponse(1, 0, 0, 1), 2900)
-    assert "n2 <- take over after term 1" in transcript(raft.tick(3200))
+    assert "n2 <- timeout now, term 1" in transcript(raft.tick(3200))
 
 
-# Doubt
+# Quarantine
 
 
 def test_quarantined_member_neither_votes_nor_campaigns() -> None:
@@ -379,7 +379,7 @@ def test_quarantine_ends_with_the_log_that_the_leader_had_after_it_began() -> No
     (_, ack) = ready.messages[0]
     assert isinstance(ack, AppendResponse)
     assert ack.quarantine_token
-    raft.step("n1", AppendEntries(2, 50, 60, 0, data=bytes(10)), 20)  # sent before the leader knew of the doubt
+    raft.step("n1", AppendEntries(2, 50, 60, 0, data=bytes(10)), 20)  # sent before the leader knew of the quarantine
     raft.synced(60, 0, 30)
     assert raft.quarantined
     raft.step("n1", AppendEntries(2, 60, 90, 0, ack.quarantine_token, bytes(20)), 40)
@@ -409,7 +409,7 @@ def test_lagging_follower_receives_one_slice_at_a_time() -> None:
     while raft.has_backlog:
         assert len(transcript(raft.send_backlog(2011))) == 2
         slices += 1
-    assert slices == 5  # that is its window
+    assert slices == 5  # limited by the window
     assert transcript(raft.send_backlog(2012)) == []
     raft.step("n1", AppendResponse(2, 300, 1000, 1, AppendStatus.OK), 2020)
     assert raft.progress["n1"].next == 1200

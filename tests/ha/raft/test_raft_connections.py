@@ -1,4 +1,4 @@
-"""Raft and connections: a leader whose connection ended is not waited for, a member that is reached late is asked, too."""
+"""Raft events of connections: the loss of the leader's connection, and peers that become reachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a master sends one slave, told as events at times."""
+"""Frames that a master sends to one slave, as events at times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEGMENT = 1000
 
 
 class Log:
-    """A log of counted bytes in segments."""
+    """A log of numbered bytes in segments."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin = begin
@@ -37,7 +37,7 @@ def taken(frames: list[bytes]) -> list[tuple[int, bytes]]:
 def test_nothing_is_sent_before_the_first_report() -> None:
     feed = feed_of(Log(0, 500))
     assert feed.next_frames(10_000, 0) == []
-    assert feed.received(struct.pack(">i", 0), 1) is False  # half of it
+    assert feed.received(struct.pack(">i", 0), 1) is False  # half a report
     assert feed.next_frames(10_000, 1) == []
 
 

@@ -1,4 +1,4 @@
-"""A slave that lags while its master is busy: it waits for the clients, and gets on all the same."""
+"""A lagging slave of a busy master yields to clients and still catches up."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_lagging_slave_yields_to_waiting_clients(tmp_path: Path, monkeypatch: py
 
     async def keep_busy() -> None:
         while True:
-            time.sleep(2 * LATE_S)  # as rounds do that serve many clients
+            time.sleep(2 * LATE_S)  # like a busy event loop
             await asyncio.sleep(0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names, broker_role=role) as one, client(one) as sender:
             for _ in range(10 * PORTION_BYTES // len(BODY)):
                 await sender.send("T", BODY)
@@ -43,6 +43,6 @@ def test_lagging_slave_yields_to_waiting_clients(tmp_path: Path, monkeypatch: py
                 assert log_bytes(one) == log_bytes(other)
 
     monkeypatch.setattr(SlaveLink, "_pause", noted)
-    run(story())
+    run(scenario())
     assert pauses
     assert (LONG_PAUSE_S in pauses) is waits

@@ -1,4 +1,4 @@
-"""Real processes, killed: what a SYNC_MASTER has acknowledged is at its slave, and both go on with one log afterwards."""
+"""Killed processes: acknowledged messages of a SYNC_MASTER are on its slave, and both continue with one log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def pair(directory: Path) -> AsyncIterator[tuple[Node, Node]]:
 
 
 async def send_until_cut(node: Node, lane: int, acknowledged: list[bytes]) -> None:
-    """One connection sends to one queue, one message after the other, until the broker is gone."""
+    """Send messages sequentially to one queue until the broker is killed."""
     channel = await Channel.connect(node.address)
     number = 0
     try:
@@ -62,7 +62,7 @@ async def same_end(one: Node, other: Node) -> int:
 
 
 def test_master_is_killed_under_load_and_restarted(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(tmp_path) as (master, slave):
             acknowledged: list[list[bytes]] = [[] for _ in range(QUEUES)]
             senders = [asyncio.ensure_future(send_until_cut(master, lane, acknowledged[lane])) for lane in range(QUEUES)]
@@ -71,7 +71,7 @@ def test_master_is_killed_under_load_and_restarted(tmp_path: Path) -> None:
             master.signal(signal.SIGKILL)
             await asyncio.gather(*senders)
             stored = await slave.bodies()
-            for _ in range(200):  # what it has it shows a moment later
+            for _ in range(200):  # received messages become readable shortly afterwards
                 if all(set(lane) <= set(stored[at]) for at, lane in enumerate(acknowledged)):
                     break
                 await asyncio.sleep(0.01)
@@ -85,11 +85,11 @@ def test_master_is_killed_under_load_and_restarted(tmp_path: Path) -> None:
             assert master.log(end) == slave.log(end)
             assert await master.bodies() == await slave.bodies()
 
-    run(story())
+    run(scenario())
 
 
 def test_slave_is_killed_under_load_and_restarted(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with pair(tmp_path) as (master, slave):
             acknowledged: list[list[bytes]] = [[] for _ in range(QUEUES)]
             senders = [asyncio.ensure_future(send_until_cut(master, lane, acknowledged[lane])) for lane in range(QUEUES)]
@@ -107,4 +107,4 @@ def test_slave_is_killed_under_load_and_restarted(tmp_path: Path) -> None:
             assert master.log(end) == slave.log(end)
             assert await master.bodies() == await slave.bodies()
 
-    run(story())
+    run(scenario())

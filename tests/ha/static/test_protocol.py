@@ -1,4 +1,4 @@
-"""The bytes on the replication port: as Apache's master and slave spoke them, in pieces of any size, and broken."""
+"""The replication protocol: traffic of Apache's master and slave, bytes in pieces of any size, invalid bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, ReportDecoder, encode_frame, encode_report
 from firearrow.store.commitlog.scan import Stop, scan
-from tests.ha.static.captured_traffic import said
+from tests.ha.static.captured_traffic import captured
 
 
 def frames_of(pieces: list[bytes]) -> list[tuple[int, bytes]]:
@@ -18,7 +18,7 @@ def frames_of(pieces: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 def log_of(frames: list[tuple[int, bytes]]) -> bytes:
-    """The log that the frames make up; they have to follow each other."""
+    """Return the log of adjacent frames."""
     log = b""
     for offset, data in frames:
         assert offset == len(log)
@@ -27,7 +27,7 @@ def log_of(frames: list[tuple[int, bytes]]) -> bytes:
 
 
 def test_frames_of_apaches_master_form_one_log() -> None:
-    log = log_of(frames_of([data for _, data in said("s2c")]))
+    log = log_of(frames_of([data for _, data in captured("s2c")]))
     result = scan(log, 0, check_crc=True)
     assert result.stop is Stop.END
     assert result.end == len(log)
@@ -36,16 +36,16 @@ def test_frames_of_apaches_master_form_one_log() -> None:
 
 def test_reports_of_apaches_slave_are_log_ends() -> None:
     decoder = ReportDecoder()
-    reports = [offset for _, data in said("c2s") for offset in decoder.feed(data)]
+    reports = [offset for _, data in captured("c2s") for offset in decoder.feed(data)]
     assert reports[0] == 0
     assert reports == sorted(reports)
-    assert reports[-1] == len(log_of(frames_of([data for _, data in said("s2c")])))
+    assert reports[-1] == len(log_of(frames_of([data for _, data in captured("s2c")])))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_frames_are_decoded_from_pieces_of_any_size(seed: int) -> None:
     rng = random.Random(seed)
-    stream = b"".join(data for _, data in said("s2c"))
+    stream = b"".join(data for _, data in captured("s2c"))
     cuts = sorted(rng.sample(range(len(stream)), 400))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert log_of(frames_of(pieces)) == log_of(frames_of([stream]))

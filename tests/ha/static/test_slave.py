@@ -1,4 +1,4 @@
-"""A master and its slaves: the same log, the same messages, the same tables; and what each of them refuses."""
+"""A master and its slaves have the same log, messages and tables; invalid peers are rejected."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.support.waiting import run, until
 def test_slave_copies_the_log_and_serves_its_messages(tmp_path: Path, flush: str) -> None:
     store = {"flush_disk_type": flush}
 
-    async def story() -> None:
+    async def scenario() -> None:
         rng = random.Random(7)
         async with name_server() as names, master(tmp_path / "m", names, store=store) as one, client(one) as sender:
-            for number in range(40):  # before there is a slave
+            for number in range(40):  # before the slave exists
                 await sender.send("T", rng.randbytes(40_000), queue_id=number % 4, TAGS="a", KEYS=f"k{number}")
             async with slave(tmp_path / "s", names, store=store) as other:
                 for number in range(40, 80):
@@ -47,11 +47,11 @@ def test_slave_copies_the_log_and_serves_its_messages(tmp_path: Path, flush: str
                     assert bodies(answer)[-1:] == [b"the last"]
                     assert answer.ext["suggestWhichBrokerId"] == "0"
 
-    run(story())
+    run(scenario())
 
 
 def test_restarted_slave_continues_at_the_end_of_its_log(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
             await sender.send("T", b"first")
             async with slave(tmp_path / "s", names) as other:
@@ -65,11 +65,11 @@ def test_restarted_slave_continues_at_the_end_of_its_log(tmp_path: Path) -> None
                 assert link.feed.requested is not None
                 assert link.feed.requested > 0
 
-    run(story())
+    run(scenario())
 
 
 def test_restarted_master_is_followed_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
                 ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
@@ -87,11 +87,11 @@ def test_restarted_master_is_followed_again(tmp_path: Path) -> None:
             finally:
                 await other_cm.__aexit__(None, None, None)
 
-    run(story())
+    run(scenario())
 
 
 def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             name_server() as names,
             master(tmp_path / "m", names) as one,
@@ -112,11 +112,11 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
             await sender.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"})
             await until(lambda: parts.topics.find("Made") is None and parts.store.find_queue("Made", 0) is None)
 
-    run(story())
+    run(scenario())
 
 
 def test_new_topic_is_known_as_soon_as_its_messages_arrive(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             name_server() as names,
             master(tmp_path / "m", names) as one,
@@ -128,14 +128,14 @@ def test_new_topic_is_known_as_soon_as_its_messages_arrive(tmp_path: Path) -> No
             await until(lambda: other.parts.topics.find("Made") is not None)
             assert other.parts.topics.find("Made") == one.parts.topics.find("Made")
 
-    run(story())
+    run(scenario())
 
 
 def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: MetadataCopy, channel: Channel) -> None:
         raise OSError("the master is too busy to be asked")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
                 other_cm = slave(tmp_path / "s", names)
@@ -160,13 +160,13 @@ def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkey
             finally:
                 await other_cm.__aexit__(None, None, None)
 
-    run(story())
+    run(scenario())
 
 
 def test_broker_that_became_master_stops_copying_metadata(tmp_path: Path) -> None:
-    """A member of an elected group may be elected while it waits for an answer of its old leader."""
+    """A member of an elected group may be elected while it waits for a response of its old leader."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             name_server() as names,
             master(tmp_path / "m", names) as one,
@@ -182,11 +182,11 @@ def test_broker_that_became_master_stops_copying_metadata(tmp_path: Path) -> Non
             await ha_of_slave(other).copy_tables()
             assert other.parts.topics.find("Late") is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_slave_rejects_writes(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
             async with client(one) as sender:
                 await sender.send("T", b"x")
@@ -203,7 +203,7 @@ def test_slave_rejects_writes(tmp_path: Path) -> None:
                 assert (await asker.call(RequestCode.END_TRANSACTION, ending)).code == ResponseCode.SLAVE_NOT_AVAILABLE
             assert log_bytes(other) == before
 
-    run(story())
+    run(scenario())
 
 
 def test_name_server_keeps_the_slave_when_the_master_stops(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_name_server_keeps_the_slave_when_the_master_stops(tmp_path: Path) -> No
         (broker,) = fastjson.loads(answer.body)["brokerDatas"]
         return dict(broker["brokerAddrs"])
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
                 async with client(one) as sender:
@@ -231,11 +231,11 @@ def test_name_server_keeps_the_slave_when_the_master_stops(tmp_path: Path) -> No
             finally:
                 await other_cm.__aexit__(None, None, None)
 
-    run(story())
+    run(scenario())
 
 
 def test_ha_status_of_master_and_slave(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             name_server() as names,
             master(tmp_path / "m", names) as one,
@@ -260,13 +260,13 @@ def test_ha_status_of_master_and_slave(tmp_path: Path) -> None:
             assert of_slave["haClientRuntimeInfo"]["activated"]
             assert of_slave["haClientRuntimeInfo"]["maxOffset"] == end
 
-    run(story())
+    run(scenario())
 
 
 def test_log_of_another_master_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The slave was another master's, and by chance its log ends where a record of ours begins."""
+    """The slave followed another master, and its log happens to end at a record boundary of ours."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             for name, text in (("m", b"ours"), ("s", b"them")):
                 async with master(tmp_path / name, names) as one, client(one) as sender:
@@ -279,7 +279,7 @@ def test_log_of_another_master_is_not_continued(tmp_path: Path, caplog: pytest.L
                     async with client(other) as reader:
                         assert bodies(await reader.pull("T", 0)) == [b"them"]
 
-    run(story())
+    run(scenario())
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert "no longer follows its master" in line
     assert "another message" in line
@@ -287,21 +287,21 @@ def test_log_of_another_master_is_not_continued(tmp_path: Path, caplog: pytest.L
 
 
 def test_other_segment_size_ends_the_replication(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, client(one) as sender:
             for number in range(60):
                 await sender.send("T", b"%d" % number * 10_000)
             async with slave(tmp_path / "s", names, store={"mapped_file_size_commit_log": 4 * 1024 * 1024}) as other:
                 await until(lambda: ha_of_slave(other).broken is not None)
 
-    run(story())
+    run(scenario())
     assert any("mappedFileSizeCommitLog" in record.getMessage() for record in caplog.records)
 
 
 def test_invalid_bytes_on_the_replication_port_end_only_their_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names) as one, slave(tmp_path / "s", names) as other:
             await until(lambda: ha_of_slave(other).master_alive)
             for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(range(255, 200, -1)), b"\x7f" * 8):
@@ -313,12 +313,12 @@ def test_invalid_bytes_on_the_replication_port_end_only_their_connection(
                 await sender.send("T", b"x")
             await in_step(one, other)
 
-    run(story())
+    run(scenario())
     assert sum("rejected the slave" in record.getMessage() for record in caplog.records) == 3
 
 
 def test_slave_that_dials_another_server_logs_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")
             await reader.read()
@@ -330,13 +330,13 @@ def test_slave_that_dials_another_server_logs_an_error(tmp_path: Path, caplog: p
             await until(lambda: ha_of_slave(other).broken is not None)
         server.close()
 
-    run(story())
+    run(scenario())
     assert any("haMasterAddress" in record.getMessage() for record in caplog.records)
 
 
 def test_slave_started_first_finds_its_master(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, slave(tmp_path / "s", names) as other, master(tmp_path / "m", names):
             await until(lambda: ha_of_slave(other).master_alive, timeout_s=5)
 
-    run(story())
+    run(scenario())

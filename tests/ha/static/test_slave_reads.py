@@ -1,4 +1,4 @@
-"""Consumers at a slave: who is sent there, who is sent back, and what happens when the master is gone."""
+"""Consumers at a slave: redirection to it and back, and failure of the master."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import run, until
 
 
 def test_consumer_far_behind_is_redirected_to_the_slave_and_back(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = {"slave_read_enable": True, "store": {"access_message_in_memory_max_ratio": 0}}
         async with (
             name_server() as names,
@@ -31,17 +31,17 @@ def test_consumer_far_behind_is_redirected_to_the_slave_and_back(tmp_path: Path)
             answer = await at_master.pull("T", 0)
             assert answer.ext["suggestWhichBrokerId"] == "1"
             answer = await at_slave.pull("T", int(answer.ext["nextBeginOffset"]))
-            assert bodies(answer) == [b"%d" % number for number in range(8, 40)]  # eight of old ones at a time
+            assert bodies(answer) == [b"%d" % number for number in range(8, 40)]  # old messages are read eight at a time
             assert answer.ext["suggestWhichBrokerId"] == "0"
             answer = await at_slave.pull("T", 40, flags=WITH_EXPRESSION | SUSPEND, hold_ms=20_000)
-            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # soon: the master has what comes next
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # the master has the next messages
             assert (answer.ext["suggestWhichBrokerId"], answer.ext["nextBeginOffset"]) == ("0", "40")
 
-    run(story())
+    run(scenario())
 
 
 def test_slave_does_not_reset_a_consumer_that_is_ahead_of_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
                 async with client(one) as sender:
@@ -64,11 +64,11 @@ def test_slave_does_not_reset_a_consumer_that_is_ahead_of_it(tmp_path: Path) -> 
             finally:
                 await other.stop()
 
-    run(story())
+    run(scenario())
 
 
 def test_parked_pull_at_a_slave_is_answered_when_the_master_sends_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "m", names) as one:
                 ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
@@ -90,13 +90,13 @@ def test_parked_pull_at_a_slave_is_answered_when_the_master_sends_again(tmp_path
             finally:
                 await other.stop()
 
-    run(story())
+    run(scenario())
 
 
 def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) -> None:
-    """All messages arrive, whichever broker is there."""
+    """All messages arrive, whichever broker is running."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         got: list[bytes] = []
 
         async def take(message: ReceivedMessage) -> None:
@@ -129,4 +129,4 @@ def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) 
             finally:
                 await other.stop()
 
-    run(story())
+    run(scenario())

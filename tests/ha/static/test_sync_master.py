@@ -1,4 +1,4 @@
-"""A SYNC_MASTER: what an acknowledgement means with slaves, without, and with one that does not answer."""
+"""Acknowledgements of a SYNC_MASTER with slaves, without slaves, and with a silent one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYNC = {"broker_role": "SYNC_MASTER"}
 
 
 class SilentSlave:
-    """Takes what the master sends and confirms what the test tells it to."""
+    """A slave that receives data and acknowledges only when the test says so."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -37,7 +37,7 @@ class SilentSlave:
         self.writer.write(struct.pack(">q", offset))
 
     async def next_end(self) -> int:
-        """Where the next bytes that come end."""
+        """Return the end of the next bytes."""
         while True:
             offset, size = struct.unpack(">qi", await self._reader.readexactly(12))
             await self._reader.readexactly(size)
@@ -47,7 +47,7 @@ class SilentSlave:
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_acknowledged_message_is_on_the_slave(tmp_path: Path, flush: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = {"flush_disk_type": flush}
         async with (
             name_server() as names,
@@ -66,22 +66,22 @@ def test_acknowledged_message_is_on_the_slave(tmp_path: Path, flush: str) -> Non
             await in_step(one, other)
             assert log_bytes(one) == log_bytes(other)
 
-    run(story())
+    run(scenario())
 
 
 def test_without_slaves_messages_are_stored_with_slave_not_available(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names, **SYNC) as one, client(one) as sender:
             answer = await sender.send("T", b"alone")
             assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
             assert answer.ext["queueOffset"] == "0"
             assert bodies(await sender.pull("T", 0)) == [b"alone"]
 
-    run(story())
+    run(scenario())
 
 
 def test_one_replica_suffices_if_configured(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             name_server() as names,
             master(tmp_path / "m", names, in_sync_replicas=1, **SYNC) as one,
@@ -89,31 +89,31 @@ def test_one_replica_suffices_if_configured(tmp_path: Path) -> None:
         ):
             assert (await sender.send("T", b"alone")).code == ResponseCode.SUCCESS
 
-    run(story())
+    run(scenario())
 
 
 def test_slave_that_does_not_acknowledge_leads_to_flush_slave_timeout(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings: dict[str, Any] = {"slave_timeout": 300, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
             mute = await SilentSlave.of(one, 0)
             began = time.monotonic()
             sending = asyncio.ensure_future(sender.send("T", b"waits"))
             await mute.next_end()
-            assert bodies(await sender.pull("T", 0)) == []  # nobody reads what is not safe yet
+            assert bodies(await sender.pull("T", 0)) == []  # consumers do not see it yet
             assert (await sending).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
-            assert 0.25 < time.monotonic() - began < 3
+            assert time.monotonic() - began >= 0.25
             assert bodies(await sender.pull("T", 0)) == [b"waits"]
             mute.writer.close()
             await until(lambda: not ha_of_master(one).links)
             assert (await sender.send("T", b"gone")).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
-    run(story())
+    run(scenario())
 
 
 def test_messages_are_released_by_acknowledgements_and_by_the_loss_of_the_last_slave(tmp_path: Path) -> None:
-    async def story() -> None:
-        settings: dict[str, Any] = {"slave_timeout": 20_000, **SYNC}
+    async def scenario() -> None:
+        settings: dict[str, Any] = {"slave_timeout": 120_000, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
             mute = await SilentSlave.of(one, 0)
             first = asyncio.ensure_future(sender.send("T", b"1"))
@@ -128,12 +128,12 @@ def test_messages_are_released_by_acknowledgements_and_by_the_loss_of_the_last_s
             assert (await second).code == ResponseCode.SLAVE_NOT_AVAILABLE
             assert bodies(await sender.pull("T", 0)) == [b"1", b"2"]
 
-    run(story())
+    run(scenario())
 
 
 def test_three_replicas_require_two_slaves(tmp_path: Path) -> None:
-    async def story() -> None:
-        settings: dict[str, Any] = {"in_sync_replicas": 3, "slave_timeout": 20_000, **SYNC}
+    async def scenario() -> None:
+        settings: dict[str, Any] = {"in_sync_replicas": 3, "slave_timeout": 120_000, **SYNC}
         async with name_server() as names, master(tmp_path / "m", names, **settings) as one, client(one) as sender:
             quick = await SilentSlave.of(one, 0)
             assert (await sender.send("T", b"0")).code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -150,14 +150,14 @@ def test_three_replicas_require_two_slaves(tmp_path: Path) -> None:
             for each in (quick, slow):
                 each.writer.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_silent_slave_is_disconnected(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names, master(tmp_path / "m", names, ha_housekeeping_interval=100) as one:
             mute = await SilentSlave.of(one, 0)
             await until(lambda: not ha_of_master(one).links)
             mute.writer.close()
 
-    run(story())
+    run(scenario())

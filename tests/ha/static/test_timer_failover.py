@@ -1,4 +1,4 @@
-"""Timer messages outlive their master: a slave that takes its place goes on where it was."""
+"""Timer messages survive their master: a slave that replaces it continues its timers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def delivered(broker: Broker) -> int:
 
 
 def checkpoint(broker: Broker) -> tuple[int, int]:
-    """Slots before this moment are delivered, the timer queue below this offset is in the wheel."""
+    """Return the delivered time and the end of the timer queue in the wheel."""
     assert broker.parts.timers is not None
     fields = broker.parts.timers.checkpoint()
     assert fields is not None
@@ -34,7 +34,7 @@ def checkpoint(broker: Broker) -> tuple[int, int]:
 
 
 def test_slave_that_becomes_master_delivers_pending_timers_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with slave(tmp_path / "s", names, **QUICK) as other:
                 async with master(tmp_path / "m", names, **QUICK) as one, client(one) as sender:
@@ -58,13 +58,13 @@ def test_slave_that_becomes_master_delivers_pending_timers_once(tmp_path: Path) 
                 await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.pending == 0)
                 assert bodies(await reader.pull("T", 0)) == [b"soon", b"later"]
 
-    run(story())
+    run(scenario())
 
 
 def test_master_that_becomes_slave_discards_its_timers(tmp_path: Path) -> None:
-    """It had timer files of its own; as a slave of another master it goes by that one's."""
+    """It replaces its own timer files with those of its new master."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with name_server() as names:
             async with master(tmp_path / "a", names, **QUICK) as one, client(one) as sender:
                 await sender.send("T", b"1", TIMER_DELAY_MS="60000")
@@ -82,4 +82,4 @@ def test_master_that_becomes_slave_discards_its_timers(tmp_path: Path) -> None:
             async with master(tmp_path / "a", names, **QUICK) as one:
                 await until(lambda: one.parts.timers is not None and one.parts.timers.metrics.pending == 2)
 
-    run(story())
+    run(scenario())
