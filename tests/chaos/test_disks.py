@@ -51,6 +51,7 @@ def test_master_with_full_disk_rejects_sends_until_it_has_space(mounting: None, 
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leads", [pytest.param("n1", id="follower"), pytest.param("n0", id="leader")])
 def test_group_continues_without_a_member_with_full_disk(leads: str, mounting: None, tmp_path: Path) -> None:
     """The others continue without the full member, leader or follower, and it returns when it has space."""

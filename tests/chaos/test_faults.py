@@ -12,11 +12,16 @@ from tests.chaos.catalogue import ENTRIES
 from tests.chaos.scenario import ROUNDS, rounds_of
 from tests.chaos.workload import Verdict
 
+QUICK = {("2m", "loopback"), ("2m", "clocks"), ("dledger-3", "clocks")}
+
 
 @pytest.mark.timeout(180 + 120 * ROUNDS)
 @pytest.mark.parametrize(
     ("form", "environment"),
-    list(dict.fromkeys((entry.form, entry.environment) for entry in ENTRIES)),
+    [
+        pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
+        for pair in dict.fromkeys((entry.form, entry.environment) for entry in ENTRIES)
+    ],
     ids=lambda value: str(value),
 )
 def test_no_acknowledged_message_is_lost(form: str, environment: str, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendStatus
 from firearrow.client.producer.producer import Producer
@@ -19,6 +21,7 @@ from tests.support.waiting import until
 ROUTE_REFRESH_S = 1.0
 
 
+@pytest.mark.slow
 def test_acknowledged_messages_of_a_lost_sync_master_are_on_its_slave(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(on_loopback("2m-2s-sync", tmp_path)) as fleet:
@@ -33,6 +36,7 @@ def test_acknowledged_messages_of_a_lost_sync_master_are_on_its_slave(tmp_path: 
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_consumers_continue_at_the_slave_while_the_master_is_down(tmp_path: Path) -> None:
     """They read what the slave has after the next route refresh, and the rest when the master is back."""
 

@@ -68,7 +68,7 @@ class Producer:
 
 @pytest.mark.timeout(TIMEOUT_S)
 @ROUNDS
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.slow)])
 def test_message_repeated_until_acknowledged_is_stored_once(tmp_path: Path, flush: str, rounds: int) -> None:
     asyncio.run(_repeats(tmp_path, SETTINGS | {"flushDiskType": flush}, rounds))
 

@@ -31,7 +31,7 @@ SETTINGS = {
 
 @pytest.mark.timeout(TIMEOUT_S)
 @ROUNDS
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.slow)])
 def test_acknowledged_messages_survive_the_process(tmp_path: Path, flush: str, rounds: int) -> None:
     """A kill does not affect the page cache, so both flush modes must keep every acknowledged message."""
     asyncio.run(_rounds(tmp_path, {**SETTINGS, "flushDiskType": flush}, rounds))

@@ -10,6 +10,8 @@ import struct
 import time
 from pathlib import Path
 
+import pytest
+
 from firearrow.ha.raft.messages import Codec, RequestVote
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -94,6 +96,7 @@ def test_acknowledged_admin_changes_survive_the_leader(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 def test_stopped_leader_of_five_transfers_leadership(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with group(tmp_path, 5) as members:
@@ -109,6 +112,7 @@ def test_stopped_leader_of_five_transfers_leadership(tmp_path: Path) -> None:
     run(scenario(), 240)
 
 
+@pytest.mark.slow
 def test_followers_return_with_or_without_their_files(tmp_path: Path) -> None:
     """One is restarted after a kill, one with an empty directory: both catch up under load, over several segments."""
 
