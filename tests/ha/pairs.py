@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from firearrow.broker.roles.replication import Replication, ReplicationHost
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
-from firearrow.ha.factory import static_replication
+from firearrow.ha.factory import create_replication
 from firearrow.ha.static.master import HaMaster
 from firearrow.ha.static.slave import HaSlave
 from firearrow.namesrv.server import NameServer
@@ -31,6 +33,9 @@ async def name_server() -> AsyncIterator[NameServer]:
         await server.stop()
 
 
+_REPLICATIONS: weakref.WeakKeyDictionary[Broker, list[Replication]] = weakref.WeakKeyDictionary()
+
+
 def make(
     directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, ahead_ms: int = 0, **settings: Any
 ) -> Broker:
@@ -45,13 +50,21 @@ def make(
         },
     )  # fmt: skip
     broker_settings.check()
-    return Broker(
+    made: list[Replication] = []
+
+    def replicate(host: ReplicationHost) -> Replication:
+        made.append(create_replication(host))
+        return made[-1]
+
+    broker = Broker(
         broker_settings,
         store_settings,
         namesrv_addrs=[names.address],
-        replication=static_replication,
+        replication=replicate,
         now_ms=lambda: time.time_ns() // 1_000_000 + ahead_ms,
     )
+    _REPLICATIONS[broker] = made
+    return broker
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +82,11 @@ def master(directory: Path, names: NameServer, **settings: Any) -> contextlib.Ab
 
 def slave(directory: Path, names: NameServer, **settings: Any) -> contextlib.AbstractAsyncContextManager[Broker]:
     return running(make(directory, names, broker_role="SLAVE", broker_id=settings.pop("broker_id", 1), **settings))
+
+
+def replication_of(broker: Broker) -> Replication:
+    """Return the current replication of a broker from `make`."""
+    return _REPLICATIONS[broker][-1]
 
 
 def ha_of_master(broker: Broker) -> HaMaster:

@@ -29,24 +29,24 @@ class Node:
         first.close()
         second.close()
         self.address = f"127.0.0.1:{port}"
-        self._store = directory / "store"
+        self.store = directory / "store"
         values = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": str(port), "namesrvAddr": namesrv}
-        values |= {"storePathRootDir": str(self._store), "mappedFileSizeCommitLog": "1048576", "slaveSyncInterval": "200"}
+        values |= {"storePathRootDir": str(self.store), "mappedFileSizeCommitLog": "1048576", "slaveSyncInterval": "200"}
         directory.mkdir()
         self._config = directory / "broker.conf"
         self._config.write_text("".join(f"{key}={value}\n" for key, value in (values | settings).items()))
-        self._log = directory / "broker.log"
+        self.log_path = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        with self._log.open("ab") as log:
+        with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*COMMAND, "-c", str(self._config)], stdout=log, stderr=log)
         for _ in range(1500):
             with contextlib.suppress(OSError):
                 await self.end()
                 return
             await asyncio.sleep(0.02)
-        raise AssertionError(self._log.read_text())
+        raise AssertionError(self.log_path.read_text())
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -83,4 +83,4 @@ class Node:
         return found
 
     def log(self, end: int) -> bytes:
-        return b"".join(path.read_bytes() for path in sorted((self._store / "commitlog").iterdir()))[:end]
+        return b"".join(path.read_bytes() for path in sorted((self.store / "commitlog").iterdir()))[:end]

@@ -38,7 +38,7 @@ def test_oneway_request_awaits_no_response() -> None:
         listener = await serve(service)
         channel = await Channel.connect(f"127.0.0.1:{listener.port}")
         channel.oneway(37, {"msgId": "x"})
-        await channel.request(34)
+        await channel.request(34, timeout_ms=60_000)
         assert [code for batch in service.batches for code in batch] == [37, 34]
         await channel.close()
         await listener.close()
@@ -176,7 +176,7 @@ def test_cut_when_silent_closes_the_channel_to_a_silent_server() -> None:
         channel = await Channel.connect(f"127.0.0.1:{listener.port}", cut_when_silent=True)
         busy = asyncio.ensure_future(channel.request(11, timeout_ms=500))
         while not busy.done():  # it answers other requests, so the connection works
-            await channel.request(34)
+            await channel.request(34, timeout_ms=60_000)
         assert isinstance(busy.exception(), RequestTimeoutError)
         assert not channel.closed
         async with asyncio.timeout(30):

@@ -38,9 +38,9 @@ async def listening(settings: TlsSettings, **more: Any) -> AsyncIterator[Listene
 
 
 async def echo(listener: Listener, body: bytes, tls: ssl.SSLContext | None = None) -> bytes:
-    channel = await Channel.connect(f"127.0.0.1:{listener.port}", tls=tls, timeout_ms=3000)
+    channel = await Channel.connect(f"127.0.0.1:{listener.port}", tls=tls, timeout_ms=60_000)
     try:
-        return (await channel.request(34, body=body)).body
+        return (await channel.request(34, body=body, timeout_ms=60_000)).body
     finally:
         await channel.close()
 

@@ -133,7 +133,7 @@ class Machine:
         path = self._rng.choice(files)
         at = self._rng.randrange(self.disk.file_size(path))
         bit = 1 << self._rng.randrange(8)
-        inode = self.disk._inode(path)
+        inode = self.disk.inode(path)
         before = self._kind.good_bytes(self.disk, DIRECTORY)
         inode.data[at] ^= bit
         unnoticed = "log" in path and self._kind.good_bytes(self.disk, DIRECTORY) == before

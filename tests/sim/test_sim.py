@@ -145,8 +145,8 @@ def test_runs_exercise_faults_and_message_kinds() -> None:
 class Forgetful(World):
     """A group whose machines lose committed bytes unnoticed."""
 
-    def _client(self) -> None:
-        super()._client()
+    def run_client(self) -> None:
+        super().run_client()
         for machine in self.machines.values():
             if machine.log is not None and machine.log.end_offset and machine.node is not None:
                 machine.log.truncate(0)
@@ -182,7 +182,7 @@ def test_model_log_distinguishes_torn_tail_from_loss() -> None:
     cut = ModelLog(disk.power_cut(random.Random(3)), "/store")
     assert cut.end_offset >= end
     assert not cut.lost
-    disk._inode("/store/log/00000000000000000000").data[700] ^= 1
+    disk.inode("/store/log/00000000000000000000").data[700] ^= 1
     damaged = ModelLog(disk, "/store")
     assert damaged.end_offset == 616
     assert damaged.lost

@@ -93,7 +93,7 @@ class World:
             self._tick_later(machine)
             self.after(self.rng.randint(500, 1500), lambda machine=machine: self._copy_tables(machine))
         self.after(self.rng.randint(500, 2500), self.faults.strike)
-        self.after(100, self._client)
+        self.after(100, self.run_client)
         self._run_until(FAULTS_MS)
         self.faulty = False
         self._end_faults()
@@ -247,14 +247,14 @@ class World:
 
     # Clients
 
-    def _client(self) -> None:
+    def run_client(self) -> None:
         if self._served_after_recovery():
             return
         leaders = [machine for machine in self.machines.values() if machine.leads and machine.paused_until <= self.now]
         if leaders:
             machine = self.rng.choice(leaders)
             self.on(machine, lambda: self.send_to(machine))
-        self.after(self.rng.randint(10, 120), self._client)
+        self.after(self.rng.randint(10, 120), self.run_client)
 
     def send_to(self, machine: Machine) -> None:
         messages = [self.ledger.new() for _ in range(self.rng.randint(1, 4))]

@@ -234,7 +234,7 @@ class SimulatedDisk:
         return path in self.directories or os.path.basename(path) in parent.entries
 
     def file_size(self, path: str) -> int:
-        return len(self._inode(path).data)
+        return len(self.inode(path).data)
 
     def mkdirs(self, path: str, *, durable: bool = True) -> None:
         parent = "/"
@@ -250,14 +250,14 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         directory, name = self._split(source)
         to, new_name = self._split(target)
-        inode = self._inode(source)
+        inode = self.inode(source)
         to.put(new_name, inode)
         directory.remove(name)
 
     def unlink(self, path: str) -> None:
         self.check("unlink", path)
         directory, name = self._split(path)
-        self._inode(path)
+        self.inode(path)
         directory.remove(name)
 
     def rmtree(self, path: str) -> None:
@@ -277,13 +277,13 @@ class SimulatedDisk:
                     inode.sync()
 
     def read_bytes(self, path: str) -> bytes:
-        return bytes(self._inode(path).data)
+        return bytes(self.inode(path).data)
 
     def usage(self, path: str) -> float:
         return self.used_percent
 
     def mtime_ms(self, path: str) -> int:
-        return self._inode(path).mtime_ms
+        return self.inode(path).mtime_ms
 
     def boot_id(self) -> bytes:
         return self.boots.to_bytes(16, "big")
@@ -309,7 +309,7 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return parent, os.path.basename(path)
 
-    def _inode(self, path: str) -> Inode:
+    def inode(self, path: str) -> Inode:
         directory, name = self._split(path)
         inode = directory.entries.get(name)
         if inode is None:

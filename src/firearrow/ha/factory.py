@@ -8,7 +8,8 @@ from firearrow.ha.static.master import HaMaster
 from firearrow.ha.static.slave import HaSlave
 
 
-def static_replication(broker: ReplicationHost) -> Replication:
+def create_replication(broker: ReplicationHost) -> Replication:
+    """Create the replication that the settings select."""
     if broker.parts.settings.enable_d_leger_commit_log:
         return QuorumReplica(broker)
     return HaSlave(broker) if broker.parts.role.is_slave else HaMaster(broker)

@@ -43,7 +43,7 @@ class Group:
 
     def text(self, node: Node) -> str:
         """Return the log output of a member."""
-        return node._log.read_text()
+        return node.log_path.read_text()
 
     async def leader(self, *, besides: Node | None = None) -> Node:
         """Return the member that is registered as the master."""

@@ -126,13 +126,13 @@ def test_followers_return_with_or_without_their_files(tmp_path: Path) -> None:
             await first.start()
             await asyncio.gather(*(producer.sent(20) for producer in producers))
             second.signal(signal.SIGKILL)
-            shutil.rmtree(second._store)
+            shutil.rmtree(second.store)
             await second.start()
             await asyncio.gather(*(producer.sent(20) for producer in producers))
             await check(members, producers)
             assert "does not vote until it has caught up" in members.text(second)
             assert "votes again" in members.text(second)
-            assert len(list((second._store / "commitlog").iterdir())) > 1
+            assert len(list((second.store / "commitlog").iterdir())) > 1
 
     run(scenario(), 240)
 
@@ -146,7 +146,7 @@ def test_damaged_log_is_repaired_from_other_members(tmp_path: Path) -> None:
             leader = await members.leader()
             follower = next(node for node in members.nodes if node is not leader)
             follower.signal(signal.SIGKILL)
-            path = follower._store / "commitlog" / f"{0:020d}"
+            path = follower.store / "commitlog" / f"{0:020d}"
             data = bytearray(path.read_bytes())
             at = data.index(b"2-5")
             damaged = bytes(data[:at]) + b"2-X" + bytes(data[at + 3 :])
@@ -155,7 +155,7 @@ def test_damaged_log_is_repaired_from_other_members(tmp_path: Path) -> None:
             await asyncio.gather(*(producer.sent(20) for producer in producers))
             await check(members, producers)
             assert "does not vote until it has caught up" in members.text(follower)
-            kept = b"".join(one.read_bytes() for one in (follower._store / "commitlog_cut").iterdir())
+            kept = b"".join(one.read_bytes() for one in (follower.store / "commitlog_cut").iterdir())
             assert b"2-X" in kept
 
     run(scenario())

@@ -17,7 +17,7 @@ from firearrow.ha.raft.raft import Role
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client
 from tests.ha.elected.groups import free_addresses
-from tests.ha.pairs import make, name_server
+from tests.ha.pairs import make, name_server, replication_of
 from tests.support.waiting import run, until
 
 
@@ -27,7 +27,7 @@ def member_of(broker: Broker) -> QuorumReplica:
 
 
 def leader_of(brokers: list[Broker]) -> Broker | None:
-    return next((broker for broker in brokers if member_of(broker)._serving), None)
+    return next((broker for broker in brokers if not broker.role.is_slave), None)
 
 
 @contextlib.asynccontextmanager

@@ -65,8 +65,8 @@ def test_either_copy_suffices_and_two_damaged_copies_are_an_error() -> None:
     assert load_epochs(disk, "/store/table") is None
     save_epochs(disk, "/store/table", table((1, 0)))
     save_epochs(disk, "/store/table", table((1, 0), (2, 10)))
-    disk._inode("/store/table").data[6] ^= 1
+    disk.inode("/store/table").data[6] ^= 1
     assert load_epochs(disk, "/store/table") == table((1, 0), (2, 10))  # not an older one
-    disk._inode("/store/table.bak").data[6] ^= 1
+    disk.inode("/store/table.bak").data[6] ^= 1
     with pytest.raises(DamagedFileError, match="copies everything"):
         load_epochs(disk, "/store/table")

@@ -114,7 +114,7 @@ def test_epochs_behind_the_end_of_the_log_are_dropped() -> None:
 
 def test_damaged_log_quarantines_the_member_until_it_is_repaired() -> None:
     disk, _ = filled()
-    disk._inode("/store/log/00000000000000000000").data[150] ^= 1
+    disk.inode("/store/log/00000000000000000000").data[150] ^= 1
     node = start(disk)
     assert node.raft.quarantined
     assert node.raft.end == 116
@@ -138,9 +138,9 @@ def test_log_without_vote_is_quarantined_and_without_table_does_not_start() -> N
 def test_member_starts_with_one_damaged_copy_but_not_with_two(path: str) -> None:
     disk, _ = filled()
     save_hard_state(disk, VOTE, HardState(5, "n2"))
-    disk._inode(path).data[3] ^= 4
+    disk.inode(path).data[3] ^= 4
     assert start(disk).raft.voted_for == "n2"
-    disk._inode(path + ".bak").data[3] ^= 4
+    disk.inode(path + ".bak").data[3] ^= 4
     with pytest.raises(DamagedFileError, match="stays out of its group"):
         start(disk)
 

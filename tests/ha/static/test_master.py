@@ -19,7 +19,7 @@ BODY = bytes(100_000)
 @pytest.mark.parametrize(("role", "waits"), [("ASYNC_MASTER", True), ("SYNC_MASTER", False)])
 def test_lagging_slave_yields_to_waiting_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, waits: bool) -> None:
     pauses: list[float] = []
-    pause = SlaveLink._pause
+    pause = SlaveLink.pump_later
 
     def noted(self: SlaveLink, seconds: float) -> None:
         pauses.append(seconds)
@@ -42,7 +42,7 @@ def test_lagging_slave_yields_to_waiting_clients(tmp_path: Path, monkeypatch: py
                     busy.cancel()
                 assert log_bytes(one) == log_bytes(other)
 
-    monkeypatch.setattr(SlaveLink, "_pause", noted)
+    monkeypatch.setattr(SlaveLink, "pump_later", noted)
     run(scenario())
     assert pauses
     assert (LONG_PAUSE_S in pauses) is waits

@@ -168,14 +168,14 @@ async def _up(options: UpOptions) -> int:
 
 async def _up_in_one_process(options: UpOptions, settings: UpSettings, stop: asyncio.Event) -> int:
     from firearrow.broker.server import Broker
-    from firearrow.ha.factory import static_replication
+    from firearrow.ha.factory import create_replication
     from firearrow.namesrv.server import NameServer
 
     namesrv = NameServer(settings.namesrv)
     with naming_the_option("--namesrv-port"):
         await namesrv.start()
     try:
-        broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address], replication=static_replication)
+        broker = Broker(settings.broker, settings.store, namesrv_addrs=[namesrv.address], replication=create_replication)
         with naming_the_option("--broker-port"):
             await broker.start()
         try:
@@ -209,7 +209,7 @@ async def _broker(
     config: str | None, pairs: list[tuple[str, str]], namesrv: str | None, ready_file: str | None, stop_with_parent: bool
 ) -> int:
     from firearrow.broker.server import Broker
-    from firearrow.ha.factory import static_replication
+    from firearrow.ha.factory import create_replication
 
     stop = stop_signal()
     if stop_with_parent:
@@ -218,7 +218,7 @@ async def _broker(
     addresses = parse_address_list(settings.namesrv_addr or "")
     if not addresses:
         print("firearrow: warning: no name server given (-n or namesrvAddr): clients will not find this broker", file=sys.stderr)
-    server = Broker(settings, store_settings, namesrv_addrs=addresses, replication=static_replication)
+    server = Broker(settings, store_settings, namesrv_addrs=addresses, replication=create_replication)
     with naming_the_option("--broker-port" if stop_with_parent else "--set listenPort=PORT"):
         await server.start()
     try:

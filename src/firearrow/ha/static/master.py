@@ -278,7 +278,7 @@ class SlaveLink(asyncio.Protocol):
         if frames:
             transport.writelines(frames)
             if self.feed.sent < self._master.source.end and not self._full:
-                self._pause(PAUSE_S)
+                self.pump_later(PAUSE_S)
 
     def tick(self, now_ms: int) -> None:
         if self.feed.is_silent(now_ms):
@@ -314,14 +314,15 @@ class SlaveLink(asyncio.Protocol):
             self._transport = None
             self._master.left(self)
 
-    def _pause(self, seconds: float) -> None:
+    def pump_later(self, seconds: float) -> None:
+        """Continue after a pause, in favour of other work."""
         self._scheduled = True
         asyncio.get_running_loop().call_later(seconds, self._resume, seconds, time.monotonic())
 
     def _resume(self, pause_s: float, since: float) -> None:
         late = time.monotonic() - since > pause_s + LATE_S
         if late and pause_s < LONG_PAUSE_S and self._master.can_wait(self):
-            self._pause(LONG_PAUSE_S)  # once, so that the slave progresses however busy the broker is
+            self.pump_later(LONG_PAUSE_S)  # once, so that the slave progresses however busy the broker is
             return
         self._scheduled = False
         self.pump()
