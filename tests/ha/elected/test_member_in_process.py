@@ -17,7 +17,7 @@ from firearrow.ha.raft.raft import Role
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client
 from tests.ha.elected.groups import free_addresses
-from tests.ha.pairs import make, name_server, replication_of
+from tests.ha.pairs import make, name_server
 from tests.support.waiting import run, until
 
 
