@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from firearrow.broker.roles.replication import Replication, ReplicationHost
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
 from firearrow.ha.factory import create_replication
@@ -33,9 +31,6 @@ async def name_server() -> AsyncIterator[NameServer]:
         await server.stop()
 
 
-_REPLICATIONS: weakref.WeakKeyDictionary[Broker, list[Replication]] = weakref.WeakKeyDictionary()
-
-
 def make(
     directory: Path, names: NameServer, *, store: dict[str, Any] | None = None, ahead_ms: int = 0, **settings: Any
 ) -> Broker:
@@ -50,21 +45,13 @@ def make(
         },
     )  # fmt: skip
     broker_settings.check()
-    made: list[Replication] = []
-
-    def replicate(host: ReplicationHost) -> Replication:
-        made.append(create_replication(host))
-        return made[-1]
-
-    broker = Broker(
+    return Broker(
         broker_settings,
         store_settings,
         namesrv_addrs=[names.address],
-        replication=replicate,
+        replication=create_replication,
         now_ms=lambda: time.time_ns() // 1_000_000 + ahead_ms,
     )
-    _REPLICATIONS[broker] = made
-    return broker
 
 
 @contextlib.asynccontextmanager
@@ -82,11 +69,6 @@ def master(directory: Path, names: NameServer, **settings: Any) -> contextlib.Ab
 
 def slave(directory: Path, names: NameServer, **settings: Any) -> contextlib.AbstractAsyncContextManager[Broker]:
     return running(make(directory, names, broker_role="SLAVE", broker_id=settings.pop("broker_id", 1), **settings))
-
-
-def replication_of(broker: Broker) -> Replication:
-    """Return the current replication of a broker from `make`."""
-    return _REPLICATIONS[broker][-1]
 
 
 def ha_of_master(broker: Broker) -> HaMaster:
