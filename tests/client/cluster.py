@@ -44,7 +44,7 @@ class Servers:
             await self._call(self.brokers[broker], RequestCode.SEND_MESSAGE_V2, header, body)
 
     async def committed(self, group: str, topic: str, queue_id: int = 0, broker: int = 0) -> int | None:
-        """What is on record, without the broker's guess for queues that are young."""
+        """Return the committed offset, without the broker's default for young queues."""
         ext = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "setZeroIfNotFound": "false"}
         channel = await Channel.connect(self.brokers[broker].advertised)
         try:
@@ -96,7 +96,7 @@ async def servers(directory: Path, brokers: int = 1, **settings: Any) -> AsyncIt
 
 @contextlib.contextmanager
 def servers_in_a_thread(directory: Path, brokers: int = 1, **settings: Any) -> Iterator[ThreadedServers]:
-    """For sync clients, and whoever blocks."""
+    """For blocking clients."""
     runner = ThreadedServers()
     thread = threading.Thread(target=runner.run, args=(directory, brokers, settings), name="servers", daemon=True)
     thread.start()

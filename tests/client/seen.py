@@ -1,4 +1,4 @@
-"""What tests of push consumers have in common: a listener that remembers, and ways to wait."""
+"""Helpers for push-consumer tests: a recording listener, and ways to wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
-    """What an operator asks the first broker."""
+    """Send an operator request to the first broker."""
     channel = await Channel.connect(cluster.brokers[0].advertised)
     try:
         answer = await channel.request(code, ext, timeout_ms=10_000)

@@ -18,7 +18,7 @@ def compressed(kind: str, body: bytes) -> tuple[bytes, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_compressed_comes_back(kind: str) -> None:
+def test_compressed_bodies_round_trip(kind: str) -> None:
     for body in (b"a", b"hello" * 10_000, bytes(range(256))):
         data, flag = compressed(kind, body)
         assert decompress(data, flag) == body
@@ -26,7 +26,7 @@ def test_what_was_compressed_comes_back(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bomb_is_refused_before_it_is_large(kind: str) -> None:
+def test_decompression_bomb_is_rejected(kind: str) -> None:
     data, flag = compressed(kind, bytes(50_000_000))
     assert len(data) < 1_000_000
     with pytest.raises(DecompressionError, match=r"becomes larger than 1000 bytes"):
@@ -37,7 +37,7 @@ def test_a_bomb_is_refused_before_it_is_large(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_broken_is_an_error_and_nothing_else(kind: str) -> None:
+def test_corrupt_body_is_a_decompression_error(kind: str) -> None:
     data, flag = compressed(kind, b"hello" * 1000)
     for broken in (b"", b"\0" * 20, data[: len(data) // 2], b"x" + data):
         with pytest.raises(DecompressionError):

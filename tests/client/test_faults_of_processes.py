@@ -77,7 +77,7 @@ class Servers:
 
 
 class Load:
-    """Sends as long as it is told to, IN_FLIGHT at a time, and remembers what became of each message."""
+    """Sends until it is stopped, IN_FLIGHT at a time, and records the outcome of each message."""
 
     def __init__(self, producer: aio.Producer) -> None:
         self.acknowledged: dict[bytes, Place] = {}
@@ -127,7 +127,7 @@ class Load:
 
 
 class Stage:
-    """What a fault can lay hands on, and what was seen."""
+    """The targets of faults, and the observations."""
 
     def __init__(self, processes: Servers, proxy: FrameProxy | None, load: Load) -> None:
         self.processes = processes
@@ -185,7 +185,7 @@ def test_a_connection_is_cut_inside_a_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
-def test_a_broker_stands_still_for_longer_than_a_send_may_take(tmp_path: Path) -> None:
+def test_broker_is_stopped_for_longer_than_the_send_timeout(tmp_path: Path) -> None:
     asyncio.run(_story(tmp_path, [partial(stands_still, seconds=0.4), partial(stands_still, seconds=2.2)], send_timeout=1.5))
 
 

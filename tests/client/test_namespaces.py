@@ -14,7 +14,7 @@ from firearrow.client.namespaces import with_namespace, without_namespace
         ("other%topic", "NS%other%topic"),
     ],
 )
-def test_there_and_back(name: str, full: str) -> None:
+def test_names_round_trip(name: str, full: str) -> None:
     assert with_namespace(name, "NS") == full
     assert with_namespace(full, "NS") == full
     assert without_namespace(full, "NS") == name
@@ -23,5 +23,5 @@ def test_there_and_back(name: str, full: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER"])
-def test_what_belongs_to_the_system_has_none(name: str) -> None:
+def test_system_names_have_no_namespace(name: str) -> None:
     assert with_namespace(name, "NS") == name

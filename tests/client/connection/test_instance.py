@@ -133,7 +133,7 @@ def test_heartbeats_and_routes_are_repeated() -> None:
     run(story())
 
 
-def test_a_broker_that_no_route_names_any_more_is_let_go() -> None:
+def test_broker_without_route_is_disconnected() -> None:
     async def story() -> None:
         one, other = await FakeBroker("broker-a").start(), await FakeBroker("broker-b").start()
         one.route = route_to(one, other)
@@ -150,7 +150,7 @@ def test_a_broker_that_no_route_names_any_more_is_let_go() -> None:
     run(story())
 
 
-def test_what_is_asked_of_a_broker_goes_on_when_nobody_uses_its_topics_any_more() -> None:
+def test_connection_is_kept_when_its_topics_are_no_longer_used() -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
         broker.route = route_to(broker)
@@ -186,7 +186,7 @@ def test_routes_outlive_name_servers() -> None:
     run(story())
 
 
-def test_what_brokers_ask_of_consumers_is_handed_on_and_answered() -> None:
+def test_broker_requests_reach_consumers_and_are_answered() -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
         side = Side()
@@ -285,7 +285,7 @@ def test_go_away_is_answered_with_a_new_connection() -> None:
     run(story())
 
 
-def test_nothing_is_left_after_many_lives(tmp_path: Path) -> None:
+def test_released_instances_leave_nothing_behind(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
 

@@ -58,7 +58,7 @@ def test_every_queue_has_exactly_one_owner(name: str) -> None:
         assert sorted(queue for share in shares for queue in share) == queues
 
 
-def test_who_is_not_in_the_list_of_members_gets_nothing() -> None:
+def test_non_member_gets_no_queues() -> None:
     for strategy in STRATEGIES.values():
         assert strategy.allocate("g", "stranger", ALL, ["a", "b"]) == []
 
@@ -67,13 +67,13 @@ def test_configured_queues_are_what_was_configured() -> None:
     assert Configured(ALL[1:3]).allocate("g", "anybody", ALL, ["a"]) == ALL[1:3]
 
 
-def test_queues_of_other_rooms_belong_to_nobody() -> None:
+def test_queues_of_other_rooms_are_not_assigned() -> None:
     queues = [MessageQueue("T", name, 0) for name in ("east@a", "plain", "south@a", "a@b@c", "west@b")]
     share = MachineRoom(["east", "west"]).allocate("g", "me", queues, ["me"])
     assert [queue.broker_name for queue in share] == ["east@a", "west@b"]
 
 
-def test_a_room_that_nobody_knows_is_an_error() -> None:
+def test_missing_room_is_an_error() -> None:
     lost = MachineRoomNearby(Averagely(), queue_room=lambda queue: "", consumer_room=lambda member: "east")
     with pytest.raises(ValueError, match="has no machine room"):
         lost.allocate("g", "me", ALL, ["me"])

@@ -25,7 +25,7 @@ def offsets(messages: list[ReceivedMessage]) -> list[int]:
     return [one.queue_offset for one in messages]
 
 
-def test_what_was_fetched_is_handed_out_in_order_and_consumed_later() -> None:
+def test_fetched_messages_are_returned_in_order_and_consumed_later() -> None:
     held = queue()
     held.add(fetch(13, 10, 11, 12))
 
@@ -37,7 +37,7 @@ def test_what_was_fetched_is_handed_out_in_order_and_consumed_later() -> None:
     assert not held.ready
 
 
-def test_what_was_filtered_out_counts_with_what_was_before_it() -> None:
+def test_filtered_messages_count_with_their_predecessors() -> None:
     held = queue()
     held.add(fetch(20, 11, 12))  # 10, and 13 to 19, are of other tags
 
@@ -53,7 +53,7 @@ def test_what_was_filtered_out_counts_with_what_was_before_it() -> None:
     assert (held.consumed, held.handed, held.next_offset) == (40, 40, 40)
 
 
-def test_an_offset_that_is_gone_moves_everything() -> None:
+def test_moved_offset_resets_all_offsets() -> None:
     held = queue()
     held.add(fetch(12, 10, 11))
     held.add(fetch(500, status=PullStatus.OFFSET_MOVED))
@@ -62,7 +62,7 @@ def test_an_offset_that_is_gone_moves_everything() -> None:
     assert (held.consumed, held.handed, held.next_offset) == (500, 500, 500)
 
 
-def test_seeking_drops_what_is_held() -> None:
+def test_seek_drops_held_messages() -> None:
     held = queue()
     held.add(fetch(12, 10, 11))
     held.hand_out(1)
@@ -72,7 +72,7 @@ def test_seeking_drops_what_is_held() -> None:
     assert (held.consumed, held.handed, held.next_offset) == (3, 3, 3)
 
 
-def test_it_is_full_at_a_number_of_messages_and_not_ready_while_paused() -> None:
+def test_full_at_the_message_limit_and_not_ready_while_paused() -> None:
     held = queue()
     held.add(fetch(MAX_MESSAGES + 10, *range(10, MAX_MESSAGES + 10)))
 
@@ -84,7 +84,7 @@ def test_it_is_full_at_a_number_of_messages_and_not_ready_while_paused() -> None
     assert not held.full
 
 
-def test_what_is_lent_is_consumed_one_behind() -> None:
+def test_leased_messages_are_consumed_one_behind() -> None:
     held = queue()
     held.add(fetch(20, 10, 12, 14))
     lease = held.lease(2)
@@ -103,7 +103,7 @@ def test_what_is_lent_is_consumed_one_behind() -> None:
     assert (held.consumed, held.position) == (13, 13)
 
 
-def test_what_is_lent_and_not_taken_comes_back_in_order() -> None:
+def test_untaken_messages_return_in_order() -> None:
     held = queue()
     held.add(fetch(14, 10, 11, 12, 13))
     lease = held.lease(3)
@@ -117,7 +117,7 @@ def test_what_is_lent_and_not_taken_comes_back_in_order() -> None:
     assert offsets(held.hand_out(10)) == [11, 12, 13]
 
 
-def test_a_loan_ends_with_a_seek() -> None:
+def test_seek_ends_a_lease() -> None:
     held = queue()
     held.add(fetch(12, 10, 11))
     lease = held.lease(2)

@@ -37,7 +37,7 @@ def test_offsets_survive(tmp_path: Path) -> None:
     assert offsets.table("U") == {}
 
 
-def test_the_file_is_where_and_what_apaches_client_writes(tmp_path: Path) -> None:
+def test_file_has_apaches_path_and_format(tmp_path: Path) -> None:
     offsets = store(tmp_path)
     offsets.note(Q0, 128)
     asyncio.run(offsets.persist([Q0]))
@@ -52,14 +52,14 @@ def test_the_file_is_where_and_what_apaches_client_writes(tmp_path: Path) -> Non
         '{"offsetTable":{{"topic":"T","brokerName":"broker-a","queueId":0}:128}}',
     ],
 )
-def test_what_apaches_client_wrote_is_read(tmp_path: Path, text: str) -> None:
+def test_file_of_apaches_client_is_read(tmp_path: Path, text: str) -> None:
     path = tmp_path / "10.0.0.1@DEFAULT" / "g" / "offsets.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
     assert read(store(tmp_path), Q0) == 128
 
 
-def test_a_damaged_file_gives_way_to_the_one_before_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_backup_replaces_a_damaged_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     offsets = store(tmp_path)
     for offset in (1, 2):
         offsets.note(Q0, offset)
@@ -72,7 +72,7 @@ def test_a_damaged_file_gives_way_to_the_one_before_it(tmp_path: Path, caplog: p
     assert read(store(tmp_path), Q0) == 1, "a crash between the two renames"
 
 
-def test_a_directory_that_cannot_be_written_is_told_and_borne(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_write_error_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     offsets = store(tmp_path / "elsewhere")
     offsets.path = tmp_path / "file" / "offsets.json"

@@ -1,4 +1,4 @@
-"""What a consumer holds of a queue, offset by offset."""
+"""Process queue: offsets to commit and flow control."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_offsets_that_were_filtered_out_count_as_consumed() -> None:
     assert held.finish([messages[7], messages[20]]) == 21
 
 
-def test_nothing_can_be_committed_before_anything_came() -> None:
+def test_no_commit_offset_before_the_first_message() -> None:
     held = ProcessQueue(QUEUE, now_ms=0)
     assert held.commit_offset == NO_OFFSET
     assert held.finish([message(3)]) == NO_OFFSET
@@ -76,7 +76,7 @@ def test_no_message_below_the_offset_to_commit_is_ever_unfinished() -> None:
         assert held.span == (next_offset - 1 - min(open_messages) if open_messages else 0)
 
 
-def test_why_nothing_more_is_fetched() -> None:
+def test_reasons_to_pause_pulling() -> None:
     held, messages = filled(*range(10))
     assert held.full() is None
     assert "10 messages" in (held.full(max_messages=10) or "")
@@ -88,7 +88,7 @@ def test_why_nothing_more_is_fetched() -> None:
     assert held.full(max_span=None) is None, "order has no span"
 
 
-def test_a_queue_can_forget_everything() -> None:
+def test_clear_removes_all_messages() -> None:
     held, messages = filled(1, 2, 3)
     held.waiting.extend(messages.values())
     held.clear()
@@ -97,7 +97,7 @@ def test_a_queue_can_forget_everything() -> None:
     assert held.oldest() is None
 
 
-def test_pulls_and_locks_grow_old() -> None:
+def test_pulls_and_locks_expire() -> None:
     held = ProcessQueue(QUEUE, now_ms=1_000)
     assert not held.pull_expired(1_000 + PULL_EXPIRES_MS)
     assert held.pull_expired(1_001 + PULL_EXPIRES_MS)

@@ -39,7 +39,7 @@ def answer_nothing(conn: Connection, command: Command) -> None:
     ],
     ids=["pull consumer, 5.5.0", "pull consumer, 4.9.7", "pull consumer, version unknown", "push consumer"],
 )
-def test_the_code_is_one_that_the_broker_knows(
+def test_request_code_matches_the_broker_version(
     version: int, lite: bool, code: RequestCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -94,7 +94,7 @@ def records() -> list[Record]:
 
 
 @pytest.mark.parametrize("first_look", FIELDS)
-def test_every_field_is_the_same_whatever_is_looked_at_first(first_look: str) -> None:
+def test_lazy_fields_equal_the_decoded_record(first_look: str) -> None:
     expected = [received(record, "broker-a", restore_topic=True) for record in records()]
     messages = decode_messages(b"".join(encode(record) for record in records()), QUEUE)
     assert len(messages) == len(expected)
@@ -103,7 +103,7 @@ def test_every_field_is_the_same_whatever_is_looked_at_first(first_look: str) ->
             assert getattr(message, name) == getattr(wanted, name), name
 
 
-def test_a_consumer_may_count_tries_in_a_message() -> None:
+def test_reconsume_times_can_be_set() -> None:
     (message,) = decode_messages(encode(Record("T", b"x", reconsume_times=2)), QUEUE)
     message.reconsume_times += 1
     assert message.reconsume_times == 3
@@ -111,7 +111,7 @@ def test_a_consumer_may_count_tries_in_a_message() -> None:
         _ = message.colour  # type: ignore[attr-defined]
 
 
-def test_names_of_namespaces_and_of_retries_are_those_of_the_user() -> None:
+def test_topics_are_shown_without_namespace_and_retry_prefix() -> None:
     spaced = decode_messages(encode(Record("ns%T", b"x")), MessageQueue("ns%T", "broker-a", 0), "ns")
     retried = decode_messages(
         encode(Record("%RETRY%ns%g", b"x", properties.encode({"RETRY_TOPIC": "ns%T"}))),
@@ -122,7 +122,7 @@ def test_names_of_namespaces_and_of_retries_are_those_of_the_user() -> None:
     assert retried[0].queue == MessageQueue("%RETRY%ns%g", "broker-a", 0)
 
 
-def test_a_broken_run_is_an_error_and_no_message() -> None:
+def test_malformed_response_is_an_error_without_messages() -> None:
     whole = b"".join(encode(record) for record in records()[:3])
 
     def broken(run: bytes) -> None:
@@ -143,7 +143,7 @@ def test_a_broken_run_is_an_error_and_no_message() -> None:
     broken(small[:84] + b"\xff\xff\xff\xff" + small[88:])
 
 
-def test_what_is_held_is_the_message_type_of_the_client() -> None:
+def test_decoded_messages_are_received_messages() -> None:
     (message,) = decode_messages(encode(Record("T", b"x")), QUEUE)
     assert isinstance(message, ReceivedMessage)
     assert "T" in repr(message)

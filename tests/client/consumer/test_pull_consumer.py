@@ -124,7 +124,7 @@ def test_tags_and_sql(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_refusal_for_good_is_raised(tmp_path: Path) -> None:
+def test_permanent_error_is_raised_by_poll(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path, enable_property_filter=True) as cluster:
             await cluster.create("T")
@@ -164,7 +164,7 @@ def test_seeking_by_offset_time_begin_and_end(tmp_path: Path) -> None:
     run(story())
 
 
-def test_commits_by_hand(tmp_path: Path) -> None:
+def test_manual_commit(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -183,7 +183,7 @@ def test_commits_by_hand(tmp_path: Path) -> None:
     run(story())
 
 
-def test_auto_commit_happens_now_and_then(tmp_path: Path) -> None:
+def test_auto_commit_runs_periodically(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -199,7 +199,7 @@ def test_auto_commit_happens_now_and_then(tmp_path: Path) -> None:
     run(story())
 
 
-def test_assigned_queues_ask_no_group(tmp_path: Path) -> None:
+def test_assigned_queues_are_independent_of_the_group(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T", 3)
@@ -253,7 +253,7 @@ def test_the_members_of_a_group_share_the_queues(tmp_path: Path) -> None:
     run(story())
 
 
-def test_topics_come_and_go(tmp_path: Path) -> None:
+def test_subscribe_and_unsubscribe(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -275,7 +275,7 @@ def test_topics_come_and_go(tmp_path: Path) -> None:
     run(story())
 
 
-def test_pausing(tmp_path: Path) -> None:
+def test_pause_and_resume(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T", 2)
@@ -351,7 +351,7 @@ def test_a_namespace_is_part_of_the_names_at_the_broker_only(tmp_path: Path) -> 
         ({"group": "g", "subscribe": {"T": "||"}}, "names no tag"),
     ],
 )
-def test_what_cannot_work_is_said_at_once(arguments: dict[str, object], says: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says.replace("|", r"\|")):
         PullConsumer("127.0.0.1:1", **arguments)  # type: ignore[arg-type]
 

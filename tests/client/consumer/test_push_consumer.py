@@ -41,7 +41,7 @@ def test_a_listener_is_called_with_every_message_and_offsets_are_committed_at_th
             assert [await cluster.committed("g", "T", queue) for queue in range(4)] == [40] * 4
             assert (threading.current_thread().name in seen.threads) == coroutine
             assert all(name.startswith("firearrow-g-") for name in seen.threads) == (not coroutine)
-            # The next member goes on where this one was.
+            # The next member continues from there.
             await cluster.put("T", b"more")
             again = RecordingListener()
             async with PushConsumer(cluster.name_server, group="g", subscribe={"T": "*"}, listener=again):
@@ -50,7 +50,7 @@ def test_a_listener_is_called_with_every_message_and_offsets_are_committed_at_th
     run(story())
 
 
-def test_messages_that_arrive_while_it_waits_come_at_once(tmp_path: Path) -> None:
+def test_new_messages_are_delivered_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -131,7 +131,7 @@ def test_pause_and_resume(tmp_path: Path) -> None:
     run(story())
 
 
-def test_nothing_more_is_fetched_than_may_be_held(tmp_path: Path) -> None:
+def test_fetching_stops_at_the_held_limit(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -167,7 +167,7 @@ def test_nothing_more_is_fetched_than_may_be_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("coroutine", [True, False], ids=["tasks", "threads"])
-def test_close_finishes_what_is_in_hand_and_nothing_more(tmp_path: Path, coroutine: bool) -> None:
+def test_close_waits_for_running_calls_only(tmp_path: Path, coroutine: bool) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -207,7 +207,7 @@ def test_close_finishes_what_is_in_hand_and_nothing_more(tmp_path: Path, corouti
     run(story())
 
 
-def test_a_message_that_takes_too_long_is_given_back(tmp_path: Path) -> None:
+def test_message_beyond_the_consume_timeout_is_redelivered(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -247,7 +247,7 @@ def test_an_operator_resets_the_offsets(tmp_path: Path) -> None:
     run(story(False))
 
 
-def test_what_operators_can_ask(tmp_path: Path) -> None:
+def test_operator_requests(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -304,7 +304,7 @@ def test_hooks_see_every_call(tmp_path: Path) -> None:
     assert events == [("before", b"a", ""), ("after", b"a", "CONSUME_SUCCESS")] * 2
 
 
-def test_topics_can_be_added_and_given_up(tmp_path: Path) -> None:
+def test_subscribe_and_unsubscribe(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             await cluster.create("T")
@@ -323,7 +323,7 @@ def test_topics_can_be_added_and_given_up(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_topic_that_comes_into_being_later(tmp_path: Path) -> None:
+def test_topic_created_later_is_consumed(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
             seen = RecordingListener()
@@ -337,7 +337,7 @@ def test_a_topic_that_comes_into_being_later(tmp_path: Path) -> None:
     run(story())
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     def consumer(**keywords: Any) -> PushConsumer:
         given: dict[str, Any] = {"group": "g", "subscribe": {"T": "*"}, "listener": print}
         return PushConsumer("127.0.0.1:9876", **(given | keywords))

@@ -18,7 +18,7 @@ from tests.support.waiting import run, until
 
 
 class Load:
-    """Sends until it is told to stop; remembers what was acknowledged."""
+    """Sends until it is stopped, and records what was acknowledged."""
 
     def __init__(self, producer: Any) -> None:
         self.acknowledged: list[bytes] = []
@@ -120,7 +120,7 @@ def test_a_name_server_that_is_gone_does_not_stop_consumption() -> None:
     run(story())
 
 
-def test_a_give_back_that_is_cut_off_is_sent_another_way() -> None:
+def test_interrupted_send_back_uses_the_retry_topic() -> None:
     async def story() -> None:
         tries: list[int] = []
 
@@ -145,7 +145,7 @@ def test_a_give_back_that_is_cut_off_is_sent_another_way() -> None:
     run(story())
 
 
-def test_a_message_nobody_takes_back_is_tried_again_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_accepted_by_no_broker_is_delivered_again_locally(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.client.consumer.concurrent.KEPT_RETRY_MS", 20)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""How queues come and go, with an instance whose answers are scripted."""
+"""Taking, dropping and moving queues, with a scripted instance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOMENT = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 class Instance:
-    """Says what it is told to say, remembers what was asked; pulls wait for ever."""
+    """Scripted responses; records requests; pulls never return."""
 
     client_id = "me"
     options = client_options("1:1")
@@ -127,7 +127,7 @@ async def pulls(instance: Instance, count: int) -> list[int]:
         ("earliest", RETRY, None, 7),
     ],
 )
-def test_where_a_queue_begins(start_from: StartFrom, queue: MessageQueue, stored: int | None, begins: int) -> None:
+def test_start_offset_of_a_queue(start_from: StartFrom, queue: MessageQueue, stored: int | None, begins: int) -> None:
     async def story() -> None:
         instance = Instance()
         instance.offsets[0] = stored
@@ -139,7 +139,7 @@ def test_where_a_queue_begins(start_from: StartFrom, queue: MessageQueue, stored
     run(story())
 
 
-def test_a_queue_whose_offset_is_not_known_is_left_for_the_next_round() -> None:
+def test_queue_with_unknown_offset_is_taken_later() -> None:
     async def story() -> None:
         instance = Instance()
         instance.trouble[Code.QUERY_CONSUMER_OFFSET] = ConnectionLost("gone")
@@ -154,7 +154,7 @@ def test_a_queue_whose_offset_is_not_known_is_left_for_the_next_round() -> None:
     run(story())
 
 
-def test_a_queue_that_goes_leaves_its_offset_at_the_broker() -> None:
+def test_dropped_queue_commits_its_offset() -> None:
     async def story() -> None:
         instance = Instance()
         queues, offsets = consuming(instance)
@@ -176,7 +176,7 @@ def test_an_orderly_queue_is_locked_first_and_unlocked_last() -> None:
         instance = Instance()
         instance.locked = [0]
         queues, offsets = consuming(instance, orderly=True)
-        assert not await queues.share("T", [Q0, Q1]), "somebody else has the lock of the other"
+        assert not await queues.share("T", [Q0, Q1]), "another member has the lock of the other"
         assert sorted(queues.queues) == [Q0]
         assert instance.codes()[0] == Code.LOCK_BATCH_MQ
         offsets.note(Q0, 5)
@@ -187,7 +187,7 @@ def test_an_orderly_queue_is_locked_first_and_unlocked_last() -> None:
     run(story())
 
 
-def test_an_orderly_queue_stays_until_the_call_in_hand_is_over() -> None:
+def test_orderly_queue_is_kept_until_its_call_ends() -> None:
     async def story() -> None:
         instance = Instance()
         queues, _ = consuming(instance, orderly=True)
@@ -250,7 +250,7 @@ def test_moving_to_another_offset() -> None:
     run(story())
 
 
-def test_nothing_is_pulled_while_it_is_paused() -> None:
+def test_nothing_is_pulled_while_paused() -> None:
     async def story() -> None:
         instance = Instance()
         queues, _ = consuming(instance)
@@ -265,7 +265,7 @@ def test_nothing_is_pulled_while_it_is_paused() -> None:
     run(story())
 
 
-def test_the_end_saves_unlocks_and_leaves_no_task() -> None:
+def test_stop_commits_unlocks_and_leaves_no_task() -> None:
     async def story() -> None:
         instance = Instance()
         queues, offsets = consuming(instance, orderly=True)

@@ -8,7 +8,7 @@ from firearrow.client.consumer.subscription import Sql, as_expressions, subscrip
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * ", None])
-def test_everything(expression: str | None) -> None:
+def test_star_and_blank_match_all_messages(expression: str | None) -> None:
     wanted = subscription("T", expression, 7)
     assert (wanted.expression, wanted.tags, wanted.data.tags_set, wanted.data.code_set) == ("*", None, [], [])
     assert wanted.wants(None)
@@ -30,14 +30,14 @@ def test_tags_are_compared_by_their_text() -> None:
     assert not wanted.wants(None)
 
 
-def test_sql_is_the_brokers_business() -> None:
+def test_sql_is_left_to_the_broker() -> None:
     wanted = subscription("T", Sql("a > 1"), 3)
     assert (wanted.kind, wanted.expression, wanted.tags) == ("SQL92", "a > 1", None)
     assert wanted.wants(None)
 
 
 @pytest.mark.parametrize("expression", ["||", " || ||", Sql(" ")])
-def test_what_matches_nothing_is_refused(expression: str | Sql) -> None:
+def test_expression_that_matches_nothing_is_rejected(expression: str | Sql) -> None:
     with pytest.raises(ValueError, match="'T'"):
         subscription("T", expression, 1)
 

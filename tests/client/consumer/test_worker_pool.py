@@ -1,4 +1,4 @@
-"""Who calls the listener, how many at a time, and how it ends."""
+"""Worker threads and tasks: concurrency, settling, stopping."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_job_is_settled_once_many_at_a_time(kind: str) -> None:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-def test_threads_that_wait_are_joined_by_others(patient: bool) -> None:
+def test_blocked_threads_are_joined_by_others(patient: bool) -> None:
     async def story() -> None:
         gate = threading.Barrier(5)
         done: list[Any] = []
@@ -89,7 +89,7 @@ def test_tasks_that_wait_are_joined_by_others_up_to_their_number() -> None:
 
 
 @pytest.mark.parametrize("patient", [False, True])
-def test_a_job_that_is_finished_when_nobody_looks_any_more_is_settled(patient: bool) -> None:
+def test_job_finished_after_the_last_check_is_settled(patient: bool) -> None:
     async def story() -> None:
         release = threading.Event()
         done: list[Any] = []
@@ -105,7 +105,7 @@ def test_a_job_that_is_finished_when_nobody_looks_any_more_is_settled(patient: b
     run(story())
 
 
-def test_a_quick_listener_does_not_wake_everybody() -> None:
+def test_fast_listener_uses_few_threads() -> None:
     async def story() -> None:
         names: set[str] = set()
         done: list[Any] = []
@@ -140,7 +140,7 @@ def test_coroutines_that_never_wait_leave_the_loop_its_turn() -> None:
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_stop_waits_for_what_is_in_hand_and_begins_nothing(kind: str) -> None:
+def test_stop_waits_for_running_jobs_and_starts_none(kind: str) -> None:
     async def story() -> None:
         begun: list[int] = []
         done: list[Any] = []
@@ -172,7 +172,7 @@ def test_stop_waits_for_what_is_in_hand_and_begins_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
-def test_stop_does_not_wait_for_ever(kind: str) -> None:
+def test_stop_returns_after_the_timeout(kind: str) -> None:
     async def story() -> None:
         begun, release = threading.Event(), threading.Event()
 

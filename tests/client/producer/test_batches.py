@@ -28,7 +28,7 @@ def test_messages_are_taken_in_order_as_long_as_they_fit() -> None:
     assert parse(made[0][1][2]) == {"UNIQ_KEY": "ID1", "WAIT": "true"}
 
 
-def test_what_cannot_be_in_a_batch_is_refused_before_anything_is_made() -> None:
+def test_invalid_batches_are_rejected() -> None:
     good = Message("T", b"x")
     for bad, why in (
         (Message("U", b"x"), "mixes messages for 'T' and 'U'"),

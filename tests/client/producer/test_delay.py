@@ -23,13 +23,13 @@ from firearrow.wire.codes import version_ordinal
         ({"deliver_at": 1893456000.5}, {"TIMER_DELIVER_MS": "1893456000500"}),
     ],
 )
-def test_wishes_become_properties(wish: dict[str, Any], properties: dict[str, str]) -> None:
+def test_delays_become_properties(wish: dict[str, Any], properties: dict[str, str]) -> None:
     arguments: dict[str, Any] = {"delay": None, "delay_level": None, "deliver_at": None} | wish
     assert delay_properties(**arguments) == properties
 
 
 @pytest.mark.parametrize("wish", [{"delay": -1}, {"delay_level": 0}, {"delay_level": True}, {"delay": 1, "delay_level": 1}])
-def test_wishes_that_make_no_sense(wish: dict[str, Any]) -> None:
+def test_invalid_delays_are_rejected(wish: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"delay": None, "delay_level": None, "deliver_at": None} | wish
     with pytest.raises(InvalidMessageError):
         delay_properties(**arguments)

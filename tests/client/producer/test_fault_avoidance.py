@@ -13,7 +13,7 @@ def test_the_table_of_pauses(latency_ms: float, pause: int) -> None:
     assert pause_ms(latency_ms) == pause
 
 
-def test_a_slow_broker_is_left_alone_for_a_while() -> None:
+def test_slow_broker_is_avoided_temporarily() -> None:
     table = FaultTable()
     assert table.available("a", 0)
     table.succeeded("a", 600, now_ms=1000)

@@ -1,4 +1,4 @@
-"""What a producer does when brokers refuse, are slow, or are not there."""
+"""Sends to brokers that reject, are slow, or are down."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def queue_of(broker: FakeBroker) -> MessageQueue:
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205])
-def test_after_these_answers_another_broker_is_tried(code: int) -> None:
+def test_retryable_codes_move_to_another_broker(code: int) -> None:
     async def story() -> None:
         async with brokers() as (producer, (a, b)):
             a.answers.append(code)
@@ -52,7 +52,7 @@ def test_after_these_answers_another_broker_is_tried(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [13, 29, 604])
-def test_after_other_answers_the_send_has_failed(code: int) -> None:
+def test_other_codes_fail_the_send(code: int) -> None:
     async def story() -> None:
         async with brokers() as (producer, (a, b)):
             a.answers.append(code)
@@ -81,7 +81,7 @@ def test_the_number_of_attempts_is_limited() -> None:
 @pytest.mark.parametrize(
     ("code", "status"), [(10, "FLUSH_DISK_TIMEOUT"), (11, "SLAVE_NOT_AVAILABLE"), (12, "FLUSH_SLAVE_TIMEOUT")]
 )
-def test_stored_but_less_safe_is_a_result_unless_asked_otherwise(code: int, status: str) -> None:
+def test_less_durable_status_is_a_result_unless_retry_unless_ok(code: int, status: str) -> None:
     async def story() -> None:
         async with brokers(1) as (producer, (a,)):
             a.answers.append(code)
@@ -94,7 +94,7 @@ def test_stored_but_less_safe_is_a_result_unless_asked_otherwise(code: int, stat
     run(story())
 
 
-def test_a_broker_that_is_gone_is_avoided_and_its_connection_error_is_told_when_there_is_no_other() -> None:
+def test_dead_broker_is_avoided_and_its_error_raised_for_a_fixed_queue() -> None:
     async def story() -> None:
         async with brokers() as (producer, (a, b)):
             await b.stop()
@@ -200,7 +200,7 @@ def test_go_away_means_a_new_connection_and_once_more() -> None:
     run(story())
 
 
-def test_slow_brokers_are_left_alone() -> None:
+def test_slow_brokers_are_avoided() -> None:
     async def story() -> None:
         async with brokers(2, latency_fault=True) as (producer, (_, b)):
 
@@ -215,7 +215,7 @@ def test_slow_brokers_are_left_alone() -> None:
     run(story())
 
 
-def test_many_sends_wait_for_their_turn_and_keep_their_order() -> None:
+def test_sends_beyond_the_limit_wait_in_order() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=10) as (producer, (a,)):
             most = 0
@@ -243,7 +243,7 @@ def test_many_sends_wait_for_their_turn_and_keep_their_order() -> None:
     run(story())
 
 
-def test_a_sender_that_waits_for_room_is_never_far_ahead() -> None:
+def test_wait_for_capacity_bounds_the_sends_in_flight() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=8) as (producer, (a,)):
             for n in range(200):
@@ -255,7 +255,7 @@ def test_a_sender_that_waits_for_room_is_never_far_ahead() -> None:
     run(story())
 
 
-def test_a_send_that_is_cancelled_makes_room() -> None:
+def test_cancelled_send_frees_capacity() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"first"))
@@ -268,7 +268,7 @@ def test_a_send_that_is_cancelled_makes_room() -> None:
     run(story())
 
 
-def test_many_that_wait_for_room_until_it_is_too_late_fail_one_after_the_other() -> None:
+def test_waiting_sends_fail_after_their_timeout() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"x"))
@@ -294,7 +294,7 @@ def test_an_unknown_topic_goes_by_the_route_of_the_template() -> None:
     run(story())
 
 
-def test_no_name_server_and_no_broker_are_told_apart() -> None:
+def test_missing_name_server_and_missing_broker_have_different_errors() -> None:
     async def story() -> None:
         gone = await FakeBroker().start()
         address = gone.address
@@ -330,7 +330,7 @@ def test_when_a_broker_moves_its_messages_follow() -> None:
             await producer.send(Message("T", b"before"))
             moved = await FakeBroker("broker-a").start()
             a.route = route_to(moved)
-            a.answers.extend([14] * 20)  # the old one is no master any more
+            a.answers.extend([14] * 20)  # the old one is no longer a master
             assert (await producer.send(Message("T", b"after"))).status is SendStatus.OK
             assert [c.body for c in moved.sends] == [b"after"]
             await moved.stop()
@@ -349,7 +349,7 @@ def test_the_queues_of_an_ordered_topic_are_those_of_its_configuration() -> None
     run(story())
 
 
-def test_answers_that_say_nothing_are_errors() -> None:
+def test_malformed_responses_are_errors() -> None:
     async def story() -> None:
         async with brokers(1, retries=0) as (producer, (a,)):
             from firearrow.wire.frame import encode_response
@@ -361,7 +361,7 @@ def test_answers_that_say_nothing_are_errors() -> None:
     run(story())
 
 
-def test_what_cannot_be_written_fails_alone() -> None:
+def test_message_that_cannot_be_encoded_fails_alone() -> None:
     async def story() -> None:
         async with brokers(1, max_in_flight=1) as (producer, (a,)):
             await producer.send(Message("T", b"x"))

@@ -163,7 +163,7 @@ def test_a_batch_that_is_too_large_for_one_request_is_split(tmp_path: Path) -> N
     run(story())
 
 
-def test_what_was_stored_of_a_batch_before_it_failed_is_told(tmp_path: Path) -> None:
+def test_partial_batch_error_has_the_stored_results(tmp_path: Path) -> None:
     async def story() -> None:
         class Refuse:
             sends = 0
@@ -185,7 +185,7 @@ def test_what_was_stored_of_a_batch_before_it_failed_is_told(tmp_path: Path) -> 
     run(story())
 
 
-def test_delayed_messages_wait_where_they_should(tmp_path: Path) -> None:
+def test_delayed_messages_are_stored_in_holding_topics(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             await producer.send(Message("Orders", b"level"), delay_level=3)
@@ -204,7 +204,7 @@ def test_delayed_messages_wait_where_they_should(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_delayed_message_can_be_taken_back(tmp_path: Path) -> None:
+def test_delayed_message_can_be_recalled(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path, recall_message_enable=True) as cluster, Producer(cluster.name_server) as producer:
             result = await producer.send(Message("Orders", b"x"), delay=60)
@@ -340,7 +340,7 @@ def test_brokers_know_the_producer_until_it_is_closed(tmp_path: Path) -> None:
     run(story())
 
 
-def test_refusals_are_named(tmp_path: Path) -> None:
+def test_broker_errors_are_raised(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path, auto_create_topic_enable=False) as cluster, Producer(cluster.name_server) as producer:
             with pytest.raises(NoRouteError, match=r"no route to the topic 'Nowhere'.*create the topic"):

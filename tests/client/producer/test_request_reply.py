@@ -45,7 +45,7 @@ def test_a_request_gets_its_reply(tmp_path: Path, brokers: int) -> None:
     run(story())
 
 
-def test_without_a_reply_the_time_is_up(tmp_path: Path) -> None:
+def test_request_without_reply_times_out(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             with pytest.raises(RequestTimeout, match=r"no reply to the request .* to 'Questions' within 0.3 s"):
@@ -56,7 +56,7 @@ def test_without_a_reply_the_time_is_up(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_message_that_asks_nothing_has_no_reply(tmp_path: Path) -> None:
+def test_reply_to_a_plain_message_is_rejected(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             await producer.send(Message("Plain", b"x"))

@@ -28,7 +28,7 @@ class Queue:
 QUEUES = [Queue(broker, number) for broker in "ab" for number in range(3)]
 
 
-def test_queues_take_turns() -> None:
+def test_queues_are_chosen_in_turn() -> None:
     turns = RoundRobin()
     assert set(Counter(turns.choose(QUEUES) for _ in range(60)).values()) == {10}
 
@@ -40,7 +40,7 @@ def test_after_a_failure_another_broker_is_taken_if_there_is_one() -> None:
     assert turns.choose(QUEUES[:1], "a") == QUEUES[0]
 
 
-def test_brokers_that_are_to_be_left_alone_are() -> None:
+def test_avoided_brokers_are_skipped() -> None:
     turns, faults = RoundRobin(), FaultTable()
     faults.failed("a", 1, now_ms=0, reachable=True)
     assert {turns.choose_available(QUEUES, faults, 1).broker_name for _ in range(20)} == {"b"}

@@ -62,7 +62,7 @@ def test_a_commit_delivers_and_a_rollback_does_not(tmp_path: Path, kind: str) ->
     assert all(name.startswith("firearrow-transaction") == (kind == "function") for name in threads)
 
 
-def test_what_is_unknown_is_asked_for(tmp_path: Path) -> None:
+def test_unknown_outcome_is_checked(tmp_path: Path) -> None:
     asked: list[ReceivedMessage] = []
 
     def check(message: ReceivedMessage) -> State:
@@ -129,7 +129,7 @@ def test_what_the_local_transaction_raises_is_raised_and_its_outcome_asked_for(t
     run(story())
 
 
-def test_a_function_must_say_what_became_of_it(tmp_path: Path) -> None:
+def test_invalid_outcome_is_an_error(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
             servers(tmp_path) as cluster,

@@ -38,7 +38,7 @@ from tests.support.waiting import run
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_sent_is_refused_before_it_is(message: Message, why: str) -> None:
+def test_invalid_messages_are_rejected_before_sending(message: Message, why: str) -> None:
     async def story() -> None:
         broker = await FakeBroker().start()
         async with Producer(broker.address, max_message_size=100) as producer:
@@ -91,6 +91,6 @@ def test_names_of_groups() -> None:
         ({"instance_name": "a@b"}, "instance_name is 'a@b'"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_at_once(options: dict[str, Any], why: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Producer("127.0.0.1:9876", **options)

@@ -226,7 +226,7 @@ def test_an_interrupt_ends_the_wait_and_cancels_what_was_waited_for() -> None:
 
 
 def in_child(function: Callable[[], str]) -> str:
-    """What the function returns in a forked process; the text of its error otherwise."""
+    """Return the result of a function in a forked process, or the text of its error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -243,7 +243,7 @@ def in_child(function: Callable[[], str]) -> str:
     return answer
 
 
-def test_after_a_fork_a_client_is_made_anew_and_that_of_the_parent_goes_on() -> None:
+def test_client_is_recreated_after_a_fork_and_the_parent_continues() -> None:
     with Echo("e", times=2) as echo:
         parent = echo.process()
 
@@ -257,7 +257,7 @@ def test_after_a_fork_a_client_is_made_anew_and_that_of_the_parent_goes_on() -> 
         assert echo._async.events == ["start"]
 
 
-def test_what_was_not_used_in_the_child_is_not_closed_there() -> None:
+def test_client_unused_in_the_child_is_not_closed_there() -> None:
     with Echo("e") as echo:
 
         def child() -> str:
@@ -268,7 +268,7 @@ def test_what_was_not_used_in_the_child_is_not_closed_there() -> None:
         assert echo.say("x") == "x"
 
 
-def test_consumers_are_not_made_anew() -> None:
+def test_consumers_are_not_recreated_after_a_fork() -> None:
     with Listening("l") as listening:
         answer = in_child(lambda: listening.say("x"))
 

@@ -17,7 +17,7 @@ def test_a_message_that_was_sent() -> None:
     assert told.keys == ("ID", "a", "b")
 
 
-def test_what_is_not_there_is_null_and_nothing_breaks_the_fields() -> None:
+def test_absent_values_are_null_and_separators_are_replaced() -> None:
     told = encoding.pub(
         time_ms=1, region=None, group="g", topic="T", msg_id="ID", tags=None, keys=None, address=None,
         body_length=0, cost_ms=0, kind=MessageKind.NORMAL, offset_msg_id=None, success=False,

@@ -1,4 +1,4 @@
-"""What producers and consumers with `trace=True` put into the trace topic."""
+"""Traces of producers and consumers with `trace=True`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_each_message_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("result", [None, stored(trace_on=False), stored(region=None)])
-def test_what_failed_and_what_the_broker_does_not_want_traced_is_not_told(result: SendResult | None) -> None:
+def test_failed_and_untraced_sends_are_not_recorded(result: SendResult | None) -> None:
     one = trace()
     one.after_send(sent([Message("T", b"x")], result))
     assert told(one) == []
@@ -153,7 +153,7 @@ def test_traces_arrive_in_the_topic_when_clients_close(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_trace_topic_that_cannot_be_had_does_not_hurt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_trace_topic_does_not_affect_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         async with servers(tmp_path, auto_create_topic_enable=False) as cluster:
             await cluster.create("T")
