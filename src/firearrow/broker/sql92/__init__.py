@@ -1,13 +1,13 @@
-"""SQL92 filters: which messages a subscription such as `price > 5 AND region = 'EU'` selects, as Apache RocketMQ decides it.
+"""SQL92 filter expressions such as `price > 5 AND region = 'EU'`, with the semantics of Apache RocketMQ.
 
     compiled = compile_expression("price > 5 AND region = 'EU'")     SqlError if it cannot be used
     compiled.matches(b"price\\x0112\\x02region\\x01EU\\x02")             the stored properties of a message -> True
 
-An expression is compiled once (a millisecond); a message then costs about a microsecond, mostly for finding the properties that
-the expression names. The grammar is in sql92_parser, the words in sql92_lexer, the reading of numbers in sql92_values.
+An expression is compiled once (a millisecond); evaluating a message costs about a microsecond, mostly for finding the properties.
+The grammar is in parser.py, the tokens in lexer.py, number conversion in conversions.py.
 
-A property is a string, or null when the message does not have it (an empty value is none). A message is selected when the
-expression is true, not when it is false or null, and not when looking at it fails.
+A property is a string, or null if it is absent or empty. A message is selected if the expression is true, not if it is false or
+null, and not if its evaluation fails.
 
     AND, OR, NOT        three-valued; AND stops at a false part and OR at a true one, left to right
     a property alone    null if absent, else false: a string is not TRUE (`flag = TRUE` compares)
@@ -22,10 +22,12 @@ expression is true, not when it is false or null, and not when looking at it fai
     IS NULL             never null itself
     -x                  null unless x is a number
 
-Text that cannot be read as the number beside it makes looking fail, and so does TRUE = property.
+The evaluation fails for text that cannot be converted to the number beside it, and for TRUE = property.
 
-Apache reads a condition and never looks at what follows it: `a = 1 b = 2` selects by `a = 1`. We do the same, since clients in
-use may depend on it; `Filter.unread` is that text, for a warning.
+Apache ignores everything after a complete condition: `a = 1 b = 2` selects by `a = 1`. Firearrow does the same, since existing
+clients may depend on it; `Filter.unread` is the ignored text, for a warning.
+
+Imports nothing else of Firearrow.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ __all__ = ["MAX_CHARACTERS", "Filter", "SqlError", "compile_expression"]
 class Filter:
     expression: str
     matches: Matches  # a plain function in a field, so that a call is one call
-    unread: str  # what stands behind the condition and is ignored; usually ""
+    unread: str  # ignored text after the condition; usually ""
 
 
-@lru_cache(maxsize=128)  # every heartbeat of every consumer brings its expressions again
+@lru_cache(maxsize=128)  # every heartbeat of every consumer repeats its expressions
 def compile_expression(text: str) -> Filter:
-    """The filter that an expression stands for. Raises SqlError."""
+    """Compile an expression. Raises SqlError."""
     root, end = parse(text)
     return Filter(text, compile_tree(root), text[end:])

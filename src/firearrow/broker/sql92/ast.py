@@ -1,11 +1,10 @@
-"""What a SQL92 filter expression says, as a tree, and the types that its parts have.
+"""Syntax tree of SQL92 filter expressions, and the types of its nodes.
 
-Every part has one kind that is known before any message is seen: a property is a string (or null, when the message does not have
-it), a literal is what it is, a condition is a boolean (or null), minus keeps the kind of a number and makes null of all else.
-Numbers therefore come only from literals.
+Every node has one statically known kind: a property is a string (or null if absent), a literal has its own kind, a condition is a
+boolean (or null), minus keeps the kind of a number and turns everything else into null. So numbers come only from literals.
 
-AND and OR hold two or more parts; nested ones of the same kind are one, which changes neither the value nor the order in which
-parts are looked at. `<>` is Not(Equal), IS NOT NULL is Not(IsNull).
+AND and OR have two or more parts; nested ones of the same kind are merged, which changes neither the value nor the order of
+evaluation. `<>` is Not(Equal), IS NOT NULL is Not(IsNull).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """Apache's types: String, Integer, Long, Double, Boolean, and null that nothing can change."""
+    """Apache's types: String, Integer, Long, Double, Boolean, and the constant null."""
 
     STRING = "string"
     INT = "int"
@@ -50,7 +49,7 @@ class Negate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """A property where a condition has to stand: null if absent, else false, as a string is not TRUE."""
+    """A property used as a condition: null if absent, else false, since a string is not TRUE."""
 
     subject: Property
     position: int
@@ -143,7 +142,7 @@ def kind_of(node: Node) -> Kind:
 
 
 def number_of(node: Node) -> int | float:
-    """The value of a part whose kind is a number."""
+    """Return the value of a numeric node."""
     if isinstance(node, Negate):
         return -number_of(node.operand)
     assert isinstance(node, Constant)
@@ -152,7 +151,7 @@ def number_of(node: Node) -> int | float:
 
 
 def compare_numbers(left: Node, right: Node) -> int:
-    """Below, at or above 0 as Java compares them: with a double on one side, the other becomes a double first."""
+    """Compare like Java and return a number below, at or above 0: with a double on one side, both are compared as doubles."""
     first, second = number_of(left), number_of(right)
     if Kind.DOUBLE in (kind_of(left), kind_of(right)):
         first, second = float(first), float(second)
@@ -176,7 +175,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(root: Node) -> Iterator[tuple[int, Node]]:
-    """Every part with its depth, the root at 1. Not recursive: a chain of comparisons may be as deep as its text is long."""
+    """Yield every node with its depth, the root at 1. Not recursive: a chain of comparisons may be very deep."""
     stack = [(1, root)]
     while stack:
         depth, node = stack.pop()

@@ -1,7 +1,7 @@
-"""Turns the tree of a SQL92 filter expression into one Python function over the stored properties of a message.
+"""Compiler of SQL92 filter expressions to Python functions over the stored properties of a message.
 
-The function is written as source and compiled. Its text is made of fixed pieces and of names that we number (v0, c3, t1):
-property names, strings and numbers of the expression are bound as globals under such names and never become part of the text.
+The function is generated as source code from fixed templates and numbered names (v0, c3, t1). Property names, strings and numbers
+of the expression are bound as globals under such names and never become part of the source.
 
     price > 5 AND region = 'EU'
 
@@ -12,12 +12,12 @@ property names, strings and numbers of the expression are bound as globals under
         except ConversionError:
             return False
 
-A property that one comparison mentions is looked up there, and not at all when the comparison is not reached; one that several
-mention is looked up before. Looking up is two C calls on the bytes (`_LOAD`).
+A property used in one comparison is looked up there, and not at all if the comparison is not reached; a property used in several
+is looked up first. A lookup is two C calls on the bytes (`_LOAD`).
 
-A condition is true, false or null, and looking at it may fail, which decides the whole expression. Code for it comes in three
-forms: its value (True, False, None), whether it is true, whether it is false. The last two leave nulls aside and are what the
-common expressions need; they are *strict* where a failure further to the right must be noticed although the result is clear.
+A condition is true, false or null, and its evaluation may fail, which decides the whole expression. Its code has three forms: its
+value (True, False, None), a test for true, a test for false. The tests ignore nulls and suffice for common expressions; they are
+*strict* where a failure further to the right must be noticed although the result is known.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def matches(raw):
     except ConversionError:
         return False
 """
-# The text behind the last "0x02 name 0x01" up to the next 0x02. An empty one does not count: then an earlier one may.
+# The text after the last "0x02 name 0x01" up to the next 0x02. If it is empty, an earlier occurrence counts.
 _LOAD: Final = "(t[2].partition(SEPARATOR)[0] or find(raw, {name}) if (t := raw.rpartition({mark}))[1] else None)"
-# How a property is read where a number stands on the other side. Short runs of digits, the common case, need no call of ours.
+# Conversion of a property that is compared with a number. Short digit strings, the common case, need no Python function call.
 _READ: Final = {
     Kind.INT: "(int({0}) if {0}.isdigit() and len({0}) < 10 else int32({0}))",
     Kind.LONG: "(int({0}) if {0}.isdigit() and len({0}) < 19 else int64({0}))",
@@ -94,7 +94,7 @@ def compile_tree(root: Node) -> Matches:
 
 
 class _Writer:
-    """Writes the code of every part of one tree, each once."""
+    """Generates the code of one tree."""
 
     def __init__(self, root: Node) -> None:
         self.names: dict[str, Any] = {
@@ -105,7 +105,7 @@ class _Writer:
         }
         self.loads: list[str] = []
         self._variables: dict[str, str] = {}
-        self._pending: dict[str, str] = {}  # property -> the code that looks it up, until that is written somewhere
+        self._pending: dict[str, str] = {}  # property -> its lookup code, until that is emitted
         self._fallible: dict[Node, bool] = {}
         self._temporaries = 0
         for name, mentions in _mentions(root).items():
@@ -153,10 +153,10 @@ class _Writer:
             return self._joined_value(node)
         operands = node.operands
         if isinstance(node, And) is (form is _Form.FALSE):
-            # One that has the form decides, and Apache stops there too. Those before the last one must not hide a failure.
+            # The first match decides, and Apache stops there too. Earlier parts must not hide a failure.
             last = len(operands) - 1
             return f"({' or '.join(self.condition(each, form, strict or at < last) for at, each in enumerate(operands))})"
-        # All must have the form. At a null we could stop but Apache goes on, and may meet a failure.
+        # All parts must match. At a null we could stop, but Apache continues and may encounter a failure.
         if strict and any(self._can_fail(each) for each in operands[1:]) and any(map(_nullable, operands[:-1])):
             return _formed(self._joined_value(node), form)
         return f"({' and '.join(self.condition(each, form, strict) for each in operands)})"
@@ -185,7 +185,7 @@ class _Writer:
         return _formed(f"equal({self._operand(left)}, {self._operand(right)}, {same})", form)
 
     def _same_as_literal(self, literal: Node) -> str | None:
-        """The test of a property against a number, a string or a boolean that is written down; None if it is not."""
+        """Return the test of a property against a literal; None for any other operands."""
         kind = kind_of(literal)
         if kind in NUMBERS:
             return f"{_READ[kind]} == {self._bind(number_of(literal))}"
@@ -196,7 +196,7 @@ class _Writer:
         return None
 
     def _same_properties(self, left: Property, right: Property, form: _Form) -> str:
-        """Both absent is true, the left one absent null, the right one absent false."""
+        """Compare two properties: both absent is true, only the left absent null, only the right absent false."""
         first, second, again = self._mention(left), self._mention(right), self._mention(left)
         if form is _Form.TRUE:
             return f"({first} == {second})"
@@ -217,7 +217,7 @@ class _Writer:
             return _formed(f"(None if {first} is None or {second} is None else {test})", form)
         if kinds[0] in NUMBERS and kinds[1] in NUMBERS:
             return _formed(str(_ORDERS[node.symbol](compare_numbers(left, right), 0)), form, never_null=True)
-        # One side is null, always. The right side is looked at only when the left is not null.
+        # One side is always null. The right side is evaluated only if the left is not null.
         if kinds[0] is Kind.NULL:
             return _formed(self._operand(left), form)
         return _formed(f"(None if {self._operand(left)} is None else {self._operand(right)})", form)
@@ -233,7 +233,7 @@ class _Writer:
         return self._joined(join(bounds, node.position), form, strict=True)
 
     def _match(self, node: Match, form: _Form) -> str:
-        """False, negated or not, when there is nothing to search in or for."""
+        """Generate a match; false, negated or not, for an absent property or an empty string."""
         if not node.search:
             return _formed("False", form, never_null=True)
         test = _SEARCH[node.how].format("{0}", self._bind(node.search.encode(errors="surrogatepass")))
@@ -246,7 +246,7 @@ class _Writer:
         return _formed(f"(nothing({self._operand(node.operand)}) is not None)", form, never_null=True)
 
     def _tested(self, subject: Property, test: str, form: _Form, *, absent_fails: bool = False, never_null: bool = False) -> str:
-        """A test of one property. Absent, it is null, or false with `never_null`; `absent_fails`: the test is false of None."""
+        """Generate a test of one property. Absent gives null, false with `never_null`. `absent_fails`: it rejects None."""
         first, again = self._mention(subject), self._mention(subject)
         if form is _Form.VALUE and not never_null:
             return f"(None if {first} is None else {test.format(again)})"
@@ -256,7 +256,7 @@ class _Writer:
         return f"(not {positive})" if form is _Form.FALSE else positive
 
     def _operand(self, node: Node) -> str:
-        """The value of any part: None, bytes, a number or a boolean."""
+        """Generate the value of any node: None, bytes, a number or a boolean."""
         if isinstance(node, Property):
             return self._mention(node)
         if kind_of(node) in NUMBERS:
@@ -294,7 +294,7 @@ _ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
 
 
 def _mentions(root: Node) -> dict[str, int]:
-    """In how many comparisons each property stands."""
+    """Count the comparisons that use each property."""
     counts: Counter[str] = Counter()
     for _, node in walk(root):
         counts.update({child.name for child in children(node) if isinstance(child, Property)})
@@ -302,7 +302,7 @@ def _mentions(root: Node) -> dict[str, int]:
 
 
 def _formed(value: str, form: _Form, *, never_null: bool = False) -> str:
-    """Code for a value, in the form asked for."""
+    """Return the code of a value in the given form."""
     if form is _Form.VALUE:
         return value
     if never_null:
@@ -311,7 +311,7 @@ def _formed(value: str, form: _Form, *, never_null: bool = False) -> str:
 
 
 def _same(left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
-    """How values of two kinds are compared for being equal, neither being null."""
+    """Return the equality function for two kinds of values, neither null."""
     if left in NUMBERS and right is Kind.STRING:
         return lambda number, text: _reader(left)(text) == number
     if left is Kind.STRING and right in NUMBERS:
@@ -330,7 +330,7 @@ def _reader(kind: Kind) -> Callable[[bytes], int | float]:
 
 
 def _fails_itself(node: Node) -> bool:
-    """Whether looking at this part, its own parts aside, may fail."""
+    """Return whether the evaluation of this node, apart from its parts, may fail."""
     if isinstance(node, Equal):
         kinds = {kind_of(node.left), kind_of(node.right)}
         return Kind.STRING in kinds and (not kinds.isdisjoint(NUMBERS) or kind_of(node.left) is Kind.BOOLEAN)

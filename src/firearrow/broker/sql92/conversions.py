@@ -1,11 +1,11 @@
-"""How Apache's SQL filter reads the text of a property where a number stands on the other side, and what it does with nulls.
+"""Conversion of property text to numbers, and comparison with nulls, like Apache's SQL filter.
 
-Java's rules, not Python's: Integer and Long take a sign and decimal digits, of any script that Unicode has in its first plane,
-and nothing else; Double takes blanks around, an exponent, hexadecimal, NaN, Infinity and a closing f or d. Java orders doubles
-totally: NaN above all and equal to itself, -0.0 below 0.0.
+Java's rules, not Python's: Integer and Long accept a sign and decimal digits of any script in Unicode's basic plane; Double
+accepts surrounding blanks, an exponent, hexadecimal, NaN, Infinity and a trailing f or d. Java's order of doubles is total: NaN is
+greatest and equal to itself, -0.0 is below 0.0.
 
-Text that cannot be read raises ConversionError, which ends the evaluation of the whole expression: such a message does not match,
-whatever an OR further on says.
+Malformed text raises ConversionError, which ends the evaluation of the whole expression: the message does not match, whatever the
+other parts of an OR are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED: Final = {
 
 
 class ConversionError(Exception):
-    """Two values cannot be compared. Says nothing: it is only ever caught by the filter."""
+    """Two values cannot be compared. It has no message: only the filter catches it."""
 
 
 def int32(text: bytes) -> int:
@@ -42,7 +42,7 @@ def int64(text: bytes) -> int:
 
 
 def double(text: bytes) -> float:
-    """For a comparison with a finite number, where NaN is like infinity: above it."""
+    """Convert for a comparison with a finite number, where NaN behaves like infinity."""
     value = any_double(text)
     return value if value == value else _INFINITY
 
@@ -52,14 +52,14 @@ def any_double(text: bytes) -> float:
         value = float(text)
     except ValueError:
         return _unusual_double(text)
-    # Python also takes underscores and names like "inf".
+    # Python also accepts underscores and names like "inf".
     if -_INFINITY < value < _INFINITY and b"_" not in text:
         return value
     return _unusual_double(text)
 
 
 def order(left: bytes, right: bytes) -> int:
-    """Below, at or above 0: two properties, both read as doubles."""
+    """Compare two properties as doubles and return a number below, at or above 0."""
     first, second = any_double(left), any_double(right)
     if first < second:
         return -1
@@ -74,11 +74,11 @@ def is_true(text: bytes) -> bool:
 
 
 def nothing(_value: Value) -> None:
-    """Minus before something that is not a number: null, but what it stands before has been looked at."""
+    """Return null: minus of a value that is not a number. The operand has been evaluated."""
 
 
 def equal(left: Value, right: Value, same: Callable[[Value, Value], bool]) -> bool | None:
-    """`=` between two parts of any kind; `same` compares what is not null."""
+    """Evaluate `=` between values of any kind; `same` compares two values that are not null."""
     if left is None:
         return True if right is None else None
     return right is not None and same(left, right)
@@ -107,7 +107,7 @@ def _other_digits(text: str, too_much: int) -> int:
     value = 0
     for character in text:
         digit = unicodedata.decimal(character, -1)
-        # Java walks over UTF-16 units: digits beyond the first plane are two units that are no digits.
+        # Java iterates over UTF-16 units: digits outside the basic plane are two units that are not digits.
         if digit < 0 or character > "\uffff":
             raise ConversionError
         value = min(value * 10 + digit, too_much)

@@ -1,4 +1,4 @@
-"""The words of a SQL92 filter expression, and the error that names a place in it.
+"""Lexer of SQL92 filter expressions, and the error that names a position.
 
     word        form                                                             examples
     keyword     NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH     and, Between
@@ -10,10 +10,10 @@
     symbol      = <> > >= < <= ( ) , + -
 
 Between words there may be blanks, tabs, line ends, form feeds and comments: /* ... */ and -- up to the end of the line. A "--"
-with no line end after it is no comment, it is two minus signs; Apache reads it so.
+without a following line end is not a comment but two minus signs, as in Apache.
 
-Words are taken one at a time, the longest that fits (so "05" is 0 and then 5), and nothing is read that nobody asks for: Apache
-does not look at what follows a complete condition, not even at characters that could start no word.
+Words are read one at a time, the longest match first (so "05" is 0 and then 5), and only on demand: Apache does not read what
+follows a complete condition, not even characters that cannot start a word.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class SqlError(ValueError):
-    """The expression cannot be used. `position` counts characters from 0; the text counts them from 1."""
+    """An invalid expression. `position` counts characters from 0; the message counts from 1."""
 
     def __init__(self, position: int, expected: str, found: str) -> None:
         super().__init__(f"SQL92 expression, character {position + 1}: expected {expected}, found {found}")
@@ -60,20 +60,20 @@ class Word:
     position: int
 
     def shown(self) -> str:
-        """How an error names this word."""
+        """Return the word as shown in an error message."""
         if self.kind == END:
             return "the end of the expression"
         return shorten(self.text)
 
 
 class Lexer:
-    """Gives the words of one expression in order; `peek` looks at the next without taking it."""
+    """The words of one expression in order. `peek` returns the next one without consuming it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._next: Word | None = None
-        # Behind it "--" starts no comment. Without this, every "--" would look for a line end through the rest of the text.
+        # After it "--" is not a comment. Without this, every "--" would search the rest of the text for a line end.
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
 
     def peek(self) -> Word:
@@ -104,7 +104,7 @@ class Lexer:
         return Word(kind, text, start)
 
     def _skip(self) -> int:
-        """Where the next word starts."""
+        """Return the start of the next word."""
         text = self._text
         at = self._at
         while True:
@@ -139,5 +139,5 @@ def shorten(text: str) -> str:
 
 
 def unquote(text: str) -> str:
-    """What a STRING word stands for."""
+    """Return the value of a STRING word."""
     return text[1:-1].replace("''", "'")

@@ -1,4 +1,4 @@
-"""Reads a SQL92 filter expression into a tree, with Apache's grammar and Apache's rules about what may be compared.
+"""Parser of SQL92 filter expressions, with Apache's grammar and type rules.
 
     condition  := and (OR and)*
     and        := equality (AND equality)*
@@ -7,8 +7,8 @@
                           | [NOT] BETWEEN operand AND operand | [NOT] IN (string, ...) )*
     operand    := (+ | - | NOT)* ( literal | property | ( condition ) )
 
-NOT stands with the signs and binds tighter than any comparison: `NOT a = 1` is `(NOT a) = 1`. What follows a complete condition
-is not read (see `parse`).
+NOT is a prefix like the signs and binds tighter than any comparison: `NOT a = 1` is `(NOT a) = 1`. Text after a complete
+condition is not read (see `parse`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from firearrow.broker.sql92.ast import (
 from firearrow.broker.sql92.lexer import STRING, Lexer, SqlError, Word, shorten, unquote
 
 MAX_CHARACTERS: Final = 65536
-MAX_DEPTH: Final = 60  # of conditions in conditions; ANDs in a row, bracketed or not, are one level, and so are ORs
+MAX_DEPTH: Final = 60  # of nested conditions; consecutive ANDs, parenthesised or not, are one level, and so are ORs
 MAX_OPERANDS: Final = 2048  # properties and literals; the strings of IN and CONTAINS do not count
 
-# How strongly an operator binds. Nothing is weaker than an opening bracket, which only its closing one completes.
+# Precedence of operators. An opening parenthesis is the weakest; only its closing one completes it.
 _OPENING = _NONE = 0
 _OR, _AND, _EQUALITY, _COMPARISON, _PREFIX = 1, 2, 3, 4, 5
 _STRENGTHS: Final = {
@@ -59,9 +59,9 @@ _INFINITY: Final = float("inf")
 
 
 def parse(text: str) -> tuple[Node, int]:
-    """The condition at the start of the text, and where the word after it begins: the length of the text if there is none.
+    """Parse the condition at the start of the text. Return it with the position of the next word, or the length of the text.
 
-    Apache ignores everything from that word on (which must be a word, though). Raises SqlError.
+    Apache ignores everything from that word on, but it must be a valid word. Raises SqlError.
     """
     if len(text) > MAX_CHARACTERS:
         raise SqlError(MAX_CHARACTERS, f"at most {MAX_CHARACTERS} characters", f"{len(text)}")
@@ -76,17 +76,17 @@ def parse(text: str) -> tuple[Node, int]:
 
 @dataclass(slots=True)
 class _Pending:
-    """Something that waits for the operand behind it: a prefix, an opening parenthesis, a binary operator, BETWEEN."""
+    """An operator that waits for its operand: a prefix, an opening parenthesis, a binary operator, BETWEEN."""
 
     word: Word
     strength: int
     left: Node | None = None
-    low: Node | None = None  # of BETWEEN, once it is read
+    low: Node | None = None  # lower bound of BETWEEN
     negated: bool = False
 
 
 class _Parser:
-    """No recursion: what waits for an operand is on a stack of our own, so that depth costs memory only."""
+    """Operator-precedence parser with an explicit stack instead of recursion, so that depth costs memory only."""
 
     def __init__(self, words: Lexer) -> None:
         self.words = words
@@ -94,14 +94,14 @@ class _Parser:
         self._operands = 0
 
     def condition(self) -> Node:
-        """The longest condition at the start of the words, whatever comes behind it."""
+        """Return the longest condition at the start of the words."""
         complete = None
         while complete is None:
-            complete = self._behind(self._operand())
+            complete = self._after_operand(self._operand())
         return complete
 
     def _operand(self) -> Node:
-        """The next property or literal; prefixes and parentheses before it are left pending."""
+        """Return the next property or literal, after pushing the prefixes and parentheses before it."""
         while (word := self.words.take()).kind in ("+", "-", "NOT", "("):
             self._pending.append(_Pending(word, _OPENING if word.kind == "(" else _PREFIX))
         self._operands += 1
@@ -122,9 +122,9 @@ class _Parser:
                 return Constant(Kind.NULL, None, word.position)
         raise SqlError(word.position, "a property, a literal or (", word.shown())
 
-    def _behind(self, node: Node) -> Node | None:
-        """Goes on behind an operand. Gives the condition when it is complete, None when an operator wants another operand."""
-        # An operator's result takes part in no stronger operation: after IS NULL there is no CONTAINS.
+    def _after_operand(self, node: Node) -> Node | None:
+        """Continue after an operand. Return the condition if it is complete, None if an operator needs another operand."""
+        # The result of an operator is not an operand of a stronger one: after IS NULL no CONTAINS can follow.
         strongest = _COMPARISON
         while True:
             node = self._complete(node, _PREFIX)
@@ -154,13 +154,13 @@ class _Parser:
                 return node
 
     def _complete(self, node: Node, weakest: int) -> Node:
-        """Applies what is pending and binds at least as strongly as `weakest` to the operand it waited for."""
+        """Apply pending operators with at least the precedence `weakest` to their operand."""
         while self._pending and self._pending[-1].strength >= weakest:
             node = _applied(self._pending.pop(), node)
         return node
 
     def _operator(self, left: Node, strength: int) -> Node | None:
-        """Takes an operator. Gives its result if nothing but strings belong to it; else it is pending then."""
+        """Read an operator. Return its result if its operands are only strings; otherwise it becomes pending."""
         word = self.words.take()
         negated = word.kind == "NOT"
         if negated:
@@ -208,7 +208,7 @@ class _Parser:
 
 
 def _applied(pending: _Pending, operand: Node) -> Node:
-    """The result of a prefix or a binary operator, now that its last operand is there."""
+    """Return the node of a prefix or binary operator with its last operand."""
     word, left = pending.word, pending.left
     at = word.position
     if left is None:
@@ -238,7 +238,7 @@ def _between(pending: _Pending, high: Node) -> Node:
     assert low is not None
     for node in (subject, low, high):
         _check_ordered(node, pending.word)
-    # Apache looks at the order of the bounds only where both are plain literals, and not for NOT BETWEEN.
+    # Apache checks the order of the bounds only if both are plain literals, and not for NOT BETWEEN.
     literals = isinstance(low, Constant) and isinstance(high, Constant)
     if literals and not pending.negated and compare_numbers(high, low) < 0:
         raise SqlError(high.position, f"an upper bound that is not below the lower bound {number_of(low)}", str(number_of(high)))
@@ -246,7 +246,7 @@ def _between(pending: _Pending, high: Node) -> Node:
 
 
 def _condition(node: Node) -> Node:
-    """The same where a condition has to stand."""
+    """Return the node for a position that requires a condition."""
     if isinstance(node, Property):
         return Truth(node, node.position)
     if isinstance(node, Negate) or (isinstance(node, Constant) and node.kind not in (Kind.BOOLEAN, Kind.NULL)):
