@@ -246,7 +246,7 @@ def _distribution(counts: list[int]) -> str:
 
 
 def _percentile_ms(counts: list[int], share: float) -> int:
-    """An upper bound: the edge of the bucket that the percentile falls into."""
+    """Return an upper bound of the percentile: the edge of its bucket."""
     left = sum(counts) * share
     if not left:
         return 0

@@ -76,7 +76,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 class _StatusRound:
-    """Asks several consumers (221) and answers once all have answered, or failed to."""
+    """Forward 221 to several consumers and respond once all have answered or failed."""
 
     def __init__(self, conn: Connection, request: Command, asked: list[Client]) -> None:
         self._conn = conn

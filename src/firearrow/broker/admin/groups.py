@@ -1,4 +1,4 @@
-"""Operators and groups: configure and delete them, forbid them topics, see who is connected."""
+"""Administration of groups: configuration, deletion, forbidden topics, connected clients."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def _targets(broker: BrokerContext, header: ResetOffsetRequestHeader, config: TopicConfig) -> dict[int, int]:
-    """Queue -> the offset to go to."""
+    """Return the target offset of each queue."""
     if header.queue_id == ALL_QUEUES or header.queue_id < 0:
         queue_ids = list(range(config.read_queue_nums))
     elif header.queue_id < max(config.read_queue_nums, config.write_queue_nums):
@@ -122,5 +122,5 @@ def _offset_table(broker: BrokerContext, topic: str, targets: dict[int, int]) ->
 
 
 def _offset_list(broker: BrokerContext, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:
-    """The form that C++ clients read."""
+    """Return the body in the format of C++ clients."""
     return ResetOffsetBodyForC([MessageQueueForC(topic, broker.name, queue_id, offset) for queue_id, offset in targets.items()])

@@ -1,4 +1,4 @@
-"""Operators and topics: create, change and delete them, describe them, say who consumes them, clean up."""
+"""Administration of topics: creation, changes, deletion, statistics, consumers, cleanup."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return done(request)
 
     def nothing_to_clean(conn: Connection, request: Command, now_ms: int) -> bytes:
-        """Queue files follow the log by themselves: what 306 asks for is always done already."""
+        """Respond with success: queue files always follow the log, so 306 has nothing to do."""
         return done(request)
 
     def delete_expired_commitlog(conn: Connection, request: Command, now_ms: int) -> bytes:

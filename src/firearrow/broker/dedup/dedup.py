@@ -66,7 +66,7 @@ class StoredResult(NamedTuple):
 
 
 class DedupClaim(NamedTuple):
-    """A message that is about to be stored. `first` is set when it is a repeat: then it must not be."""
+    """A message to be stored. `first` is set for a repeat, which must not be stored."""
 
     first: StoredResult | None
     window: ProducerWindow | None
@@ -76,7 +76,7 @@ class DedupClaim(NamedTuple):
 
 
 class SequenceRun(NamedTuple):
-    """A whole batch of one producer with numbers that rise, all above those it had in the queue: nothing in it is a repeat."""
+    """A batch of one producer with increasing numbers above all earlier ones in the queue: none is a repeat."""
 
     window: ProducerWindow
     sequences: list[int]
@@ -262,14 +262,14 @@ class UniqueKeyWindow:
         self._since_ms = 0
 
     def stop_learning(self) -> None:
-        """Only recognise the keys that are known by now."""
+        """Recognise only the keys known so far."""
         self.learns = False
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
     def find(self, key: bytes, now_ms: int) -> int | None:
-        """The physical offset of the message; it may be older than the window."""
+        """Return the physical offset of the message, which may be older than the window."""
         self._turn(now_ms)
         offset = self._young.get(key)
         return self._old.get(key) if offset is None else offset
@@ -299,7 +299,7 @@ class UniqueKeyWindow:
 
 
 def _destination(record: Record) -> tuple[str, int]:
-    """Topic and queue that a message was sent to, wherever it waits."""
+    """Return the topic and queue that a message was sent to, also while it is held."""
     if record.topic not in _WAITING_TOPICS:
         return record.topic, record.queue_id
     topic = (properties.find(record.properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")

@@ -58,7 +58,7 @@ class DedupFile:
         self._known_offset = 0  # of a replica: the log is replayed up to here
 
     def load(self, now_ms: int) -> None:
-        """Makes everything again. Called once, when the store is open and before anything is sent."""
+        """Restore the state, after the store is opened and before the first send."""
         keys = self._dedup.keys
         start = self._load_producers()
         since = None if keys is None else _first_stored_since(self._store, now_ms - keys.window_ms)
@@ -68,12 +68,12 @@ class DedupFile:
         self._replay(start)
 
     def follow(self) -> None:
-        """Of a replica: what the master stored since is remembered, too."""
+        """Add the messages replicated from the master since the last call."""
         if self._known_offset < self._store.confirm_offset:
             self._replay(max(self._known_offset, self._store.min_offset))
 
     def learn_newest(self) -> None:
-        """The messages of the last seconds, and only those, are remembered by their unique keys, as far as that takes no time."""
+        """Restore the unique keys of the last seconds, as far as that is fast."""
         store, end = self._store, self._store.confirm_offset
         for since_ms in NEWEST_MS:
             start = _first_stored_since(store, store.confirmed_ms - since_ms)
@@ -98,7 +98,7 @@ class DedupFile:
         self.save()
 
     def note(self) -> None:
-        """Takes down what to save, if it is worth it."""
+        """Take a snapshot if enough has changed."""
         end, changes = self._store.appended_offset, self._dedup.producers.changes
         if self._note is None and (changes != self._saved_changes or end >= self._saved_offset + SAVE_BYTES):
             self._saved_changes, self._saved_offset = changes, end
@@ -109,7 +109,7 @@ class DedupFile:
             self._note = (end, lambda: _text(end, copied))
 
     def save(self) -> None:
-        """Lets the housekeeper write what was noted, when the log is durable so far."""
+        """Write the snapshot in the background once the log is durable up to its offset."""
         if self._note is not None and self._store.flushed_offset >= self._note[0]:
             (_, make), self._note = self._note, None
             self._store.submit(lambda: self._config.save_text(FILE, make()))

@@ -62,7 +62,7 @@ class ProducerWindow:
         self.physical_offsets = array("q")
 
     def find(self, sequence: int) -> int | None:
-        """Its place in the arrays; None if it is new. Refuses what is too old to tell."""
+        """Return its index in the arrays; None if it is new. Rejects numbers too old to be recognised."""
         if sequence > self.highest:
             return None
         try:
@@ -93,7 +93,7 @@ class ProducerWindow:
         self._shrink()
 
     def extend(self, sequences: Sequence[int], queue_offsets: Sequence[int], physical_offsets: Sequence[int]) -> None:
-        """The same for several that rise and are above all others. Of more than the window holds, the last are remembered."""
+        """Add several increasing numbers above all others. If they exceed the window, the last are kept."""
         self.sequences.extend(sequences)
         self.queue_offsets.extend(queue_offsets)
         self.physical_offsets.extend(physical_offsets)

@@ -96,7 +96,7 @@ class TopicPutStats:
             self.larger(size // nums, nums)
 
     def larger(self, size: int, nums: int = 1) -> None:
-        """So many messages, counted in `nums` and `size` already, are larger than SMALL; of a batch, on the average."""
+        """Count messages larger than SMALL, already included in `nums` and `size`. Of a batch, the average size counts."""
         if self._larger is None:
             self._larger = Histogram(SIZE_EDGES)
         self._larger.add(size, nums)
@@ -123,7 +123,7 @@ class GroupGetStats:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A window's answer."""
+    """Sum, rate and average of one window."""
 
     sum: int = 0
     tps: float = 0.0
@@ -134,7 +134,7 @@ class Snapshot:
 
 
 class _Item:
-    """One statistic's samples: (ms, value, times) for each window."""
+    """Samples (ms, value, times) of one statistic for each window."""
 
     __slots__ = ("windows",)
 
@@ -188,14 +188,14 @@ class BrokerStats:
     # Hot paths.
 
     def topic_put(self, topic: str) -> TopicPutStats:
-        """The topic's counters: add the messages to `nums`, the bytes of their records to `size`."""
+        """Return the counters of a topic: messages in `nums`, bytes of their records in `size`."""
         stats = self._topic_put.get(topic)
         if stats is None:
             stats = self._topic_put[topic] = TopicPutStats()
         return stats
 
     def group_get(self, group: str, topic: str) -> GroupGetStats:
-        """The counters of what a group reads of a topic, for `got`."""
+        """Return the counters of a group and topic, for `got`."""
         key = f"{topic}@{group}"
         stats = self._group_get.get(key)
         if stats is None:
@@ -203,32 +203,32 @@ class BrokerStats:
         return stats
 
     def got(self, stats: GroupGetStats, nums: int, size: int) -> None:
-        """A pull returned `nums` messages of `size` bytes together."""
+        """Count a pull that returned `nums` messages of `size` bytes in total."""
         stats.nums += nums
         stats.size += size
         stats.times += 1
         self.get_found += 1
 
     def missed(self) -> None:
-        """A pull returned nothing."""
+        """Count a pull without messages."""
         self.get_miss += 1
 
     def put_took(self, ms: int, count: int, request_code: int) -> None:
-        """`count` messages were stored, `ms` after they had come. Once per group of messages, under the code of the first."""
+        """Count `count` messages stored `ms` after their arrival. Called once per batch, with the code of the first."""
         self.served(request_code, 0, ms, count)
         self.put_time_counts[bisect_left(PUT_TIME_EDGES, ms)] += count
         if ms > self.put_time_max_ms:
             self.put_time_max_ms = ms
 
     def served(self, request_code: int, response_code: int, ms: int, times: int = 1) -> None:
-        """Requests were answered `ms` after they had come. Not for pulls that were held: how long says nothing about us."""
+        """Count requests answered `ms` after their arrival. Not called for long-polling pulls."""
         took = self.requests.get((request_code, response_code))
         if took is None:
             took = self.requests[request_code, response_code] = Histogram(REQUEST_EDGES_MS)
         took.add(ms, times)
 
     def decided(self, topic: str, commit: bool, age_ms: int) -> None:
-        """A transaction was committed or rolled back."""
+        """Count a committed or rolled back transaction."""
         table = self.committed if commit else self.rolled_back
         table[topic] = table.get(topic, 0) + 1
         if commit:
@@ -285,19 +285,19 @@ class BrokerStats:
         return self._dropped_get.nums + sum(stats.nums for stats in self._group_get.values())
 
     def topics_put(self) -> list[tuple[str, TopicPutStats]]:
-        """(topic, what was sent to it)"""
+        """Return (topic, counters)."""
         return list(self._topic_put.items())
 
     def groups_got(self) -> Iterator[tuple[str, str, GroupGetStats]]:
-        """(topic, group, what the group pulled of it), of those there are now"""
+        """Yield (topic, group, counters) of all current groups."""
         return ((*_split(key), got) for key, got in list(self._group_get.items()))
 
     def groups_sent_back(self) -> Iterator[tuple[str, str, int]]:
-        """(topic, group, how many messages it sent back), of those there are now"""
+        """Yield (topic, group, messages sent back) of all current groups."""
         return ((*_split(key), times) for key, times in list(self._sent_back.items()))
 
     def view(self, name: str, key: str) -> tuple[Snapshot, Snapshot, Snapshot] | None:
-        """(minute, hour, day) of a statistic; None if there is no such one."""
+        """Return (minute, hour, day) of a statistic; None if it does not exist."""
         item = self._items.get((name, key))
         if item is None:
             if not any((name, key) == (other, k) for other, k, _, _ in self._totals()):
@@ -306,12 +306,12 @@ class BrokerStats:
         return item.snapshot(0), item.snapshot(1), item.snapshot(2)
 
     def tps(self, name: str, key: str) -> float:
-        """Messages a second over the last minute."""
+        """Return messages per second over the last minute."""
         snapshots = self.view(name, key)
         return 0.0 if snapshots is None else snapshots[0].tps
 
     def rates(self) -> dict[str, tuple[float, float, float]]:
-        """putTps, getFoundTps, getMissTps, getTotalTps and getTransferredTps over 10 s, 60 s and 600 s."""
+        """Return putTps, getFoundTps, getMissTps, getTotalTps and getTransferredTps over 10 s, 60 s and 600 s."""
         names = {"putTps": 1, "getFoundTps": 2, "getMissTps": 3, "getTransferredTps": 4}
         table = {name: (self._rate(at, 10), self._rate(at, 60), self._rate(at, 600)) for name, at in names.items()}
         found, miss = table["getFoundTps"], table["getMissTps"]
@@ -331,7 +331,7 @@ class BrokerStats:
     # Inside.
 
     def _totals(self) -> Iterator[tuple[str, str, int, int]]:
-        """(statistic, key, value so far, times so far)"""
+        """Yield (statistic, key, total value, total times)."""
         for topic, put in self._topic_put.items():
             yield "TOPIC_PUT_NUMS", topic, put.nums, put.nums
             yield "TOPIC_PUT_SIZE", topic, put.size, put.nums

@@ -1,8 +1,8 @@
 """Conversion of property text to numbers, and comparison with nulls, like Apache's SQL filter.
 
-Java's rules, not Python's: Integer and Long accept a sign and decimal digits of any script in Unicode's basic plane; Double
-accepts surrounding blanks, an exponent, hexadecimal, NaN, Infinity and a trailing f or d. Java's order of doubles is total: NaN is
-greatest and equal to itself, -0.0 is below 0.0.
+Java's rules, not Python's: Integer and Long accept a sign and decimal digits of any script in Unicode's basic plane. Double
+accepts surrounding blanks, an exponent, hexadecimal, NaN, Infinity and a trailing f or d. Java's order of doubles is total: NaN
+is greatest and equal to itself, -0.0 is below 0.0.
 
 Malformed text raises ConversionError, which ends the evaluation of the whole expression: the message does not match, whatever the
 other parts of an OR are.

@@ -43,7 +43,7 @@ log = logging.getLogger("firearrow.broker")
 
 
 class MetadataChangeLog:
-    """`leads`: this broker is the master."""
+    """Writes changes of topics and groups to the log. `leads` returns whether this broker is the master."""
 
     def __init__(self, parts: BrokerContext, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         self._parts = parts
@@ -54,11 +54,11 @@ class MetadataChangeLog:
         parts.groups.subscribe(lambda name, config: self._changed(GROUPS, name, config))
 
     def answering_when_stored(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
-        """The handlers whose answers wait until the change is confirmed."""
+        """Wrap the handlers whose responses wait until the change is confirmed."""
         return {int(code): self._waiting(handlers[code]) for code in ANSWERED_WHEN_STORED if code in handlers}
 
     def apply(self) -> None:
-        """This broker was elected: it must know what the one before it promised."""
+        """Apply the changes acknowledged by the previous master, on election."""
         for queue_id in (TOPICS, GROUPS):
             queue = self._parts.store.find_queue(TOPIC, queue_id)
             if queue is not None:

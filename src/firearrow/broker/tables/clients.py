@@ -51,7 +51,7 @@ ToTell = list[tuple["Connection", str]]
 
 @dataclass(slots=True)
 class Client:
-    """One client on one connection, as one group knows it."""
+    """One member of a group: a client on one connection."""
 
     conn: Connection
     client_id: str
@@ -83,7 +83,7 @@ class ConsumerGroup:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
-        """The member of that name; its newest connection if it has several."""
+        """Return the member with this client id, on its newest connection."""
         found = None
         for member in self.members.values():
             if member.client_id == client_id and (found is None or member.last_update_ms >= found.last_update_ms):
@@ -105,7 +105,7 @@ class ClientTable:
     # Reading.
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """The group, if it has members."""
+        """Return the group if it has members."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> Iterator[ConsumerGroup]:
@@ -118,7 +118,7 @@ class ClientTable:
         return list(self._producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Client | None:
-        """The client of that name, on the connection that it used last."""
+        """Return the client with this id, on its most recently used connection."""
         found = self._producer_ids.get(client_id)
         if found is None:
             same = [
@@ -132,7 +132,7 @@ class ClientTable:
         return None if consumers is None else consumers.subscriptions.get(topic)
 
     def tag_codes(self, group: str, subscription: SubscriptionData) -> frozenset[int] | None:
-        """The codes to filter by (None: everything), remembered for as long as the subscription stays the same object."""
+        """Return the tag codes to filter by (None: all), cached per subscription object."""
         key = (group, subscription.topic)
         known = self._tag_codes.get(key)
         if known is not None and known[0] is subscription:
@@ -216,7 +216,7 @@ class ClientTable:
         return self._leave(conn, group)
 
     def disconnected(self, conn: Connection) -> ToTell:
-        """The connection has ended. Returns whom to tell."""
+        """Remove the clients of a closed connection. Return the members to notify."""
         for group in list(self._producing.get(conn, ())):
             self._forget_producer(conn, group)
         to_tell: ToTell = []
@@ -225,7 +225,7 @@ class ClientTable:
         return to_tell
 
     def tick(self, now_ms: int) -> tuple[ToTell, list[Connection]]:
-        """Forgets the silent. Returns whom to tell, and the connections to close. Called every 10 s or so."""
+        """Remove clients without heartbeats. Return the members to notify and the connections to close."""
         oldest = now_ms - self._expiry_ms
         tables = [(group, members) for group, members in self._producers.items()]
         for group, members in tables:
@@ -243,7 +243,7 @@ class ClientTable:
     # Inside.
 
     def _subscribe(self, consumers: ConsumerGroup, wanted: list[SubscriptionData]) -> bool:
-        """True if the group now has other topics than before."""
+        """Update the subscriptions. Return True if the set of topics changed."""
         table = consumers.subscriptions
         changed = False
         for data in wanted:
@@ -291,7 +291,7 @@ class ClientTable:
 
 
 def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, language: str, version: int, now_ms: int) -> bool:
-    """True if this is a new member."""
+    """Add or update a member. Return True if it is new."""
     known = members.get(conn)
     if known is None:
         members[conn] = Client(conn, client_id, language, version, now_ms)
@@ -354,7 +354,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def connection_closed(broker: BrokerContext, conn: Connection) -> None:
-    """To be called for every connection that ends."""
+    """Remove the clients of a closed connection. Call it for every connection."""
     _tell(broker, broker.clients.disconnected(conn))
 
 

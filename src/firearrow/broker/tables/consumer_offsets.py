@@ -54,7 +54,7 @@ class OffsetTable:
     # Consumers.
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int = 0) -> bool:
-        """False when the commit is ignored because a reset waits for this queue."""
+        """Commit an offset. Return False if it is ignored because a reset is pending."""
         key = f"{topic}@{group}"
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
@@ -70,7 +70,7 @@ class OffsetTable:
         return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset committed, or the one that a waiting reset names; None if there is neither."""
+        """Return the committed offset or that of a pending reset; None without either."""
         key = f"{topic}@{group}"
         if self._resets:
             reset = self._resets.get(key, {}).get(queue_id)
@@ -80,7 +80,7 @@ class OffsetTable:
         return None if offset is None or offset < 0 else offset
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A consumer was given what there is below `offset`."""
+        """Record that messages below `offset` were pulled."""
         key = f"{topic}@{group}"
         queues = self._pulled.get(key)
         if queues is None:
@@ -93,7 +93,7 @@ class OffsetTable:
     # Resets.
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group shall go on at `offset`, wherever it is now."""
+        """Schedule a reset of the group to `offset`."""
         key = f"{topic}@{group}"
         self._resets.setdefault(key, {})[queue_id] = offset
         self._entry(topic, group)[queue_id] = offset
@@ -101,7 +101,7 @@ class OffsetTable:
         self.dirty = True
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """The group is not connected: it shall start at `offset`."""
+        """Set the offset of a group that is not connected."""
         self._resets.get(f"{topic}@{group}", {}).pop(queue_id, None)
         self._pulled.get(f"{topic}@{group}", {}).pop(queue_id, None)
         self.commit(group, topic, queue_id, offset)
@@ -110,7 +110,7 @@ class OffsetTable:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that a pull of this queue must be sent to, once. A pull asks this before it commits anything."""
+        """Return and clear the pending reset of a queue. A pull calls this before it commits."""
         if not self._resets:
             return None
         key = f"{topic}@{group}"
@@ -140,7 +140,7 @@ class OffsetTable:
         return list(self._groups)
 
     def clone(self, source: str, target: str, topic: str) -> bool:
-        """Gives `target` the offsets that `source` has of the topic; False if it has none."""
+        """Copy the offsets of `source` to `target`. Return False if there are no offsets to copy."""
         queues = self._offsets.get(f"{topic}@{source}")
         if not queues:
             return False
@@ -160,7 +160,7 @@ class OffsetTable:
     # File form.
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what consumerOffset.json held. Called once."""
+        """Load the contents of consumerOffset.json."""
         version = table.get("dataVersion")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
@@ -170,7 +170,7 @@ class OffsetTable:
             self._entry(topic, group).update(queues)
 
     def take_over(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
-        """A slave's offsets become those of its master, where that has any."""
+        """Take over the master's offsets on a slave."""
         self.data_version = theirs.data_version
         for key, queues in theirs.offset_table.items():
             topic, _, group = key.partition(SEPARATOR)
@@ -197,7 +197,7 @@ class OffsetTable:
         }
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """The same as a body."""
+        """Return the table as a response body."""
         offsets = {key: dict(sorted(queues.items())) for key, queues in self._offsets.items()}
         pulled = {key: dict(sorted(queues.items())) for key, queues in self._pulled.items()}
         return ConsumerOffsetSerializeWrapper(offsets, self.data_version, self._topics_of_groups(), pulled)
@@ -250,7 +250,7 @@ def _read_table(value: Any) -> dict[str, dict[int, int]]:
 
 
 def _table_text(table: dict[str, dict[int, int]]) -> orjson.Fragment:
-    """A table of the file, as Apache RocketMQ writes it: one queue a line, numbers bare."""
+    """Render a table like Apache RocketMQ: one queue per line, numbers unquoted."""
     entries = []
     for key, queues in list(table.items()):
         if queues:

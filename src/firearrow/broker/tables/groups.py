@@ -29,7 +29,7 @@ Listener = Callable[[str, SubscriptionGroupConfig | None], None]
 
 
 class GroupTable:
-    """`listeners` are called with (group, its new config), or (group, None) when it was deleted."""
+    """The consumer groups. Listeners receive (group, new config), or (group, None) after a deletion."""
 
     def __init__(self, settings: BrokerSettings, save: Save = lambda table: None, *, submit: Submit = run_at_once) -> None:
         self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
@@ -48,7 +48,7 @@ class GroupTable:
         return self._table.get(group)
 
     def find_or_create(self, group: str, now_ms: int = 0) -> SubscriptionGroupConfig | None:
-        """The group's config; None for a group that does not exist and may not be created, or has no possible name."""
+        """Return the configuration; None for an unknown group that may not be created or has an invalid name."""
         config = self._table.get(group)
         if config is not None:
             return config
@@ -60,7 +60,7 @@ class GroupTable:
         return config
 
     def must_find(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
-        """As `find_or_create`, or refuses with 26 and says why."""
+        """Return the configuration, or reject the request with 26 and the reason."""
         config = self.find_or_create(group, now_ms)
         if config is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, self.why_not_created(group))
@@ -85,7 +85,7 @@ class GroupTable:
     # File form.
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what subscriptionGroup.json held. Called once, before `add_built_in_groups`."""
+        """Load the contents of subscriptionGroup.json, before `add_built_in_groups`."""
         version = table.get("dataVersion")
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
@@ -118,7 +118,7 @@ class GroupTable:
         self.update_all([config], now_ms)
 
     def update_all(self, configs: list[SubscriptionGroupConfig], now_ms: int) -> None:
-        """Several groups in one request: all are checked before the first is changed."""
+        """Change several groups. All are validated before the first is changed."""
         for config in configs:
             _check(config)
         changed = [config for config in configs if self._table.get(config.group_name) != config]
@@ -128,7 +128,7 @@ class GroupTable:
             self._file.now()
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """True if there was such a group."""
+        """Delete a group. Return whether it existed."""
         was_forbidden = self._forbidden.pop(group, None)
         if self._table.pop(group, None) is None and was_forbidden is None:
             return False
@@ -139,7 +139,7 @@ class GroupTable:
         return True
 
     def take_over(self, theirs: Mapping[str, Any]) -> None:
-        """A slave has the groups of its master, and none but them; `theirs` is in the form of the file."""
+        """Replace the table with the master's on a slave. `theirs` has the format of the file."""
         version = theirs.get("dataVersion")
         if isinstance(version, dict) and DataVersion.from_json(version) == self.data_version:
             return
@@ -163,7 +163,7 @@ class GroupTable:
         self._tell(group, config)
 
     def begin_term(self, term: int, now_ms: int) -> None:
-        """This broker was elected: its table is newer than any before."""
+        """Start a term as elected master, with a new data version."""
         self.data_version = replace(self.data_version, state_version=term)
         self._next_version(now_ms)
         self._file.soon()

@@ -66,7 +66,7 @@ Listener = Callable[[str, TopicConfig | None], None]
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A topic as the store knows it."""
+    """A topic with messages in the store."""
 
     name: str
     queues: int  # the highest queue number, plus one
@@ -120,7 +120,7 @@ class TopicTable:
         return self._table
 
     def system_topics(self) -> frozenset[str]:
-        """The topics that this broker made for itself at the start; nobody may change or delete them."""
+        """Return the system topics, which clients may not change or delete."""
         return self._system
 
     # File form.
@@ -161,7 +161,7 @@ class TopicTable:
     # Changing.
 
     def add_system_topics(self, now_ms: int) -> None:
-        """Puts the broker's own topics in, as the settings have them now; saves once if anything was missing or different."""
+        """Add the system topics according to the settings. Saves once if anything changed."""
         declared = {config.topic_name: config for config in system_topic_configs(self._settings)}
         self._system = frozenset(declared) | {TEMPLATE_TOPIC}
         changed = {name: config for name, config in declared.items() if self._table.get(name) != config}
@@ -175,7 +175,7 @@ class TopicTable:
             self._file.now()
 
     def for_send(self, header: SendMessageRequestHeader, now_ms: int) -> TopicConfig:
-        """The topic that a client wants to send to: as it is, or made now. Refuses (16) topics that only the broker writes."""
+        """Return the topic of a send, created if necessary. Rejects (16) topics that only the broker writes."""
         topic = header.topic
         if topic in NOT_SENDABLE_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden: only the broker does.")
@@ -228,7 +228,7 @@ class TopicTable:
         return config
 
     def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
-        """The topic as it is, or newly made with this many queues (retry, dead letter and such topics)."""
+        """Return the topic, created with this many queues if it does not exist."""
         config = self._table.get(topic)
         if config is None:
             check_new_name(topic)
@@ -255,7 +255,7 @@ class TopicTable:
         return wanted
 
     def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
-        """Several topics in one request: all are checked before the first is changed. Their attributes are set as given."""
+        """Change several topics, with their attributes. All are validated before the first is changed."""
         for config in wanted:
             self._check(config)
             current = self._table.get(config.topic_name)
@@ -267,7 +267,7 @@ class TopicTable:
         self._file.now()
 
     def delete(self, topic: str, now_ms: int) -> bool:
-        """True if there was such a topic. Its messages are the store's affair."""
+        """Delete a topic from the table. Return whether it existed. Its messages stay in the store."""
         if self._table.pop(topic, None) is None:
             return False
         self._texts.pop(topic)
@@ -277,7 +277,7 @@ class TopicTable:
         return True
 
     def take_over(self, theirs: TopicConfigSerializeWrapper) -> list[str]:
-        """A slave has the topics of its master, and none but them; returns those that are gone."""
+        """Replace the table with the master's on a slave. Return the removed topics."""
         if theirs.data_version == self.data_version:
             return []
         gone = [topic for topic in self._table if topic not in theirs.topic_config_table and topic not in self._system]
@@ -296,7 +296,7 @@ class TopicTable:
         return gone
 
     def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
-        """The name server's order configuration names these topics."""
+        """Mark the topics named by the order configuration of the name server."""
         for topic in topics:
             config = self._table.get(topic)
             if config is not None and not config.order:
@@ -373,7 +373,7 @@ class TopicTable:
 
 
 def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
-    """The topics a broker makes for itself at its start."""
+    """Return the system topics."""
     cluster, broker_name = settings.broker_cluster_name, settings.broker_name
     plain = [
         (SELF_TEST_TOPIC, 1, 6),
@@ -399,7 +399,7 @@ def system_topic_configs(settings: BrokerSettings) -> list[TopicConfig]:
 
 
 def check_new_name(topic: str) -> None:
-    """A topic's name becomes a directory's name: nothing is made under a name that is not one."""
+    """Reject an invalid topic name. It becomes the name of a directory."""
     try:
         check_topic(topic)
     except ValueError as error:
