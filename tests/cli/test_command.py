@@ -1,4 +1,4 @@
-"""What all commands of operators share: errors, suggestions and confirmation."""
+"""Errors, suggestions and confirmation, common to all commands of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`firearrow up --cluster FORM`: the forms, and one cluster as real processes that is broken and mended."""
+"""`firearrow up --cluster FORM` as processes: control of the members, failures and invalid usage."""
 
 from __future__ import annotations
 
