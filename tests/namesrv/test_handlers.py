@@ -1,4 +1,4 @@
-"""What the name server answers, held against what Apache 5.5.0's name server was seen to answer to the same bytes."""
+"""Responses of the name server, compared with those of Apache 5.5.0 to the same requests."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _compare(request: dict[str, Any], recorded: dict[str, Any], got: Command, an
         assert fastjson.loads(got.body).keys() == fastjson.loads(theirs).keys()
     elif recorded["code"] == 17:
         assert got.code == 17
-        assert recorded["header"]["remark"].startswith(got.remark)  # theirs goes on with a link
+        assert recorded["header"]["remark"].startswith(got.remark)  # theirs continues with a link
     elif request["ser"] == "ROCKETMQ":  # theirs answers in JSON, ours in the header type of the request
         assert (got.binary, got.code, got.body) == (True, recorded["code"], theirs)
     else:

@@ -157,7 +157,7 @@ def test_unregistering_leaves_nothing_behind() -> None:
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
     assert table.route("OnlyB") is None
     table.unregister("C", "b", "10.0.0.2:10911")  # twice is once
-    table.unregister("C", "a", "10.9.9.9:1")  # somebody else's address
+    table.unregister("C", "a", "10.9.9.9:1")  # another broker's address
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
     table.unregister("C", "a", "10.0.0.1:10911")
     assert (table._topics, table._brokers, table._clusters, table._live) == ({}, {}, {}, {})

@@ -1,4 +1,4 @@
-"""What Hypothesis draws from in the tests of this room."""
+"""Hypothesis strategies for the tests of `wire`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from firearrow.wire.codes import CUT_CODES, LANGUAGE_CODES, LANGUAGES, VERSION, RequestCode, ResponseCode, version_ordinal
+from firearrow.wire.codes import LANGUAGE_CODES, LANGUAGES, TRUNCATED_CODES, VERSION, RequestCode, ResponseCode, version_ordinal
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,9 @@ def test_languages_have_apaches_numbers() -> None:
 
 
 def test_cut_codes_meet_no_other_code() -> None:
-    assert CUT_CODES[3442] is RequestCode.POP_MESSAGE
-    assert CUT_CODES[3543] is RequestCode.BATCH_ACK_MESSAGE
-    assert not CUT_CODES.keys() & {int(code) for code in RequestCode}
+    assert TRUNCATED_CODES[3442] is RequestCode.POP_MESSAGE
+    assert TRUNCATED_CODES[3543] is RequestCode.BATCH_ACK_MESSAGE
+    assert not TRUNCATED_CODES.keys() & {int(code) for code in RequestCode}
 
 
 def test_codes_are_plain_integers() -> None:

@@ -1,1 +1,4 @@
-"""The name server: which brokers there are, which topics they hold, and a small table of key-value configuration."""
+"""The name server: registered brokers, the routes of their topics, and a small key-value configuration.
+
+Imports from `wire`, `store`, `net`, `config` and `clock`.
+"""

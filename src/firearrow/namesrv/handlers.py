@@ -1,12 +1,11 @@
-"""Request code -> handler -> response: what a name server answers.
+"""Request handlers of the name server, by request code.
 
-Every handler takes the request and gives the response's bytes. A header that does not fit is answered with INVALID_PARAMETER
-and the field's name, an unknown code with REQUEST_CODE_NOT_SUPPORTED, and whatever goes wrong inside with SYSTEM_ERROR: the
-connection stays up. One-way requests are served and never answered.
+Every handler takes the request and returns the bytes of the response. An invalid header is answered with INVALID_PARAMETER and
+the name of the field, an unknown code with REQUEST_CODE_NOT_SUPPORTED, an internal error with SYSTEM_ERROR. The connection stays
+open. One-way requests are processed and never answered.
 
 Integer keys of JSON maps: a requester from version 4.9.4 on, or one that asks for standard JSON, gets them quoted in routes;
-older ones get Apache's bare keys, which is all that some of them can read. Cluster info has bare keys for everybody, as Apache
-has it.
+older ones get Apache's bare keys, the only form that some of them can parse. Cluster info always has bare keys, as in Apache.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _CRC_MASK = 0x7FFFFFFF
 log = logging.getLogger("firearrow.namesrv")
 
 
-class Refusal(Exception):  # noqa: N818 (an answer, not a fault)
+class Refusal(Exception):  # noqa: N818 (a response, not a fault)
     """Ends a handler with an error response."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
@@ -75,7 +74,7 @@ class NamesrvService:
         self._ready_at_ms = now_ms() + settings.wait_seconds_for_service * 1000 if settings.need_wait_for_service else 0
         self._settings_changed()
 
-    # The Service side of the listener.
+    # ---- the Service interface of the listener
 
     def connected(self, conn: Connection) -> None:
         pass
@@ -92,13 +91,13 @@ class NamesrvService:
 
     def disconnected(self, conn: Connection) -> None:
         for address in self.routes.channel_closed(conn):
-            log.info("broker %s is gone: its connection closed", address)
+            log.info("broker %s removed: its connection was closed", address)
         self._send_notices()
 
     def tick(self) -> None:
-        """Looks for brokers that have gone silent."""
+        """Remove brokers whose heartbeat timed out."""
         for address, channel in self.routes.expire(self._now_ms()):
-            log.warning("broker %s is gone: it has not registered again in time", address)
+            log.warning("broker %s removed: its registration timed out", address)
             channel.close("its broker did not register again in time")
         self._send_notices()
 
@@ -118,7 +117,7 @@ class NamesrvService:
             log.exception("request %d failed", request.code)
             return encode_response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
-    # Brokers.
+    # ---- brokers
 
     def register_broker(self, conn: Connection, request: Command) -> bytes:
         header = headers.RegisterBrokerRequestHeader.decode(request.ext)
@@ -179,12 +178,12 @@ class NamesrvService:
         group = GetBrokerMemberGroupResponseBody(BrokerMemberGroup(header.cluster_name, header.broker_name, members))
         return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(group.to_json(), bare_int_keys=True))
 
-    # Routes and lists.
+    # ---- routes and lists
 
     def get_route(self, conn: Connection, request: Command) -> bytes:
         header = headers.GetRouteInfoRequestHeader.decode(request.ext)
         if self._ready_at_ms and self._now_ms() < self._ready_at_ms:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready: it waits for the brokers to register")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready: waiting for brokers to register")
         route = self.routes.route(header.topic)
         if route is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}")
@@ -217,7 +216,7 @@ class NamesrvService:
     def get_has_unit_sub_ununit_topics(self, conn: Connection, request: Command) -> bytes:
         return self._topics_by_flag(request, lambda flag: flag & 3 == TOPIC_SYS_FLAG_UNIT_SUB)
 
-    # Operators.
+    # ---- operators
 
     def wipe_write_perm(self, conn: Connection, request: Command) -> bytes:
         header = headers.WipeWritePermOfBrokerRequestHeader.decode(request.ext)
@@ -272,7 +271,7 @@ class NamesrvService:
         return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(KVTable(table=table).to_json()))
 
     def update_config(self, conn: Connection, request: Command) -> bytes:
-        """Changes settings for as long as the process runs; the configuration file stays the operator's."""
+        """Change settings until the process ends. The configuration file is not written."""
         try:
             values = parse_properties(request.body.decode())
         except ValueError as error:
@@ -291,7 +290,7 @@ class NamesrvService:
         body = format_properties(as_properties([self.settings])).encode()
         return encode_response(request, ResponseCode.SUCCESS, body=body)
 
-    # Inside.
+    # ---- internal
 
     def _topics_by_flag(self, request: Command, wanted: Callable[[int], bool]) -> bytes:
         return self._topic_list(request, self.settings.enable_topic_list, lambda: self.routes.topics_by_flag(wanted))
@@ -348,7 +347,7 @@ HANDLERS: dict[int, Handler] = {
 
 
 def _ascii_json(body: bytes) -> bytes:
-    """The same JSON with everything beyond ASCII escaped, as standard mode has it."""
+    """Escape all non-ASCII characters of a JSON text, as Apache's standard mode does."""
     if body.isascii():
         return body
     out = []

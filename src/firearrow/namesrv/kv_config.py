@@ -1,8 +1,8 @@
-"""Key-value configuration, namespace -> key -> value, and the form of the file it is kept in.
+"""Key-value configuration (namespace -> key -> value) and the format of its file.
 
-The file is Apache's `kvConfig.json`: one JSON object `{"configTable":{namespace:{key:value}}}`. Reading and writing the file is
-somebody else's duty. The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics (`broker-a:4;broker-b:4`), which
-brokers get with the answer to their registration.
+The file is Apache's `kvConfig.json`: one JSON object `{"configTable":{namespace:{key:value}}}`. The server reads and
+writes the file. The namespace ORDER_TOPIC_CONFIG holds the order configuration of topics (`broker-a:4;broker-b:4`), which brokers
+receive in the response to their registration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class KvConfig:
 
     @classmethod
     def from_json(cls, value: Any) -> KvConfig:
-        """From the parsed file; ValueError when it is not such a table."""
+        """Build the table from the parsed file. Raise ValueError if it is not such a table."""
         namespaces = value.get("configTable") if isinstance(value, dict) else None
         if namespaces is None:
             namespaces = {}
@@ -36,9 +36,9 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Whether there was such a key."""
+        """Delete a key. Return True if it existed."""
         return self._table.get(namespace, {}).pop(key, None) is not None
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Everything in a namespace; None when it was never used."""
+        """Return all keys of a namespace, or None if it was never used."""
         return self._table.get(namespace)

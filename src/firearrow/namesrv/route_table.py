@@ -1,15 +1,15 @@
-"""The route table: brokers that registered, the topics they hold, and who of them is alive.
+"""The route table: registered brokers, the topics they hold, and which brokers are alive.
 
 A plain object driven by (event, now): no socket, no clock. A broker is known by its cluster, its name and its id within the name
 (0 is the master); the connection it registered on is kept as an opaque `channel`.
 
 Invariants
-- Every address in `_brokers` has exactly one entry in `_live`, and the other way round.
+- Every address in `_brokers` has exactly one entry in `_live`, and vice versa.
 - A broker name without addresses is gone from its cluster and from every topic; a topic without brokers is gone; so is a cluster.
 - A topic's queues change only when the broker's data version does (so that a permission wiped here stays wiped while the broker
-  repeats itself), when the broker is new, or when the registration names this one topic only: that is always news.
+  repeats its registration), when the broker is new, or when the registration names only this topic.
 
-What has to be told to brokers (the lowest id of their name changed) is collected in `notices`, for whoever has the sockets.
+Notifications to brokers (the lowest id of their name changed) are collected in `notices`; the caller sends them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Address = tuple[str, str]  # (cluster, ip:port)
 
 @dataclass(slots=True)
 class BrokerRegistration:
-    """What a broker says about itself."""
+    """A broker's description of itself."""
 
     cluster: str
     broker_name: str
@@ -45,13 +45,13 @@ class BrokerRegistration:
     topics: dict[str, TopicConfig]
     filter_servers: list[str] = field(default_factory=list)
     timeout_ms: int | None = None
-    enable_acting_master: bool | None = None  # None: a broker too old to know
+    enable_acting_master: bool | None = None  # None from a broker that is too old to know it
     zone_name: str | None = None
 
 
 @dataclass(slots=True)
 class Registered:
-    """The answer to a broker that was taken in; both are for slaves only."""
+    """Response to a registration; both fields are for slaves only."""
 
     ha_address: str | None = None
     master_address: str | None = None
@@ -59,7 +59,7 @@ class Registered:
 
 @dataclass(slots=True)
 class MinBrokerIdNotice:
-    """Tell `channel` that the lowest broker id of its name is now another."""
+    """Notification to `channel` that the lowest broker id of its name has changed."""
 
     channel: Any
     min_broker_id: int
@@ -77,7 +77,7 @@ class _Live:
     data_version: DataVersion
     channel: Any
     ha_address: str
-    left: list[Any] = field(default_factory=list)  # connections that it used before and that are not known to have ended
+    left: list[Any] = field(default_factory=list)  # connections used before whose end has not been seen yet
 
 
 class RouteTable:
@@ -88,14 +88,14 @@ class RouteTable:
         self.notices: list[MinBrokerIdNotice] = []
         self._topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
         self._brokers: dict[str, BrokerData] = {}  # by broker name
-        self._clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names, in the order they came
+        self._clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names in order of registration
         self._live: dict[Address, _Live] = {}
         self._filter_servers: dict[Address, list[str]] = {}
 
-    # What brokers say.
+    # ---- brokers
 
     def register(self, said: BrokerRegistration, channel: Any, now_ms: int) -> Registered | None:
-        """Takes a broker in, or renews it. None: refused, it has to register with all its topics first."""
+        """Register a broker or renew its registration. Return None if it must register with all its topics first."""
         self._forget_other_cluster(said)
         broker = self._brokers.get(said.broker_name)
         live = self._live.get((said.cluster, said.address))
@@ -142,7 +142,7 @@ class RouteTable:
             self._remove(cluster, broker_name, address)
 
     def channel_closed(self, channel: Any) -> list[str]:
-        """The brokers that registered on this connection are gone; their addresses."""
+        """Remove the brokers that registered on this connection. Return their addresses."""
         gone = [key for key, live in self._live.items() if live.channel is channel]
         for cluster, address in gone:
             self._remove(cluster, self._live[cluster, address].broker_name, address)
@@ -152,7 +152,7 @@ class RouteTable:
         return [address for _, address in gone]
 
     def expire(self, now_ms: int) -> list[tuple[str, Any]]:
-        """Drops the brokers that were silent for too long; (address, channel) of each."""
+        """Remove the brokers whose heartbeat timed out. Return (address, channel) of each."""
         late = [(key, live) for key, live in self._live.items() if live.last_update_ms + live.timeout_ms < now_ms]
         for (cluster, address), live in late:
             self._remove(cluster, live.broker_name, address)
@@ -167,10 +167,10 @@ class RouteTable:
         live = self._live.get((cluster, address))
         return live.data_version if live is not None else None
 
-    # What clients and tools ask.
+    # ---- clients and tools
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Where the topic is; None when nobody alive holds it."""
+        """Return the route of a topic, or None if no live broker holds it."""
         queues = self._topics.get(topic, {})
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not queues or not brokers:
@@ -191,7 +191,7 @@ class RouteTable:
         )
 
     def member_addresses(self, cluster: str, broker_name: str) -> dict[int, str]:
-        """Broker id -> address of those who share a name; empty when nobody has it."""
+        """Return broker id -> address of the brokers with this name."""
         broker = self._brokers.get(broker_name)
         return dict(sorted(broker.broker_addrs.items())) if broker is not None and broker.cluster == cluster else {}
 
@@ -203,7 +203,7 @@ class RouteTable:
         return TopicList(topic_list=[topic for topic, queues in self._topics.items() if not names.keys().isdisjoint(queues)])
 
     def system_topics(self) -> TopicList:
-        """The topics every cluster and broker has by its own name, and a broker to ask for the rest."""
+        """Return the topics named after clusters and brokers, and the address of a broker that knows the other ones."""
         names: dict[str, None] = {}
         for cluster, brokers in self._clusters.items():
             names[cluster] = None
@@ -212,43 +212,43 @@ class RouteTable:
         return TopicList(topic_list=list(names), broker_addr=any_broker)
 
     def topics_by_flag(self, wanted: Callable[[int], bool]) -> TopicList:
-        """Topics whose system flag (that of the first broker) is wanted."""
+        """Return the topics whose system flag, as set by the first broker, satisfies the condition."""
         return TopicList(
             topic_list=[t for t, queues in self._topics.items() if wanted(next(iter(queues.values())).topic_sys_flag)]
         )
 
-    # What operators do.
+    # ---- operators
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Takes the write permission of all the broker's topics away; how many topics it has."""
+        """Remove the write permission of all topics of a broker. Return the number of its topics."""
         return self._change_permission(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
         return self._change_permission(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forgets the topic, of one cluster only if one is named. A broker that still has it brings it back when it changes."""
+        """Delete a topic, or its routes in one cluster. A broker that still has the topic restores it with its next change."""
         names = list(self._clusters.get(cluster, {})) if cluster else list(self._topics.get(topic, {}))
         for name in names:
             self._drop_queues(topic, name)
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Adds the topic to brokers that are known; what names an unknown broker is left out."""
+        """Add a topic to known brokers. Entries for unknown brokers are ignored."""
         known = {queue.broker_name: queue for queue in queues if queue.broker_name in self._brokers}
         if known:
             self._topics.setdefault(topic, {}).update(known)
 
-    # Inside.
+    # ---- internal
 
     def _forget_other_cluster(self, said: BrokerRegistration) -> None:
-        """A broker name lives in one cluster: one that turns up in another has moved there."""
+        """Move a broker name that registers with another cluster: a name belongs to one cluster."""
         broker = self._brokers.get(said.broker_name)
         if broker is not None and broker.cluster != said.cluster:
             for address in list(broker.broker_addrs.values()):
                 self._remove(broker.cluster, said.broker_name, address)
 
     def _is_outdated(self, said: BrokerRegistration, known_ids: dict[int, str]) -> bool:
-        """Whether another address holds this id with a newer state: a master that was deposed and does not know it yet."""
+        """Return True if another address holds this id with a newer state: this master was deposed and does not know it yet."""
         other = known_ids.get(said.broker_id)
         if other is None or other == said.address:
             return False
@@ -256,7 +256,7 @@ class RouteTable:
         return live is not None and live.data_version.state_version > said.data_version.state_version
 
     def _place(self, broker: BrokerData, said: BrokerRegistration) -> bool:
-        """Puts the address under its id, away from any other; whether the id is new."""
+        """Assign the address to its id and remove it from any other. Return True if the id is new."""
         for other_id in [i for i, address in broker.broker_addrs.items() if address == said.address and i != said.broker_id]:
             del broker.broker_addrs[other_id]
         before = broker.broker_addrs.get(said.broker_id)
@@ -268,7 +268,7 @@ class RouteTable:
 
     @staticmethod
     def _owns_topics(broker: BrokerData, said: BrokerRegistration) -> bool:
-        """The master speaks for a broker name; without one, so does the lowest slave if it may act as master."""
+        """Return True for the broker that defines the topics of its name: the master or an acting master."""
         acting = said.enable_acting_master is not None and said.broker_id == min(broker.broker_addrs)
         return said.broker_id == MASTER_ID or acting
 
@@ -354,7 +354,7 @@ class RouteTable:
             return
         lowest = min(broker.broker_addrs)
         for broker_id, address in broker.broker_addrs.items():
-            # One that has just come in with the lowest id knows that itself, unless it is alone.
+            # A newly registered broker with the lowest id knows that itself, unless it is alone.
             if offline is None and broker_id == lowest and len(broker.broker_addrs) > 1:
                 continue
             live = self._live.get((broker.cluster, address))
@@ -365,18 +365,17 @@ class RouteTable:
 
 
 def _has_left(live: _Live, channel: Any) -> bool:
-    """What comes on such a connection was said long ago, when a network had been cut: its end will follow, and must not take away
-    a broker that has come back on another."""
+    """Return True for a connection the broker has left. Its end must not remove the broker, which is back on another one."""
     return any(other is channel for other in live.left)
 
 
 def _copy(broker: BrokerData) -> BrokerData:
-    """What is handed out: the asker may change it, and ids are in order."""
+    """Return a copy with sorted ids that the caller may modify."""
     return replace(broker, broker_addrs=dict(sorted(broker.broker_addrs.items())))
 
 
 def _let_slaves_act(route: TopicRouteData) -> None:
-    """Where a name has lost its master and its topic is read-only, the lowest slave takes the master's place in the route."""
+    """List the lowest slave as master where a name has lost its master and its topic is read-only."""
     read_only = {queue.broker_name for queue in route.queue_datas if not queue.perm & PERM_WRITE}
     for broker in route.broker_datas:
         if broker.enable_acting_master and MASTER_ID not in broker.broker_addrs and broker.broker_name in read_only:

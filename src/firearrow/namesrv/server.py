@@ -1,4 +1,4 @@
-"""The name server as a process part: its socket, its clock and the file of its key-value configuration."""
+"""The name server with its socket, its clock and the file of its key-value configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """Where clients on this machine find it: a wildcard address is told as the loopback one."""
+        """Return the address for clients on this machine: loopback instead of a wildcard address."""
         host = self.settings.bind_address
         return format_address({"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host), self.port)
 

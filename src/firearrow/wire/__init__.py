@@ -1,4 +1,5 @@
-"""Bytes to values and back: frames, command headers, stored records, properties, ids, JSON bodies.
+"""Codec of the remoting protocol and of stored records: frames, headers, JSON bodies, records, properties, ids.
 
-Nothing here opens a socket, reads a clock or touches a file. Whatever a peer sends gives a value or a `ProtocolError`.
+No module here opens a socket, reads a clock or touches a file. Any bytes from a peer yield a value or a `ProtocolError`.
+Imports only the loader of native modules (`firearrow._native`).
 """

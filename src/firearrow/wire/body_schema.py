@@ -1,4 +1,4 @@
-"""JSON bodies by declaration: a dataclass lists its fields, reading and writing follow from their types.
+"""Declarative JSON bodies: a dataclass lists its fields; decoding and encoding follow from their types.
 
     @dataclass(slots=True)
     class QueueData(Body):
@@ -6,14 +6,14 @@
         perm: int = 6
         topic_sys_flag: int = member(other="topicSynFlag", default=0)
 
-The JSON key is the field's name in camel case unless `member(key=...)` says otherwise; `other` is a second key to look under.
+The JSON key is the field's name in camel case unless `member(key=...)` says otherwise; `other` is a second key that is accepted.
 Types: `str`, `int` (64 bits), `float`, `bool`, another body, `Any`, `list[T]`, `dict[str, T]`, `dict[int, T]`,
-`dict[SomeBody, T]` (a map with object keys), each also `| None`, and `Annotated[str | None, Names(...)]` for an enumeration.
+`dict[MessageQueue, T]` (a map with object keys), each also `| None`, and `Annotated[str | None, Names(...)]` for an enumeration.
 
-Reading is as forgiving as clients need: a missing key or null gives the default, unknown keys are ignored, numbers and booleans
-may come as text and the other way round, an enumeration may come as a name or as an ordinal, and an unknown one is None. Whatever
-still does not fit is a ProtocolError that names the body, the key and the value. Writing is exact: keys in alphabetical
-order, None left out, as Apache's library does it.
+Decoding is as tolerant as clients need. A missing key or null gives the default, and unknown keys are ignored. Numbers and
+booleans may be text and vice versa. An enumeration may be a name or an ordinal; unknown values decode to None. Anything else is
+a ProtocolError that names the body, the key and the value. Encoding is exact: keys in alphabetical order, None left out, as
+Apache's library does it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _I64: Final = 1 << 63
 
 
 class Names:
-    """The members of an enumeration, in the order of their ordinals."""
+    """Members of an enumeration in the order of their ordinals."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -48,19 +48,19 @@ class Names:
 
 
 def member(*, key: str | None = None, other: str | None = None, default: Any = MISSING) -> Any:
-    """A field whose JSON key is not its name in camel case, or that has two."""
+    """Declare a field whose JSON key is not its name in camel case, or that has two keys."""
     return field(default=default, metadata={"key": key, "other": other})
 
 
 class Body:
-    """The base of every JSON body. Subclasses are dataclasses."""
+    """Base class of all JSON bodies. Subclasses are dataclasses."""
 
     __slots__ = ()
     _plan: ClassVar[tuple[_Member, ...] | None] = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """The body that a parsed JSON value stands for; ProtocolError if it cannot be one."""
+        """Return the body for a parsed JSON value. Raise ProtocolError if the value does not fit."""
         if not isinstance(value, dict):
             raise ProtocolError(f"{cls.__name__} is {shown(value)}, expected an object")
         arguments = {}
@@ -79,7 +79,7 @@ class Body:
         return cls(**arguments)
 
     def to_json(self) -> dict[str, Any]:
-        """The value to be written, keys in alphabetical order."""
+        """Return the JSON value, with keys in alphabetical order."""
         written = {}
         for part in _plan_of(type(self)):
             value = getattr(self, part.name)
@@ -98,7 +98,7 @@ class _Member:
     write: Writer
 
 
-class _WrongType(Exception):  # noqa: N818 (inside this module only; a peer's fault leaves it as a ProtocolError)
+class _WrongType(Exception):  # noqa: N818 (internal; callers see a ProtocolError)
     pass
 
 
@@ -115,7 +115,7 @@ def _plan_of(cls: type[Body]) -> tuple[_Member, ...]:
 
 
 def _make_plan(cls: Any) -> tuple[_Member, ...]:
-    """Made at the first use and not at import: a process that never sees a body does not pay for it."""
+    """Build the plan of a class at its first use, not at import: unused bodies cost nothing."""
     hints = get_type_hints(cls, include_extras=True)
     members = []
     for declared in fields(cls):
@@ -127,14 +127,14 @@ def _make_plan(cls: Any) -> tuple[_Member, ...]:
 
 
 def _codec(hint: Any) -> tuple[Reader, Writer]:
-    """How a value of this type is read from JSON and written to it."""
+    """Return the functions that decode and encode a value of this type."""
     if get_origin(hint) is Annotated:
         names = next(extra for extra in get_args(hint)[1:] if isinstance(extra, Names))
         return names.read, _same
     if get_origin(hint) in (Union, UnionType):
         inner = [part for part in get_args(hint) if part is not NoneType]
         if len(inner) != 1:
-            raise TypeError(f"{hint} is no type of a body's field")
+            raise TypeError(f"unsupported field type {hint}")
         return _codec(inner[0])
     if get_origin(hint) is list:
         return _list_codec(get_args(hint)[0])
@@ -218,7 +218,7 @@ def _integer(value: Any) -> int:
     return number
 
 
-def _real(value: Any) -> float:
+def _float(value: Any) -> float:
     number: Any = value
     if isinstance(value, str) and len(value) <= 64:
         try:
@@ -230,7 +230,7 @@ def _real(value: Any) -> float:
     return float(number)
 
 
-def _truth(value: Any) -> bool:
+def _bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", ""):
@@ -240,4 +240,4 @@ def _truth(value: Any) -> bool:
     raise _WrongType("true or false")
 
 
-_SCALARS: Final[dict[Any, Reader]] = {str: _text, int: _integer, float: _real, bool: _truth}
+_SCALARS: Final[dict[Any, Reader]] = {str: _text, int: _integer, float: _float, bool: _bool}

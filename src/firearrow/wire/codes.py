@@ -1,6 +1,6 @@
-"""Numbers that both sides of the protocol agree on: request codes, response codes, languages, versions.
+"""Numeric constants of the protocol: request codes, response codes, languages, versions.
 
-A frame carries its code as a plain integer; these enumerations only name them, and an unknown code is not an error here.
+A frame carries its code as a plain integer; these enumerations only name them, and unknown codes are not an error here.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final, TypeVar
 _Codes = TypeVar("_Codes", bound=type[IntEnum])
 
 
-def _at_hand(codes: _Codes) -> _Codes:
-    """Makes the members plain attributes of their class, as Python does from 3.12 on.
+def _with_plain_members(codes: _Codes) -> _Codes:
+    """Make the members plain attributes of their class, as Python does from 3.12 on.
 
-    Before, looking one up calls a function of Python's, 0.15 us, and every request looks up several.
+    Before 3.12 each lookup calls a Python function (0.15 us), and every request looks up several members.
     """
     for member in codes:
         type.__setattr__(codes, member.name, member)
     return codes
 
 
-@_at_hand
+@_with_plain_members
 class RequestCode(IntEnum):
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -194,7 +194,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
-@_at_hand
+@_with_plain_members
 class ResponseCode(IntEnum):
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -260,12 +260,12 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
-# The sixteen bits of a binary header cannot hold the POP family; its codes arrive cut to their low half.
-CUT_CODES: Final[dict[int, RequestCode]] = {code & 0xFFFF: code for code in RequestCode if code > 0x7FFF}
+# The 16 bits of a binary header cannot hold the POP codes; they arrive truncated to their low half.
+TRUNCATED_CODES: Final[dict[int, RequestCode]] = {code & 0xFFFF: code for code in RequestCode if code > 0x7FFF}
 
 
 def not_supported(code: int) -> str:
-    """What a request is told that nobody serves; with its name, if it has one."""
+    """Return the remark for an unsupported request, with its name if the code is known."""
     name = f" ({RequestCode(code).name})" if code in RequestCode._value2member_map_ else ""
     return f" request type {code}{name} not supported"
 
@@ -278,19 +278,19 @@ OTHER_LANGUAGE: Final = "OTHER"
 
 
 def version_ordinal(major: int, minor: int, patch: int) -> int:
-    """The number by which a released 4.x.y or 5.x.y is known on the wire."""
+    """Return the number that stands for release 4.x.y or 5.x.y on the wire."""
     return {4: 213, 5: 413}[major] + 20 * minor + 2 * patch
 
 
 VERSION: Final = version_ordinal(5, 5, 0)
-"""What we answer with: clients enable features (SQL92 subscriptions among them) by the broker's version."""
+"""Version in our responses: clients enable features (SQL92 subscriptions among them) by the broker's version."""
 VERSION_DESC: Final = "V5_5_0"
 
-# Behaviour that hangs on the sender's version.
+# Versions of the sender that change behaviour.
 VERSION_4_9_4: Final = version_ordinal(4, 9, 4)  # from here on routes are written with quoted map keys
 VERSION_5_0_0: Final = version_ordinal(5, 0, 0)  # from here on a compressed registration ends with queue mappings
 VERSION_3_0_11: Final = 37  # from here on a registration carries a RegisterBrokerBody
 VERSION_3_4_9: Final = 121  # from here on the client's own maxReconsumeTimes counts
 VERSION_3_0_7_SNAPSHOT: Final = 28  # from here on a client understands offset resets and status queries
-VERSION_3_1_8_SNAPSHOT: Final = 62  # from here on a client can be asked for its running info
-VERSION_5_3_1: Final = version_ordinal(5, 3, 1)  # newer clients than this understand GO_AWAY
+VERSION_3_1_8_SNAPSHOT: Final = 62  # from here on a client reports its running info
+VERSION_5_3_1: Final = version_ordinal(5, 3, 1)  # clients newer than this understand GO_AWAY

@@ -1,11 +1,11 @@
-"""What can be wrong with a peer's bytes.
+"""Errors in the bytes of a peer.
 
-`ProtocolError`: the bytes cannot be understood. Raised by the frame decoder it means that the connection has lost its
-framing and must be closed; raised by any other parser (record, batch, properties, body) the frame itself was sound and the
+`ProtocolError`: the bytes cannot be parsed. Raised by the frame decoder it means that the connection has lost its
+framing and must be closed; raised by any other parser (record, batch, properties, body) the frame itself was valid and the
 request is answered with an error.
-`HeaderError`: a frame was fine, but a field of its custom header is missing or is not what the request needs.
+`HeaderError`: the frame is valid, but a field of its custom header is missing or invalid.
 
-Nothing else leaves a parser of this room, whatever bytes it is given.
+Parsers of this package raise nothing else, whatever bytes they are given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ProtocolError(ValueError):
 
 
 class HeaderError(ProtocolError):
-    """A custom header field is missing (`value` is None) or has a wrong value; the text can go into a response's remark."""
+    """A custom header field is missing (no `value`) or invalid. The text is suitable as the remark of a response."""
 
     def __init__(self, header: str, field: str, value: Any, expected: str) -> None:
         said = "is missing" if value is None else f"has the value {shown(value)}"
@@ -39,7 +39,7 @@ class HeaderError(ProtocolError):
 
 
 def shown(value: Any) -> str:
-    """The value as an error message may quote it: never longer than a line, whatever a peer sent."""
+    """Return the value as quoted in an error message, never longer than a line."""
     if isinstance(value, (str, bytes)) and len(value) > _SHOWN_CHARS:
         return f"{value[:_SHOWN_CHARS]!r}... ({len(value)} long)"
     if isinstance(value, (dict, list)):

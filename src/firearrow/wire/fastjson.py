@@ -1,4 +1,4 @@
-"""JSON as Apache's library writes it, which is not always JSON.
+"""JSON in the dialect of Apache's library, which is not always valid JSON.
 
 Beyond the standard there are maps with integer keys, written bare (`{0:"a"}`), and maps whose keys are objects
 (`{{"queueId":0}:12}`). Both are read and written here; the reader also takes single quotes and trailing commas, as Apache's own
@@ -25,7 +25,7 @@ _MAX_DIGITS: Final = 400  # of a number; no double needs more, and int() of more
 
 
 class ObjectMap(list[tuple[dict[str, Any], Any]]):
-    """A map whose keys are objects, in the order it was written or is to be written."""
+    """A map whose keys are objects, in order."""
 
 
 def loads(text: bytes | bytearray | memoryview | str) -> Any:
@@ -43,7 +43,7 @@ def loads(text: bytes | bytearray | memoryview | str) -> Any:
 
 
 def loads_object(text: bytes | bytearray | memoryview | str) -> dict[str, Any]:
-    """What most bodies are: one object with text keys."""
+    """Parse a body that must be one object with text keys."""
     value = loads(text)
     if not isinstance(value, dict):
         raise ProtocolError(f"a body that holds a {type(value).__name__}, expected a JSON object")
@@ -281,4 +281,4 @@ class _Reader:
         self.at += 1
 
     def _fault(self, what: str) -> ProtocolError:
-        return ProtocolError(f"not even tolerant JSON: {what} at character {self.at} of {len(self.text)}")
+        return ProtocolError(f"invalid JSON: {what} at character {self.at} of {len(self.text)}")

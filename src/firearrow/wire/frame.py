@@ -1,25 +1,25 @@
-"""Frames and the commands in them: the outermost layer of the remoting protocol.
+"""Frames and commands, the outermost layer of the remoting protocol.
 
 One connection carries frames in both directions, each a request or a response (all integers big-endian):
 
     offset  size  field
-    0       4     length      what follows this field: 4 + H + B
+    0       4     length      of everything after this field: 4 + H + B
     4       4     header word top byte: 0 JSON header, 1 binary header; low 24 bits: H
     8       H     header
     8+H     B     body        opaque here; B = 0 is the same as no body
 
 A JSON header is one object: `code`, `extFields` (the command's own fields), `flag` (bit 0: response, bit 1: one-way request),
 `language`, `opaque` (pairs a response with its request), `remark`, `version`. We write the keys in alphabetical order without
-spaces, as Apache does, and every ext value as a string: the Go client refuses the whole frame otherwise. Clients of other
-languages send numbers, booleans, empty strings and null; those arrive in `Command.ext` as they were and `Header.decode`
-coerces them. A binary header:
+spaces, as Apache does, and every ext value as a string: the Go client rejects the whole frame otherwise. Clients in other
+languages send numbers, booleans, empty strings and null; `Command.ext` holds them unchanged and `Header.decode` converts them.
+A binary header:
 
     2 code   1 language   2 version   4 opaque   4 flag   4 R, R remark   4 E, E ext: (2 K, K key, 4 V, V value)*
 
 Invariants
-- `feed` gives the same commands for the same bytes however they are cut, and costs O(bytes) over any number of pieces.
-- Lengths are checked when the first eight bytes of a frame are there, before anything is kept for it.
-- After a `ProtocolError` the decoder stays broken: there is no way to find the next frame.
+- `feed` yields the same commands for the same bytes however they are split, and costs O(bytes) over any number of pieces.
+- Lengths are checked when the first eight bytes of a frame have arrived, before memory is allocated for it.
+- After a `ProtocolError` the decoder stays broken: the next frame cannot be found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import orjson
 
 from firearrow.wire.accelerated import native
-from firearrow.wire.codes import CUT_CODES, LANGUAGE_CODES, LANGUAGES, OTHER_LANGUAGE, VERSION
+from firearrow.wire.codes import LANGUAGE_CODES, LANGUAGES, OTHER_LANGUAGE, TRUNCATED_CODES, VERSION
 from firearrow.wire.errors import ProtocolError, shown
 
 MAX_FRAME: Final = 16 * 1024 * 1024  # with its length field
@@ -58,18 +58,18 @@ _dumps = orjson.dumps
 
 
 class Command:
-    """One frame, decoded. `ext` values are what the peer sent (str, int, float, bool, None, even lists): see `Header.decode`.
+    """A decoded frame. `ext` values are as the peer sent them (str, int, float, bool, None, even lists): see `Header.decode`.
 
-    Few requests are asked for their language, version or remark, so the decoder leaves those three slots empty and keeps the
-    header's object; they are filled from it at the first look. What is wrong with them is forgiven: an unknown language is OTHER.
-    A command whose `header` is decoded already (accelerated.py) has its JSON only; `ext`, too, is filled at the first look.
+    Language, version and remark are rarely used, so the decoder leaves these slots empty and fills them from the parsed header on
+    first access. Invalid values are tolerated: an unknown language is OTHER. A command with a natively decoded `header`
+    (accelerated.py) keeps only the JSON text and fills `ext` on first access, too.
     """
 
     __slots__ = ("_fields", "_json", "binary", "body", "code", "ext", "flag", "header", "language", "opaque", "remark", "version")
 
     _fields: dict[str, Any]
     _json: bytes
-    header: Any  # what `ext` says, decoded; None: nobody has done it yet
+    header: Any  # the decoded `ext`, or None if it has not been decoded
     language: str
     version: int
     remark: str | None
@@ -105,10 +105,10 @@ class Command:
     def is_oneway(self) -> bool:
         return self.flag & FLAG_ONEWAY != 0
 
-    if not TYPE_CHECKING:  # or a type checker would believe that a command has every attribute there is
+    if not TYPE_CHECKING:  # type checkers would accept any attribute otherwise
 
         def __getattr__(self, name: str) -> Any:
-            """Python comes here for an empty slot only."""
+            """Fill an empty slot; Python calls this for those only."""
             if name == "_fields":
                 self._fields = _loads(self._json)
             elif name == "ext":
@@ -131,7 +131,7 @@ class Command:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
-    __hash__ = None  # type: ignore[assignment]  # a command is mutable: it has equality but no place in a set
+    __hash__ = None  # type: ignore[assignment]  # commands are mutable
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -145,17 +145,17 @@ _COMPARED: Final = ("code", "opaque", "flag", "language", "version", "remark", "
 
 
 class FrameDecoder:
-    """Cuts a byte stream into commands. One per connection and direction."""
+    """Splits a byte stream into commands. One per connection and direction."""
 
     __slots__ = ("_broken", "_need", "_partial")
 
     def __init__(self) -> None:
-        self._partial = bytearray()  # the beginning of a frame whose end has not arrived
-        self._need = 8  # how long `_partial` must become before it can be looked at again
+        self._partial = bytearray()  # the start of an incomplete frame
+        self._need = 8  # length of `_partial` at which decoding can continue
         self._broken: str | None = None
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands that `data` completes. Raises ProtocolError, whose `commands` are those before the broken frame."""
+        """Return the commands that `data` completes. A ProtocolError carries the commands before the broken frame."""
         commands: list[Command] = []
         try:
             pos = self._finish_partial(data, commands) if self._partial or self._broken else 0
@@ -171,13 +171,13 @@ class FrameDecoder:
 
     @property
     def buffered(self) -> int:
-        """How many bytes of an unfinished frame are held."""
+        """Return the number of buffered bytes of an incomplete frame."""
         return len(self._partial)
 
     def _decode_run(self, data: bytes, pos: int, commands: list[Command]) -> int:
-        """Decodes the whole frames from `pos` on; returns where the first unfinished one begins.
+        """Decode the complete frames from `pos` on. Return the position of the first incomplete one.
 
-        Every message passes here, so the usual JSON header is taken apart in line: a call or two less is a tenth of the time.
+        This is on the path of every message, so the usual JSON header is parsed inline: each saved call is a tenth of the time.
         """
         append = commands.append
         end = len(data)
@@ -220,9 +220,9 @@ class FrameDecoder:
         return pos
 
     def _finish_partial(self, data: bytes, commands: list[Command]) -> int:
-        """Completes the unfinished frame with the start of `data`, taking no byte more. Returns where the rest begins."""
+        """Complete the incomplete frame with the start of `data`. Return the position of the remaining bytes."""
         if self._broken is not None:
-            raise ProtocolError(f"the connection broke off earlier: {self._broken}")
+            raise ProtocolError(f"framing was lost earlier: {self._broken}")
         pos = 0
         while self._partial:
             missing = self._need - len(self._partial)
@@ -230,7 +230,7 @@ class FrameDecoder:
             pos += missing
             if pos > len(data):
                 return len(data)
-            # Enough is there for the next step: the lengths at first, the frame afterwards.
+            # Enough bytes for the next step: first the lengths, then the frame.
             if self._decode_run(bytes(self._partial), 0, commands) > 0:
                 self._partial = bytearray()
                 self._need = 8
@@ -238,7 +238,7 @@ class FrameDecoder:
 
 
 def encode_command(command: Command) -> bytes:
-    """The frame of a command, in the header type that the command says."""
+    """Return the frame of a command with the command's header type."""
     if command.binary:
         ext = {key: text(value) for key, value in command.ext.items() if value is not None}
         code = command.code
@@ -260,7 +260,7 @@ def encode_request(
     oneway: bool = False,
     binary: bool = False,
 ) -> bytes:
-    """A request of ours: language JAVA, which every client understands, and our version."""
+    """Return a request frame with language JAVA, which every client understands, and our version."""
     flag = FLAG_ONEWAY if oneway else 0
     if binary:
         return _frame(_BINARY_TYPE << 24, _binary_header(code, "JAVA", VERSION, opaque, flag, None, ext or {}), body)
@@ -274,7 +274,7 @@ def encode_response(
     ext: Mapping[str, ExtValue] | None = None,
     body: bytes = b"",
 ) -> bytes:
-    """The answer to a request, in the request's header type. An empty map is written, None is left out."""
+    """Return a response frame with the request's header type. An empty ext map is written, None is left out."""
     if request.binary:
         header = _binary_header(code, "JAVA", VERSION, request.opaque, FLAG_RESPONSE, remark, ext or {})
         return _frame(_BINARY_TYPE << 24, header, body)
@@ -285,7 +285,7 @@ def encode_response(
 
 
 def encode_response_json(opaque: int, code: int, ext_json: bytes, body: bytes = b"") -> bytes:
-    """A JSON response whose ext map is JSON text already: the short way for answers that are formatted by the thousand."""
+    """Return a JSON response whose ext map is JSON text already."""
     header = _RESPONSE % (code, ext_json, opaque)
     length = len(header)
     return pack_lengths(4 + length + len(body), length) + header + body
@@ -348,7 +348,7 @@ def replace_success_code(response: bytes, code: int, *, binary: bool) -> bytes:
 
 
 def text(value: Any) -> str:
-    """An ext value as the text that the protocol means by it: what a signature covers and what we write."""
+    """Return the text form of an ext value, as it is written and signed."""
     if value.__class__ is str:
         return value
     if value is True:
@@ -369,7 +369,7 @@ _PULL_RESPONSE: Final = (
 
 
 def _fill_unusual(command: Command, header: bytes) -> None:
-    """Takes a JSON header that lacks what may be absent; anything else out of the ordinary is the peer's fault."""
+    """Decode a JSON header without its optional fields. Anything else unusual is a ProtocolError."""
     try:
         fields = _loads(header)
     except orjson.JSONDecodeError as error:
@@ -407,7 +407,7 @@ def _from_binary(kind: int, header: bytes, body: bytes) -> Command:
         raise ProtocolError(f"a binary header holds text that is not UTF-8: {error.reason}") from None
     name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else OTHER_LANGUAGE
     if not flag & FLAG_RESPONSE:
-        code = int(CUT_CODES.get(code, code))
+        code = int(TRUNCATED_CODES.get(code, code))
     return Command(code, opaque, flag, name, version, remark or None, ext, body, True)
 
 
@@ -456,8 +456,8 @@ def _json_header(
 def _binary_header(
     code: int, language: str, version: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, ExtValue]
 ) -> bytes:
-    cut = (code & 0xFFFF ^ 0x8000) - 0x8000
-    head = _BINARY_HEAD.pack(cut, LANGUAGE_CODES.get(language, LANGUAGE_CODES[OTHER_LANGUAGE]), version, opaque, flag)
+    truncated = (code & 0xFFFF ^ 0x8000) - 0x8000
+    head = _BINARY_HEAD.pack(truncated, LANGUAGE_CODES.get(language, LANGUAGE_CODES[OTHER_LANGUAGE]), version, opaque, flag)
     said = (remark or "").encode()
     parts: list[bytes] = []
     for key, value in ext.items():

@@ -120,7 +120,7 @@ class HeaderType(type):
             spec.name = field_name
             spec.kind = annotation.removesuffix(" | None")
             if spec.kind not in _EXPECTED:
-                raise TypeError(f"{name}.{field_name}: the type {annotation} is none of {', '.join(_EXPECTED)}")
+                raise TypeError(f"{name}.{field_name}: unsupported type {annotation}, expected one of {', '.join(_EXPECTED)}")
             spec.key = spec.key or _camel(field_name)
             specs.append(spec)
         namespace["__slots__"] = tuple(spec.name for spec in specs)
@@ -296,8 +296,8 @@ def _separate_lines(spec: FieldSpec, var: str, slow: str) -> list[str]:
     """Generate the conversion of a field whose default has no text form. Anything but plain text is left to `slow`."""
     lines = []
     if spec.other:
-        lines.append(f"  if {var} is None: {var} = get({spec.other!r})")
-    lines.append(f"  if {var} is None: {var} = defaults[{spec.name!r}]")
+        lines.append(f"  {var} = {var} if {var} is not None else get({spec.other!r})")
+    lines.append(f"  if {var} is {None}: {var} = defaults[{spec.name!r}]")
     if spec.kind == "str":
         lines.append(f"  elif {var}.__class__ is not str or {var} == '': return {slow}(ext)")
     elif spec.kind == "bool":
@@ -324,7 +324,7 @@ class _Small(dict[str, int]):
 
 
 def _is_converted_separately(spec: FieldSpec) -> bool:
-    """Whether the default has no text form that could take part in a joint check."""
+    """Return True if the default has no text form that could take part in a joint check."""
     return not spec.required and (spec.default is None or spec.other is not None or (spec.kind == "str" and spec.default != ""))
 
 

@@ -1,4 +1,4 @@
-"""Java's `String.hashCode`, by which queues and index files know tags and keys.
+"""Java's `String.hashCode`, which consume queues and index files store for tags and keys.
 
 h = 31 * h + unit over the UTF-16 code units, in 32 bits with a sign. A consume queue entry stores it for the tag of a message
 (0 for none), the key index for `topic#key`.
@@ -11,7 +11,7 @@ from typing import Final
 
 from firearrow.wire.properties import find
 
-_LONGEST_CACHED: Final = 128  # so that the cache of tags stays below a megabyte or two whatever is sent
+_LONGEST_CACHED: Final = 128  # keeps the cache below two megabytes whatever is sent
 
 
 def hash_code(text: str) -> int:
@@ -27,14 +27,14 @@ def hash_code(text: str) -> int:
 
 
 def tags_code_of(raw: bytes) -> int:
-    """The tags code of a message, from its properties block; 0 if it has no tags. On the path of every message."""
+    """Return the tags code of a message from its properties; 0 without tags. On the path of every message."""
     _, found, rest = raw.rpartition(b"\x02TAGS\x01")
     code = _codes.get(rest.partition(b"\x02")[0]) if found else None
     return _find_tags_code(raw) if code is None else code
 
 
 def _find_tags_code(raw: bytes) -> int:
-    """The same for tags that were not seen yet, or stand first in the block."""
+    """Return the code of tags that are not cached or come first in the properties."""
     tags = find(raw, b"TAGS")
     if tags is None:
         return 0
@@ -45,7 +45,7 @@ def _find_tags_code(raw: bytes) -> int:
 
 
 def tags_code(tags: str) -> int:
-    """The code of a tag. Tags are few and come back all the time, so they are remembered."""
+    """Return the code of a tag. Tags are few and repeat, so codes are cached."""
     return _cached(tags) if len(tags) <= _LONGEST_CACHED else hash_code(tags)
 
 

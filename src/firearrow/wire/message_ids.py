@@ -1,12 +1,12 @@
 """Hosts as bytes and the two kinds of message id.
 
 A host is its address (4 or 16 bytes) and its port as four bytes: 8 or 20 bytes. An offset message id names a place in a
-broker's log: store host and physical offset (8 bytes) as upper-case hex, 32 or 56 digits; clients dial the host in it. A unique
-key is made by the producer:
+broker's log: store host and physical offset (8 bytes) as upper-case hex, 32 or 56 digits; clients connect to that host. The
+producer generates a unique key:
 
     4/16 address   2 process id   4 seed   4 milliseconds since the month began (local time)   2 counter
 
-To everybody else a unique key is opaque text; other languages make it in other ways and in lower case.
+Other readers treat a unique key as opaque text; clients in other languages generate it differently and in lower case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY_TAIL: Final = struct.Struct(">IH")
 
 
 def host_bytes(ip: str, port: int) -> bytes:
-    """An address and port as a record holds them; an IPv4 address mapped into IPv6 as IPv4, since old readers know no other."""
+    """Return address and port as stored in a record. IPv4-mapped IPv6 addresses become IPv4, the only form old readers know."""
     address = ip_address(ip)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -33,7 +33,7 @@ def host_bytes(ip: str, port: int) -> bytes:
 
 
 def host_text(host: bytes) -> str:
-    """`ip:port`, with brackets around an IPv6 address."""
+    """Return `ip:port`, with brackets around an IPv6 address."""
     if len(host) not in (8, 20):
         raise ProtocolError(f"a host of {len(host)} bytes, expected 8 or 20")
     (port,) = _I32.unpack_from(host, len(host) - 4)
@@ -46,7 +46,7 @@ def offset_msg_id(host: bytes, physical_offset: int) -> str:
 
 
 def parse_offset_msg_id(msg_id: str) -> tuple[bytes, int]:
-    """The store host and the physical offset that an offset message id names."""
+    """Return the store host and the physical offset of an offset message id."""
     try:
         raw = bytes.fromhex(msg_id)
     except ValueError:
@@ -57,7 +57,7 @@ def parse_offset_msg_id(msg_id: str) -> tuple[bytes, int]:
 
 
 class UniqueKeys:
-    """Makes unique keys of one process. The caller brings the time; 65536 keys a millisecond are distinct."""
+    """Generator of the unique keys of a process. The caller passes the time; 65536 keys per millisecond are distinct."""
 
     __slots__ = ("_counter", "_month_ends_ms", "_month_starts_ms", "_prefix")
 

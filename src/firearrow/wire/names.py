@@ -1,7 +1,7 @@
-"""Names of topics and groups: which are legal, which are ours, and the topics that belong to a group.
+"""Names of topics and groups: validation, system names, and the topics that belong to a group.
 
-A name becomes a directory of the store, so the check is also what keeps `../../x` out: letters, digits, `_`, `-`, `%` and `|`
-are all there is. A topic has at most 127 characters, the retry and dead letter topics of a group, and groups, at most 255.
+A name becomes a directory of the store, so the check also keeps `../../x` out. Legal characters are letters, digits, `_`, `-`,
+`%` and `|`. A topic has at most 127 characters; groups and their retry and dead letter topics have at most 255.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOT_SENDABLE_TOPICS: Final = frozenset((
     SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT,
     TIMER_TOPIC,
 ))  # fmt: skip
-"""Clients may not send to these: the broker alone writes them."""
+"""Clients may not send to these: only the broker writes them."""
 
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
@@ -59,12 +59,12 @@ _LEGAL_CHARS: Final = "letters, digits, _ - % |"
 
 
 def check_topic(name: str) -> None:
-    """Raises ValueError, with a text that can be answered to a client, unless `name` may be a topic."""
+    """Raise ValueError unless `name` is a legal topic name. The message is suitable as a response to a client."""
     _check(name, "topic", GROUP_TOPIC_MAX_CHARS if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MAX_CHARS)
 
 
 def check_group(name: str) -> None:
-    """Raises ValueError, with a text that can be answered to a client, unless `name` may be a consumer or producer group."""
+    """Raise ValueError unless `name` is a legal group name. The message is suitable as a response to a client."""
     _check(name, "group", GROUP_MAX_CHARS)
 
 

@@ -4,7 +4,7 @@
 with something before and something after it; of a name that occurs twice the last value holds. At most 32767 bytes fit in a
 record. `KEYS` holds several keys separated by one space.
 
-The send path looks up two or three names in text that it stores as it came, so `find` works on the bytes without a map.
+The send path looks up two or three names in text that it stores unchanged, so `find` works on the bytes without a map.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 
 def parse(raw: bytes | str) -> dict[str, str]:
-    """All properties, in the order they stand."""
+    """Return all properties in order."""
     if isinstance(raw, str):
         text = raw
     else:
@@ -91,7 +91,7 @@ def parse(raw: bytes | str) -> dict[str, str]:
 
 
 def encode(properties: Mapping[str, str]) -> bytes:
-    """The text of a map. Raises ValueError for a name or value that would not come back as it is."""
+    """Return the encoded properties. Raise ValueError for a name or value that would not decode to itself."""
     for name, value in properties.items():
         if "\x01" in name or "\x02" in name or "\x02" in value:
             raise ValueError(f"the property {name!r} = {value!r} contains a separator (0x01 or 0x02)")
@@ -101,7 +101,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def find(raw: bytes, name: bytes) -> bytes | None:
-    """The value of one property, None if there is none; what `parse` would give for it, without building the map."""
+    """Return the value of one property or None, as `parse` would, without building the map."""
     wanted = name + NAME_END
     before, found, rest = raw.rpartition(wanted)
     while found:
@@ -109,14 +109,14 @@ def find(raw: bytes, name: bytes) -> bytes | None:
             value = rest.partition(VALUE_END)[0]
             if value:
                 return value
-        # The end of another name, part of a value, or a value that is empty: an earlier one counts.
+        # The end of another name, part of a value, or an empty value: an earlier occurrence counts.
         before, found, _ = before.rpartition(wanted)
         rest = raw[len(before) + len(wanted) :]
     return None
 
 
 def with_terminator(raw: bytes) -> bytes:
-    """The same properties with the closing 0x02, so that more can be appended."""
+    """Return the properties with the closing 0x02, so that more can be appended."""
     return raw if not raw or raw.endswith(VALUE_END) else raw + VALUE_END
 
 

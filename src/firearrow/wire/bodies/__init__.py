@@ -1,4 +1,7 @@
-"""Every JSON body, under one roof: see the modules it is gathered from for what each of them holds."""
+"""JSON bodies of requests and responses, re-exported from the modules of this package.
+
+Imports only from `wire`.
+"""
 
 from __future__ import annotations
 

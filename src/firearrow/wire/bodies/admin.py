@@ -1,4 +1,4 @@
-"""What a broker answers to operators: statistics, offsets, connections."""
+"""Bodies of administrative responses of a broker: statistics, offsets, connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ConsumeStats(Body):
 
 @dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """317: one map of a single group for each group."""
+    """317: one map per group, with that group as its only key."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None

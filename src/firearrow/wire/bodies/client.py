@@ -1,4 +1,4 @@
-"""What clients say to a broker about themselves and their queues: heartbeats, subscriptions, queue locks, assignments."""
+"""Bodies exchanged between clients and brokers: heartbeats, subscriptions, queue locks, assignments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONSUME_FROM_WHERES = Names(
 
 @dataclass(slots=True, frozen=True)
 class QueueBody(Body):
-    """A queue by its name; usable as a key."""
+    """A queue; hashable, so usable as a key."""
 
     topic: str
     broker_name: str
@@ -145,7 +145,7 @@ class MessageRequestModeSerializeWrapper(Body):
 
 @dataclass(slots=True)
 class ConsumerRunningInfo(Body):
-    """307. A broker relays it unread; this is for those who want to look in."""
+    """307. A broker relays it without decoding."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -158,7 +158,7 @@ class ConsumerRunningInfo(Body):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResult(Body):
-    """309, relayed as well."""
+    """309. A broker relays it without decoding."""
 
     order: bool = False
     auto_commit: bool = True

@@ -1,11 +1,11 @@
 """The body of a broker's registration (103), plain or compressed.
 
-Plain: one JSON object. From brokers older than 3.0.11 only its inner part, the topic table.
+Plain: one JSON object. Brokers older than 3.0.11 send only its inner part, the topic table.
 Compressed: one zlib stream of
 
     4 n, n       data version as JSON
     4 topics, and for each  4 n, n  the text `topic readQueues writeQueues perm filterType attributes`, separated by one space;
-                 the attributes are JSON without spaces and may be missing
+                 the attributes are JSON without spaces and may be absent
     4 n, n       filter servers as a JSON list
     4 mappings, and for each  4 n, n  a queue mapping as JSON        (only from 5.0.0 on)
 """
@@ -22,7 +22,7 @@ from firearrow.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigSer
 from firearrow.wire.codes import VERSION, VERSION_3_0_11, VERSION_5_0_0
 from firearrow.wire.errors import ProtocolError, shown
 
-MAX_INFLATED: Final = 32 * 1024 * 1024  # a hundred thousand topics, and some; zlib needs as much again meanwhile
+MAX_INFLATED: Final = 32 * 1024 * 1024  # more than a hundred thousand topics; zlib needs the same again while inflating
 _I32: Final = struct.Struct(">i")
 
 
@@ -37,7 +37,7 @@ class RegisterBrokerBody:
 
     @classmethod
     def decode(cls, body: bytes, *, compressed: bool = False, version: int = VERSION) -> RegisterBrokerBody:
-        """Reads a registration as a broker of `version` writes it. No body is a broker without topics."""
+        """Decode a registration as a broker of `version` writes it. An empty body means a broker without topics."""
         if not body:
             return cls()
         if version < VERSION_3_0_11:
@@ -124,7 +124,7 @@ def _topic_config(text: bytes) -> TopicConfig:
 
 
 class _Parts:
-    """Reads counts and sized texts one after the other."""
+    """Sequential reader of counts and length-prefixed texts."""
 
     __slots__ = ("_at", "_raw")
 

@@ -1,4 +1,4 @@
-"""What name servers say: routes, clusters, topic lists, key-value tables."""
+"""Bodies of name server responses: routes, clusters, topic lists, key-value tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class QueueData(Body):
     read_queue_nums: int = 0
     write_queue_nums: int = 0
     perm: int = 6
-    topic_sys_flag: int = member(other="topicSynFlag", default=0)  # the older spelling of older name servers
+    topic_sys_flag: int = member(other="topicSynFlag", default=0)  # spelling of older name servers
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class BrokerData(Body):
 
 @dataclass(slots=True)
 class TopicRouteData(Body):
-    """105. Some clients take this text apart by hand: it is written without spaces, and with bare broker ids for old ones."""
+    """105. Some clients parse this text by hand: it has no spaces, and bare broker ids for old clients."""
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     queue_datas: list[QueueData] = field(default_factory=list)
@@ -69,6 +69,6 @@ class TopicList(Body):
 
 @dataclass(slots=True)
 class KVTable(Body):
-    """219, 28, and the answer to a registration."""
+    """219, 28, and the response to a registration."""
 
     table: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Topics and groups as they are configured: the tables of a broker, their files, and what is said about them on the wire."""
+"""Configuration of topics and groups, in the tables of a broker, their files and on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firearrow.wire.body_schema import Body
 
 @dataclass(slots=True, frozen=True)
 class DataVersion(Body):
-    """Which state of a table this is. Two are the same state exactly when all three numbers are equal."""
+    """Version of a table. Two versions are the same exactly when all three numbers are equal."""
 
     counter: int = 0
     state_version: int = 0
@@ -38,7 +38,7 @@ class CreateTopicListRequestBody(Body):
 
 @dataclass(slots=True)
 class TopicConfigSerializeWrapper(Body):
-    """21, and the inner part of a registration. The two mapping tables belong to static topics and pass through unread."""
+    """21, and the inner part of a registration. The two mapping tables belong to static topics and are passed through."""
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
