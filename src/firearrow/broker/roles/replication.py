@@ -25,7 +25,7 @@ class ReplicationHost:
     lead: Callable[[int], None]  # (term): this broker is the master from now on
     follow: Callable[[str], None]  # (reason): it is no longer
     serve: Callable[[Connection, Command], None]  # serve a request as if it had just been received
-    stand_in: Callable[[bool], None]  # register as a stand-in (proxy_registration.py), or unregister
+    set_proxy: Callable[[bool], None]  # register as a proxy of the leader (proxy_registration.py), or unregister
     pause: Callable[[bool], None]  # stop accepting sends, or accept them again
 
 

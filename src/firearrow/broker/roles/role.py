@@ -118,7 +118,7 @@ class RoleController:
                 lead=self._lead,
                 follow=self._follow,
                 serve=lambda conn, request: parts.dispatcher.received(conn, [request]),
-                stand_in=self._set_proxy,
+                set_proxy=self._set_proxy,
                 pause=self._pause,
             )
         )

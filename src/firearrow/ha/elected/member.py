@@ -181,7 +181,7 @@ class QuorumReplica:
         self.node.tick(now)
         self._apply_ready()
         if self.raft.leader is not None or self.raft.role is Role.HALTED:  # without a leader, proxies are needed most
-            self._broker.stand_in(self._is_proxy(now))
+            self._broker.set_proxy(self._is_proxy(now))
 
     def _check_disk(self, now: int) -> None:
         """Halt if the disk failed. A leader whose disk is full transfers its leadership."""
