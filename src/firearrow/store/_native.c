@@ -1,14 +1,13 @@
-/* What the store does with many small things, where the interpreter spends most of its time otherwise: records, the messages of a
- * batch, keys for the index. All of it is there in Python too (commitlog.py, index.py, index_file.py), which is what counts; tests
- * hold the two against each other. native.py says when this one is used.
+/* Native implementations of the store's hot loops: records, the messages of a batch, keys for the index. The Python versions
+ * (commitlog/log.py, key_index/index.py, key_index/file.py) are the reference; tests compare the two. See firearrow/_native.py.
  *
- *   record(...)         a message as a record of the log, and its entry in the queue
- *   hash_keys(run)      what the index has to say about messages: of every entry the hash, the log offset and the time
- *   put_entries(...)    entries as an index file has them, linked into its slots
- *   batch_records(...)  the body of a batch send as records of the log and entries of the queue
+ *   record(...)         build a record of the log and its queue entry
+ *   hash_keys(run)      hash, log offset and time of every index entry of messages
+ *   put_entries(...)    build entries of an index file and link them into its slots
+ *   batch_records(...)  build records and queue entries from the body of a batch send
  *
- * Formats: a number is big-endian; a properties block is name 0x01 value 0x02 and so on, of two values the later counts, an empty
- * one does not. Lengths that come from outside are checked against what is there before anything is read or written.
+ * Formats: numbers are big-endian. A properties block is name 0x01 value 0x02, repeated; the last nonempty value of a name counts.
+ * Lengths from outside are checked before anything is read or written.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -43,7 +42,7 @@ static uint32_t hash_object(uint32_t hash, PyObject *text) {
     return hash;
 }
 
-/* Java's String.hashCode, going on from `*hash`, over UTF-8; what is broken is read as U+FFFD. False: an exception is set. */
+/* Continue Java's String.hashCode from `*hash` over UTF-8; invalid bytes are U+FFFD. False: an exception is set. */
 static bool hash_on(uint32_t *hash, Span text) {
     uint32_t h = *hash;
     uint8_t all = 0;
@@ -64,7 +63,7 @@ static bool hash_on(uint32_t *hash, Span text) {
 enum { UNIQUE_KEY, KEYS, TAGS };
 static const struct { const char *text; Py_ssize_t length; } names[NAMES] = {{"UNIQ_KEY\1", 9}, {"KEYS\1", 5}, {"TAGS\1", 5}};
 
-/* The values of the names above; those that are not there have length 0. */
+/* The values of the names above; absent ones have length 0. */
 static void find_values(const uint8_t *block, Py_ssize_t length, Span found[NAMES]) {
     memset(found, 0, NAMES * sizeof *found);
     const uint8_t *at = block, *end = block + length;
@@ -101,7 +100,7 @@ static bool add_entry(Entries *e, uint32_t prefix, Span text, int64_t offset, in
     if (e->count == e->room && !grow(e)) return false;
     if (!hash_on(&prefix, text)) return false;
     int32_t hash = (int32_t)prefix;
-    /* The absolute value, 0 for the one that has none. */
+    /* The absolute value, 0 for INT32_MIN. */
     e->hashes[e->count] = hash == INT32_MIN ? 0 : hash < 0 ? -hash : hash;
     e->offsets[e->count] = offset;
     e->times[e->count++] = time;
@@ -121,7 +120,7 @@ static bool add_message(Entries *e, uint32_t key_prefix, uint32_t tag_prefix, co
 }
 
 static bool hash_run(Entries *e, PyObject *run) {
-    PyObject *topic = NULL; /* of the message before: most have the same */
+    PyObject *topic = NULL; /* of the previous message: most have the same */
     uint32_t key_prefix = 0, tag_prefix = 0;
     int64_t before = -1;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(run); i++) {
@@ -163,7 +162,7 @@ static PyObject *hash_keys(PyObject *module, PyObject *run) {
     return result;
 }
 
-/* Whole seconds since `begin`, as an entry has them. */
+/* Whole seconds since `begin`, as in an entry. */
 static uint32_t time_diff(int64_t time, int64_t begin) {
     int64_t seconds = begin > 0 ? (time - begin) / 1000 : 0;
     return seconds < 0 ? 0 : seconds > INT32_MAX ? INT32_MAX : seconds;
@@ -216,7 +215,7 @@ done:
 
 /* ---- batches ------------------------------------------------------------------------------------------------------------ */
 
-/* CRC-32 as zlib has it, eight bytes at a time. */
+/* CRC-32 as in zlib, eight bytes at a time. */
 static uint32_t crc_tables[8][256];
 
 static void make_crc_tables(void) {
@@ -240,7 +239,7 @@ static uint32_t crc32_of(const uint8_t *p, Py_ssize_t length) {
     return ~c;
 }
 
-/* Where a record goes and what its first fields say. */
+/* Destination and first fields of a record. */
 typedef struct { int64_t size, queue_id, flag, queue_offset, offset, body_length, tags_code; uint32_t crc; } Place;
 
 static void put_head(uint8_t *out, const Place *place) {
@@ -319,7 +318,7 @@ static PyObject *record(PyObject *module, PyObject *const *args, Py_ssize_t coun
     return result;
 }
 
-/* One message of a batch; false when its lengths do not fit what is left of the body. */
+/* One message of a batch; false if its lengths do not fit the rest of the body. */
 typedef struct { uint32_t flag; Span body, properties; } BatchMessage;
 
 static bool next_message(const uint8_t **at, const uint8_t *end, BatchMessage *message) {
@@ -391,7 +390,7 @@ static PyObject *batch_records(PyObject *module, PyObject *args) {
         out += message.body.length;
         memcpy(out, topic.buf, topic.len);
         out += topic.len;
-        memcpy(out, message.properties.at - 2, message.properties.length + 2); /* with their length in front */
+        memcpy(out, message.properties.at - 2, message.properties.length + 2); /* preceded by their length */
         out += message.properties.length + 2;
         put_queue_entry(entry, &place);
         PyObject *number = PyLong_FromLongLong(offset);
@@ -413,7 +412,7 @@ done:
     return result;
 }
 
-/* ---- the module --------------------------------------------------------------------------------------------------------- */
+/* ---- module ------------------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
     {"record", (PyCFunction)(void (*)(void))record, METH_FASTCALL, record_doc},

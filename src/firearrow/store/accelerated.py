@@ -1,4 +1,4 @@
-"""What the store does in C, if it was built (firearrow/native.py says when, and why); `native` is None otherwise."""
+"""Native implementations of the store's hot loops. Without them `native` has the value None (see firearrow/_native.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from firearrow.store.commitlog.log import IndexInput
 
     class Native(Protocol):
-        """What _native.c offers; its head says what for."""
+        """Functions of _native.c, which documents them."""
 
         def record(
             self, body: bytes, properties: bytes, topic: bytes, queue_id: int, flag: int, queue_offset: int, offset: int,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ) -> tuple[bytes, int]: ...  # fmt: skip
 
         def batch_records(
-            self, body: bytes, queue_id: int, queue_offset: int, offset: int, same: bytes, topic: bytes, /
+            self, body: bytes, queue_id: int, queue_offset: int, offset: int, shared: bytes, topic: bytes, /
         ) -> tuple[bytes, bytes, list[int], list[bytes]] | None: ...
 
 

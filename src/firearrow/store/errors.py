@@ -1,10 +1,10 @@
-"""What can go wrong in the store, apart from a caller's mistake (ValueError)."""
+"""Errors of the store. A caller's mistake is a ValueError."""
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The store cannot do what was asked; the text says why and what to do."""
+    """An operation failed. The text gives the reason and the remedy."""
 
 
 class StoreLockedError(StoreError):
@@ -12,8 +12,8 @@ class StoreLockedError(StoreError):
 
 
 class NotWritableError(StoreError):
-    """The store refuses writes: the disk is too full, or an I/O error happened earlier. The text is fit for a response remark."""
+    """Writes are refused: the disk is too full, or an I/O error happened earlier. The text is a valid response remark."""
 
 
 class TooLargeError(ValueError):
-    """A message that no commit-log file can hold."""
+    """A message is larger than a commit-log file."""

@@ -1,10 +1,10 @@
-"""The few things the store asks of a file system, so that a test can stand in for it.
+"""The file-system seam of the store, which tests replace by simulated disks.
 
-Everything is positioned reads and writes on descriptors, never a memory map: an I/O error is then an exception at the
-call that met it instead of a SIGBUS somewhere, and resident memory stays small. Nothing else in the store touches `os`.
+All file access uses positioned reads and writes on descriptors, never a memory map: an I/O error is then an exception of the
+failing call instead of a SIGBUS, and resident memory stays small. Nothing else in the store touches `os`.
 
-Durability follows POSIX: what `pwrite` wrote survives a power cut only after `fdatasync` (or `sync_all`) returned, and a
-created, renamed or deleted name only after `fsync_dir` of its directory.
+Durability follows POSIX: written data survives a power cut only after `fdatasync` (or `sync_all`) returned, and a created,
+renamed or deleted name only after `fsync_dir` of its directory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from firearrow.store.errors import StoreLockedError
 
 Bytes = bytes | bytearray | memoryview
 
-_fdatasync = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+_fdatasync = getattr(os, "fdatasync", os.fsync)  # cheaper, where it exists
 
 
 def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Linux has it; Python does not."""
+    """Return Linux's sync_file_range, which Python does not expose, or None."""
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError, TypeError):
@@ -34,29 +34,31 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _find_sync_file_range()
-_BEGIN_WRITING = 2  # SYNC_FILE_RANGE_WRITE: does not wait for the end of it
+_BEGIN_WRITING = 2  # SYNC_FILE_RANGE_WRITE: starts writing and does not wait
 
 
 class File(Protocol):
+    """An open file."""
+
     @property
     def descriptor(self) -> int | None:
-        """The system's, for whoever has it copy from the file to a socket; None: there is none, the bytes have to be read."""
+        """Descriptor for copying from the file to a socket in the kernel; None if the bytes must be read."""
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Read up to `size` bytes; fewer only at the end of the file."""
         ...
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """All of `data`, or OSError."""
+        """Write all of `data`. OSError."""
         ...
 
     def fdatasync(self) -> None: ...
 
     def write_behind(self, offset: int, size: int) -> None:
-        """Has the system begin to write this part, if it can, and promises nothing.
+        """Start writing a range to disk, if possible, without any guarantee.
 
-        What is left to the system is written in one go after half a minute, and whoever waits for an fdatasync then waits long.
+        Otherwise the kernel writes everything at once after half a minute and delays every fdatasync meanwhile.
         """
         ...
 
@@ -65,23 +67,27 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def next_data(self, offset: int) -> int | None:
-        """The first position from `offset` on that may hold something other than a hole; None when only holes follow."""
+        """Return the first position from `offset` that may not be in a hole, or None."""
         ...
 
     def close(self) -> None: ...
 
 
 class Lock(Protocol):
+    """The lock of a store directory."""
+
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
+    """A file system."""
+
     def open(self, path: str, *, create: bool = False, size: int | None = None) -> File:
-        """Opens for reading and writing. `create` makes the file if absent; `size` then gives it that length, zero filled."""
+        """Open for reading and writing. `create` creates the file if absent; `size` then extends it to that length with zeros."""
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in the directory, sorted; empty when it does not exist."""
+        """Return the sorted names in a directory, none if it does not exist."""
         ...
 
     def is_dir(self, path: str) -> bool: ...
@@ -91,7 +97,7 @@ class Disk(Protocol):
     def file_size(self, path: str) -> int: ...
 
     def mkdirs(self, path: str, *, durable: bool = True) -> None:
-        """Makes a directory and those above it that are missing; `durable` syncs the names that are new."""
+        """Create a directory and its missing parents; `durable` syncs the new names."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -103,27 +109,29 @@ class Disk(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def sync_all(self, path: str) -> None:
-        """Makes everything written so far in the file system of `path` durable: cheaper than fdatasync of many files."""
+        """Make everything written so far in the file system of `path` durable. Cheaper than fdatasync of many files."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def usage(self, path: str) -> float:
-        """How full the file system is, in percent, as df counts it: used / (used + available to us)."""
+        """Return the usage of the file system in percent, as df does: used / (used + available to us)."""
         ...
 
     def mtime_ms(self, path: str) -> int: ...
 
     def boot_id(self) -> bytes:
-        """16 bytes that change when the machine starts anew, and with it may have lost what was not synced. Empty: not known."""
+        """Return 16 bytes that change when the machine is restarted and unsynced data may be lost. Empty if unknown."""
         ...
 
     def lock(self, path: str) -> Lock:
-        """Takes the exclusive lock of a store directory or raises StoreLockedError."""
+        """Acquire the exclusive lock of a store directory. StoreLockedError if it is held."""
         ...
 
 
 class RealFile:
+    """A file of the operating system."""
+
     __slots__ = ("_fd", "path")
 
     def __init__(self, fd: int, path: str) -> None:
@@ -138,7 +146,7 @@ class RealFile:
         data = os.pread(self._fd, size, offset)
         if len(data) == size or not data:
             return data
-        # A signal or an odd file system may give less than there is: only an empty read means the end.
+        # A signal or an unusual file system may return less. Only an empty read means the end.
         pieces = [data]
         got = len(data)
         while got < size and (data := os.pread(self._fd, size - got, offset + got)):
@@ -176,7 +184,7 @@ class RealFile:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
-            return offset  # a file system without holes: everything may be data
+            return offset  # the file system does not report holes
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -185,10 +193,10 @@ class RealFile:
 
 
 class RealLock:
-    """A POSIX record lock on byte 0, the kind that Java's FileLock takes, so that an Apache broker is kept out too.
+    """A POSIX record lock on byte 0, as Java's FileLock uses, so that it also excludes an Apache broker.
 
-    POSIX drops a process's record locks on a file when *any* of its descriptors of that file is closed, and grants them
-    again to the same process: within one process the set of held paths guards instead.
+    POSIX drops a process's record locks on a file when *any* of its descriptors of that file is closed, and grants them again to
+    the same process. Within one process the set of held paths is the lock instead.
     """
 
     _held: ClassVar[set[str]] = set()
@@ -227,6 +235,8 @@ def _locked_text(path: str) -> str:
 
 
 class RealDisk:
+    """The file system of the operating system."""
+
     def open(self, path: str, *, create: bool = False, size: int | None = None) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
@@ -313,7 +323,7 @@ class RealDisk:
 
 
 def _syncfs(path: str) -> bool:
-    """Linux's syncfs: unlike sync it does not wait for other, perhaps hanging, file systems."""
+    """Sync one file system with Linux's syncfs. Unlike sync it does not wait for other, perhaps hanging, file systems."""
     import ctypes
 
     try:

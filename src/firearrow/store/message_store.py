@@ -252,7 +252,7 @@ class MessageStore:
 
     @property
     def broken(self) -> bool:
-        """Whether the disk failed: the store accepts no writes until it is opened again."""
+        """True after a disk failure: the store accepts no writes until it is opened again."""
         return self._log.failure is not None
 
     @property

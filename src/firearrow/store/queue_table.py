@@ -1,21 +1,21 @@
-"""`queueTable`: what was durable of the derived files when they were last synced, so that a recovery knows where to begin.
+"""`queueTable`: the derived files that were durable at their last sync, from which a recovery can start.
 
 Text, one line each, fields separated by tabs:
 
     firearrow queue table 1
-    boot      <hex>         empty but in `queueTable.boot`, see below
+    boot      <hex>         empty except in `queueTable.boot`, see below
     derived   <log offset>  the consume-queue entries of all records below are durable
     indexed   <log offset>  the last record with entries in the key index, which has all records below `derived`
     index     <file name>   one line for each index file, oldest first
-    queue     <count>  <first>  <queue id>  <topic>   entries from `first` (where its oldest file begins) to `count` are durable
+    queue     <count>  <first>  <queue id>  <topic>   entries from `first` (the start of its oldest file) to `count` are durable
     crc       <CRC-32 of all bytes before this line, decimal>
 
-Syncing thousands of queue files takes longer than a clean stop should. With many unsynced ones the stop therefore leaves the
-table of the last sync alone and writes a second one, `queueTable.boot`, which counts what was written: it holds as long as the
-machine has not been started anew, for so long the operating system keeps what was written. Opening the store uses it up.
+Syncing thousands of queue files takes longer than a clean stop should. With many unsynced files the stop therefore leaves the
+table unchanged and writes a second one, `queueTable.boot`, which counts what was written. It is valid until the machine is
+restarted, because the operating system keeps what was written until then. Opening the store deletes it.
 
-The file is replaced as a whole (temporary file, sync, rename, sync of the directory). It is ours alone: an Apache broker neither
-reads nor writes it, and because it only says "at least", it stays true when one has used the directory in between.
+The file is replaced atomically. An Apache broker neither reads nor writes it. Because it only states a minimum, it stays true
+when an Apache broker has used the directory in between.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TITLE = "firearrow queue table 1"
 
 @dataclass(slots=True)
 class QueueTable:
-    """`boot_id`: what it says holds only while the machine runs under this id; empty: for good."""
+    """Durable entries and index files. `boot_id`: valid only until the machine is restarted; empty: always."""
 
     derived_offset: int = 0
     index_last_offset: int = 0
@@ -56,7 +56,7 @@ class QueueTable:
 
     @classmethod
     def decode(cls, data: bytes) -> QueueTable | None:
-        """None when this is not a whole table."""
+        """Decode a table. None if it is incomplete or damaged."""
         text, mark, tail = data.rpartition(b"crc\t")
         if not mark or tail != b"%d\n" % crc32(text):
             return None
@@ -80,7 +80,7 @@ class QueueTable:
 
 
 def load_queue_table(disk: Disk, path: str, *, clean: bool) -> QueueTable | None:
-    """The table to begin with; one that holds for this boot only, and only after a clean stop, is better and is used up."""
+    """Load the table to start with. After a clean stop in the same boot the second one is preferred; it is deleted."""
     table = QueueTable.decode(disk.read_bytes(path)) if disk.exists(path) else None
     better = path + _BOOT_SUFFIX
     if disk.exists(better):

@@ -281,7 +281,7 @@ class StoreRecovery:
         return self._scan_at(position, max(0, size))
 
     def _blank_at(self, position: int) -> int:
-        """Return the size of a blank, -1 if there is none."""
+        """Return the size of a blank, or -1."""
         data = self._log.read(position, BLANK_BYTES)
         size, magic = SIZE_AND_MAGIC.unpack(data) if len(data) == BLANK_BYTES else (0, 0)
         return int(size) if magic == MAGIC_BLANK else -1

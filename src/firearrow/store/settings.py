@@ -1,6 +1,6 @@
 """Settings of the store, with Apache RocketMQ's names and defaults.
 
-One default differs on purpose: `flushDiskType` is SYNC_FLUSH, so that what was acknowledged is on the disk.
+One default differs: `flushDiskType` is SYNC_FLUSH, so that acknowledged messages are on the disk.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _MIB = 1024 * 1024
 
 @dataclass
 class StoreSettings:
+    """Settings of a store directory."""
+
     store_path_root_dir: str = setting(os.path.join(os.path.expanduser("~"), "store"), "the store directory")
     store_path_commit_log: str | None = setting(None, "directory of the commit log; default commitlog in the store directory")
     mapped_file_size_commit_log: int = setting(1024 * _MIB, "bytes of a commit-log file", low=4096, high=2**31 - 1)
@@ -101,7 +103,7 @@ class StoreSettings:
 
     @property
     def consume_queue_file_size(self) -> int:
-        """The file size rounded up to whole entries, as Apache does."""
+        """File size rounded up to whole entries, as Apache does."""
         return -(-self.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT
 
     def check(self) -> None:
@@ -112,7 +114,7 @@ class StoreSettings:
 
 
 def delete_hours(text: str) -> frozenset[int]:
-    """The hours of `deleteWhen`: `04` or `04;16`."""
+    """Parse the hours of `deleteWhen`: `04` or `04;16`."""
     hours = [part.strip() for part in text.split(";") if part.strip()]
     if not all(part.isdecimal() and int(part) < 24 for part in hours):
         raise SettingError("deleteWhen", text, "hours from 00 to 23, separated by ';'")

@@ -110,7 +110,7 @@ def test_a_log_that_is_too_short_is_given_up_for_the_queue(tmp_path: Path) -> No
         assert again.log.end >= files.log.end
         progress = again.progress
         assert (progress.queue_offset, progress.replay_to, progress.replay_from_ms) == (0, 301, T0 + 9 * SECOND)
-        assert "made again from the timer queue" in again.problems[-1]
+        assert "rebuilt from the timer queue" in again.problems[-1]
         enter(again, T0 + 10 * SECOND, 0)
         again.log.write_out()
 

@@ -155,8 +155,8 @@ class TimerService:
             self.slot = self._snapshot = None
             self._clear_pending()
             self._opened = False
-            files.forget()
-        if self._master_checkpoint is None or not self._master_checkpoint.says_the_same(checkpoint):
+            files.discard()
+        if self._master_checkpoint is None or not self._master_checkpoint.has_same_progress(checkpoint):
             self._master_checkpoint = checkpoint
             self._store.submit(lambda: files.save_copied(checkpoint))
         files.progress.queue_offset = checkpoint.queue_offset

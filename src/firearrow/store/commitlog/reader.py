@@ -1,10 +1,10 @@
-"""Reading the store: messages of a queue, records by log offset, queue offsets by time.
+"""Reads: messages of a queue, records by log offset, queue offsets by time.
 
-Nothing at or above `confirm_offset` is ever read; queues bound themselves by their `max_offset`, which follows it.
+Nothing at or above `confirm_offset` is read; queues limit themselves by their `max_offset`, which follows it.
 
-A pull reads its queue entries with one pread (or from memory) and its records with as few as possible: records that lie near
-each other in the log, as those of a queue among a few busy ones do, come with one read and are cut apart in memory. Those that
-follow one another need not be read at all: whoever can have the system copy them from the log to a socket gets their place.
+A pull reads its queue entries with one pread (or from memory) and its records with as few as possible: records that are near each
+other in the log are read together and separated in memory. Contiguous records need not be read at all: a caller that can copy
+from the log file to a socket gets their position.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from firearrow.wire.record import (
 
 _I64 = Struct(">q")
 _OFFSET_AND_SIZE = Struct(">qi")
-_MERGE_GAP = 8192  # reading this much for nothing costs less than another system call
+_MERGE_GAP = 8192  # reading this much unnecessarily costs less than another system call
 _MERGE_LIMIT = 1024 * 1024
-_SLACK = 32 * 1024  # records with no more than this between them are read at once
+_SLACK = 32 * 1024  # records with at most this much between them are read at once
 _PROBE = 4096
-_PART_WORTH = 16 * 1024  # reading less than this costs no more than the second system call of a part
+_PART_MIN = 16 * 1024  # reading less costs no more than the second system call of a LogPart
 
 
 class GetStatus(StrEnum):
+    """Result of `get_messages`, in RocketMQ's terms."""
+
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
@@ -50,11 +52,11 @@ class GetStatus(StrEnum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-_FOUND = GetStatus.FOUND  # the usual one: before Python 3.12 looking it up each time is a call
+_FOUND = GetStatus.FOUND  # before Python 3.12 each lookup is a call
 
 
 class LogPart(NamedTuple):
-    """Records that follow one another in a file of the log."""
+    """Position of contiguous records in a file of the log."""
 
     descriptor: int
     position: int
@@ -63,18 +65,20 @@ class LogPart(NamedTuple):
 
 @dataclass(slots=True)
 class GetResult:
+    """Messages of a queue, as stored, either in `body` or at `part` of the log."""
+
     status: GetStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    body: bytes = b""  # the records, one after the other, as they are stored
+    body: bytes = b""
     count: int = 0
     suggest_slave: bool = False
-    part: LogPart | None = None  # where the records are, instead of `body`; good until the log is called again
+    part: LogPart | None = None  # instead of `body`; valid until the next call of the log
 
 
 class StoreReader:
-    """`confirm_offset` is set by the store whenever more becomes readable."""
+    """`confirm_offset` is set by UnconfirmedGroups."""
 
     def __init__(self, settings: StoreSettings, log: CommitLog, memory_bytes: int | None = None) -> None:
         self.confirm_offset = 0
@@ -93,9 +97,9 @@ class StoreReader:
         may_be_part: bool = False,
         bulk: bool = False,
     ) -> GetResult:
-        """The messages of a queue from `offset` on. `tag_codes`: only those whose tags code is among these (signed 32 bit).
+        """Return the messages of a queue from `offset`. `tag_codes`: only those with one of these tags codes (signed 32 bit).
 
-        `may_be_part`: records need not be read if the caller can be told where they are. `bulk`: many at once, wherever they are.
+        `may_be_part`: the caller accepts a LogPart. `bulk`: apply the limits of bulk pulls.
         """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -138,10 +142,10 @@ class StoreReader:
         return GetResult(_FOUND, next_offset, low, high, body, count, confirmed - last > memory)
 
     def _read_near(self, entries: bytes, count: int, bytes_left: int, may_be_part: bool) -> tuple[bytes, LogPart | None, int]:
-        """The usual pull: all records asked for, none of them gone, near each other in the log; and where the last one begins.
+        """Return the records of a common pull (all within the limits, none deleted, near each other) and the last log offset.
 
-        Nothing if it is not like that. Entries are in log order, so the first and the last record speak for those between, and
-        the records are neighbours when their sizes add up to the distance.
+        Otherwise return no records. Entries are in log order, so checking the first and the last record is enough, and the
+        records are contiguous if their sizes add up to the distance.
         """
         sizes = _sizes(count)(entries)
         (first,) = _I64.unpack_from(entries)
@@ -153,12 +157,12 @@ class StoreReader:
             return b"", None, last
         if not total <= span <= total + _SLACK:
             return b"", None, last
-        if may_be_part and span == total and span >= _PART_WORTH:
+        if may_be_part and span == total and span >= _PART_MIN:
             position = log.file_position(first, span)
             if position is not None:
                 return b"", LogPart(*position, span), last
         data = log.read(first, span)
-        if len(data) != span:  # over the end of a segment, or gone
+        if len(data) != span:  # across a segment boundary, or deleted
             return b"", None, last
         if span == total:
             return data, None, last
@@ -167,11 +171,11 @@ class StoreReader:
         return b"".join(pieces), None, last
 
     def read(self, offset: int, size: int) -> bytes:
-        """Confirmed bytes of the log, from one segment."""
+        """Return confirmed bytes of the log, from one segment."""
         return self._log.read(offset, min(size, self.confirm_offset - offset)) if 0 <= offset < self.confirm_offset else b""
 
     def read_record(self, offset: int) -> bytes | None:
-        """The whole record at a log offset; None when no confirmed record begins there."""
+        """Return the record at a log offset, or None if no confirmed record begins there."""
         data = self.read(offset, _PROBE)
         if len(data) < FIXED_BYTES_V1:
             return None
@@ -184,7 +188,7 @@ class StoreReader:
         return data if len(data) == size else None
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """When the message at this queue offset was stored; None when it cannot be read."""
+        """Return the store time of the message at a queue offset, or None if it cannot be read."""
         entry = queue.entry(offset) if queue.min_offset <= offset < queue.max_offset else None
         if entry is None or entry[1] == ABSENT_SIZE:
             return None
@@ -194,20 +198,20 @@ class StoreReader:
         return self.store_time(queue, queue.min_offset)
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The first message stored at or after this time; with `upper` the last one stored at or before it."""
+        """Return the first message stored at or after this time; with `upper` the last one stored at or before it."""
         if upper:
             found = self._first_where(queue, lambda time: time > timestamp_ms) - 1
             return max(found, queue.min_offset)
         return self._first_where(queue, lambda time: time >= timestamp_ms)
 
     def _first_where(self, queue: ConsumeQueue, holds: Callable[[int], bool]) -> int:
-        """Bisects the visible messages; store times do not decrease along a queue."""
+        """Bisect the visible messages. Store times do not decrease along a queue."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
             probe = middle
             time = self.store_time(queue, probe)
-            while time is None and probe + 1 < high:  # a damaged record counts with the next one that can be read
+            while time is None and probe + 1 < high:  # a damaged record has the time of the next readable one
                 probe += 1
                 time = self.store_time(queue, probe)
             if time is not None and holds(time):
@@ -225,7 +229,7 @@ class StoreReader:
     def _choose(
         self, entries: bytes, count_left: int, bytes_left: int, tag_codes: frozenset[int] | None
     ) -> tuple[list[tuple[int, int]], int, int, int]:
-        """(log offset, size) of the records to return; entries looked at; how many of them are gone; the last log offset seen."""
+        """Return (log offset, size) of the records to return, the entries scanned, those deleted, and the last log offset."""
         log_min, log_end = self._log.min_offset, self.confirm_offset
         chosen: list[tuple[int, int]] = []
         scanned = removed = offset = 0
@@ -248,7 +252,7 @@ class StoreReader:
         return chosen, scanned, removed, offset
 
     def _read_all(self, chosen: list[tuple[int, int]]) -> tuple[list[bytes], int]:
-        """Reads records that are in log order; returns their bytes in pieces and how many could be read."""
+        """Read records in log order. Return their bytes in pieces and the number of records read."""
         pieces: list[bytes] = []
         count = 0
         segment_size = self._log.segment_size
@@ -291,13 +295,13 @@ class StoreReader:
 
 @lru_cache(maxsize=256)
 def _sizes(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Takes the sizes out of `count` entries, with one call."""
+    """Return a function that unpacks the sizes of `count` entries with one call."""
     return Struct(">" + count * "8xi8x").unpack
 
 
 @lru_cache(maxsize=256)
 def _offsets(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """The same for the log offsets."""
+    """Return a function that unpacks the log offsets of `count` entries with one call."""
     return Struct(">" + count * "q12x").unpack
 
 

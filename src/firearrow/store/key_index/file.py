@@ -143,7 +143,7 @@ class IndexFile:
 
     @property
     def should_write_behind(self) -> bool:
-        """Whether enough entries are only in the page cache."""
+        """True if enough entries are only in the page cache."""
         return (self.count - self._write_behind_from) * ENTRY_SIZE >= _WRITE_BEHIND
 
     def write_behind(self) -> None:

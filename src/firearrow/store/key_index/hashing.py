@@ -206,7 +206,7 @@ class PropertySpans:
 def find_spans(blocks: Sequence[bytes]) -> PropertySpans:
     """Find UNIQ_KEY, KEYS and TAGS in property blocks, without a Python step per block.
 
-    The blocks are joined with 0x02. A block that ends with 0x02 itself thereby gets an empty segment, which does not count. Names
+    The blocks are joined with 0x02. A block that ends with 0x02 itself gets an empty segment, which does not count. Names
     are recognised by the 8 bytes at the start of a segment, read as one 64-bit number.
     """
     data = b"".join((_MARGIN, _SEPARATOR.join(blocks), _MARGIN))
@@ -293,7 +293,7 @@ def hash_uniform_runs(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], 
     Most runs of messages are uniform: one program sends them, and only the digits of their keys differ. The positions of the
     names are found in the first block and are columns of a table whose rows are the blocks. The other blocks are only checked to
     have the same shape. A row is a block with 0x02 in front. The check, for every segment of the first row: each row has 0x02 in
-    the same column, followed by the same name, or by the same seven bytes of a longer one that is none of ours; ours are compared
+    the same column, followed by the same name, or by the same seven bytes of a longer one that is not ours; ours are compared
     completely. All rows together have as many 0x02 as the first times their number, so there are no others.
     """
     lengths = list(map(len, blocks))

@@ -185,7 +185,7 @@ class KeyIndex:
 
     @property
     def should_write_behind(self) -> bool:
-        """Whether `write_behind` is worth a call."""
+        """True if `write_behind` is worth a call."""
         return bool(self._files) and self._files[-1].should_write_behind
 
     def write_behind(self) -> None:

@@ -1,18 +1,18 @@
-"""`config/timercheck`: how far the timers were when it was last written.
+"""`config/timercheck`: progress of the timers.
 
 A page (atomic_file.py), zeros elsewhere:
 
-    0    8  lastReadTimeMs           slots before this moment are delivered
+    0    8  lastReadTimeMs           slots before this time are delivered
     8    8  lastTimerLogFlushPos     the timer log below is durable
     16   8  lastTimerQueueOffset     messages of rmq_sys_wheel_timer below are in the timer log
-    24   8  masterTimerQueueOffset   the same at the master
+    24   8  masterTimerQueueOffset   the same on the master
     32   8  state version            | the data version
     40   8  timestamp                |
     48   8  counter                  |
-    256  8  "FIREARRO"               ours from here on
-    264  8  precision in ms of the wheel
-    272  8  1: everything was written in good order and nothing has happened since, 0: in use
-    280  4  CRC-32 of bytes 0 to 55 and 256 to 279: once Apache has written the file, what is ours no longer counts
+    256  8  "FIREARRO"               our fields follow
+    264  8  precision of the wheel in ms
+    272  8  1: everything was saved at a clean stop and is unchanged, 0: in use
+    280  4  CRC-32 of bytes 0 to 55 and 256 to 279: our fields become invalid when Apache writes the file
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _PAGE = PageFormat(Struct(">qqqqqqq"), Struct(">qq"), checks_apache=True)
 
 @dataclass(slots=True)
 class TimerCheckpoint:
+    """Values of the timer checkpoint."""
+
     read_time_ms: int = 0
     log_position: int = 0
     queue_offset: int = 0
@@ -35,7 +37,7 @@ class TimerCheckpoint:
     state_version: int = 0
     timestamp_ms: int = 0
     counter: int = 0
-    precision_ms: int = 0  # 0: not known, an Apache broker wrote this
+    precision_ms: int = 0  # 0: unknown, written by an Apache broker
     clean: bool = False
 
     @property
@@ -55,16 +57,16 @@ class TimerCheckpoint:
         return _PAGE.encode(apache, (self.precision_ms, int(self.clean)))
 
     def encode_fields(self) -> bytes:
-        """Only what Apache's brokers know of, as they send it to each other (60)."""
+        """Encode Apache's fields only, as brokers send them to each other (request code 60)."""
         return self.encode()[: _PAGE.apache.size]
 
-    def says_the_same(self, other: TimerCheckpoint) -> bool:
+    def has_same_progress(self, other: TimerCheckpoint) -> bool:
         mine, theirs = ((one.read_time_ms, one.log_position, one.queue_offset) for one in (self, other))
         return mine == theirs
 
     @classmethod
     def decode_fields(cls, data: bytes) -> TimerCheckpoint:
-        """What `encode_fields` gives. ValueError when it is not that."""
+        """Decode the result of `encode_fields`. ValueError if the size differs."""
         size = _PAGE.apache.size
         if len(data) != size:
             raise ValueError(f"a timer checkpoint has {size} bytes, not {len(data)}")
@@ -80,7 +82,7 @@ class TimerCheckpoint:
 
 
 def load_timer_checkpoint(disk: Disk, path: str) -> TimerCheckpoint | None:
-    """None when there is no such file: no timer message has ever been dealt with."""
+    """Load the checkpoint, None if the store never had a timer message."""
     return TimerCheckpoint.decode(disk.read_bytes(path)) if disk.exists(path) else None
 
 

@@ -1,12 +1,12 @@
-"""The files of the timers together: timer log, wheel and checkpoint, opened, recovered and made durable.
+"""The timer files as a whole: timer log, wheel and checkpoint, with recovery and durability.
 
-What is believed: first the commit log, that is the queue of rmq_sys_wheel_timer; then the timer log, as far as the checkpoint
-calls it durable; last the wheel. After a clean stop all of them are taken as they are. After a crash the timer log is cut at the
-checkpoint's position and the wheel made again from it; the messages after that are taken from the queue once more. When files
-are missing, all messages of the queue are: `replay_from_ms` says which of them had been delivered, and the checkpoint stays as
-it is until that is done.
+The commit log, that is the queue of rmq_sys_wheel_timer, is authoritative, then the timer log up to the checkpoint's position,
+last the wheel. After a clean stop all files are used as they are. After a crash the timer log is truncated at the checkpoint's
+position and the wheel is rebuilt from it; later messages are read from the queue again. If files are missing, all messages of the
+queue are read again: `replay_from_ms` tells which of them were already delivered, and the checkpoint is not changed until that is
+done.
 
-A store that never had a timer message has none of these files: `begin` makes them.
+A store that never had a timer message has none of these files; `begin` creates them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firearrow.store.timer.checkpoint import TimerCheckpoint, load_timer_checkpo
 from firearrow.store.timer.log import DELETE, NONE, UNIT, TimerLog
 from firearrow.store.timer.wheel import TimerWheel
 
-# An entry of the timer log, for many at once; its table is in timerlog.py.
+# An entry of the timer log (timer/log.py), for numpy.
 _ENTRY = np.dtype(
     [
         ("size", ">i4"),
@@ -45,12 +45,12 @@ _USUAL_PRECISIONS_MS = (1000, 100, 200, 250, 500, 2000, 5000, 10_000, 30_000, 60
 
 @dataclass(slots=True)
 class TimerProgress:
-    """Where the timers stand."""
+    """Progress of timer delivery."""
 
-    read_time_ms: int  # the slots before this moment are delivered
-    queue_offset: int  # the messages below are in the timer log
-    replay_to: int = 0  # messages below this offset were in a timer log that is lost:
-    replay_from_ms: int = 0  # those due before this moment were delivered already
+    read_time_ms: int  # slots before this time are delivered
+    queue_offset: int  # messages below are in the timer log
+    replay_to: int = 0  # messages below this offset were in a lost timer log
+    replay_from_ms: int = 0  # those due before this time are delivered
 
     @property
     def replaying(self) -> bool:
@@ -58,35 +58,39 @@ class TimerProgress:
 
 
 class TopicCount(NamedTuple):
-    """Entries of a topic that wait, less those that recall another one, and where in the commit log one of the messages is."""
+    """Pending entries of a topic, minus those that recall another one, and the log offset of one of the messages."""
 
     waiting: int
     physical_offset: int
 
 
 class TimerFiles:
-    """After `open`: `progress` and `problems`, which the owner reports and clears. `as_left`: a clean stop of ours wrote them."""
+    """Timer log, wheel and checkpoint.
+
+    The owner reports and clears `problems`. `as_left`: the files were written by a clean stop of a Firearrow broker.
+    """
 
     def __init__(self, disk: Disk, root: str, *, precision_ms: int, segment_size: int) -> None:
         self.log = TimerLog(disk, os.path.join(root, "timerlog"), segment_size)
         self.wheel = TimerWheel(disk, os.path.join(root, "timerwheel"), precision_ms)
         self.progress = TimerProgress(0, 0)
         self.problems = self.log.problems
-        self.begun = False  # whether there are files
+        self.begun = False  # whether the files exist
         self.as_left = False
-        self.saved = TimerCheckpoint()  # what the file says
+        self.saved = TimerCheckpoint()  # content of the checkpoint file
         self._counted: dict[int, TopicCount] | None = None
         self._disk = disk
         self._root = root
         self._check_path = os.path.join(root, "config", "timercheck")
         self._check = TimerCheckpoint()
 
-    # Beginning
+    # Opening
 
     def open(self, *, clean: bool, now_ms: int, queue_offset_of: Callable[[int], int | None]) -> None:
-        """Recovers what the files hold.
+        """Load and recover the files.
 
-        `clean`: how the store was left. `queue_offset_of(physical offset)`: of a record in the timer queue, None if it is none.
+        `clean`: the last stop of the store was clean. `queue_offset_of` returns the queue offset of a record of the timer queue
+        by its physical offset, None for other records.
         """
         check = load_timer_checkpoint(self._disk, self._check_path)
         if check is None:
@@ -114,29 +118,29 @@ class TimerFiles:
             self._save(self.snapshot(now_ms), clean=False)
 
     def begin(self, now_ms: int) -> None:
-        """Makes the checkpoint, before the first timer message is dealt with."""
+        """Create the checkpoint, before the first timer message is handled."""
         self._disk.mkdirs(os.path.dirname(self._check_path))
         self.begun = True
         self._save(self.snapshot(now_ms), clean=False)
         self._disk.fsync_dir(os.path.dirname(self._check_path))
 
-    # Of a replica
+    # On a replica
 
-    def forget(self) -> None:
-        """The files here are of another master's time: the timer log is gone, and with it the checkpoint's truth."""
+    def discard(self) -> None:
+        """Delete the timer log, which belongs to a previous master, and invalidate the checkpoint."""
         self.log.reset()
         self.progress = TimerProgress(0, 0)
         self.begun = self.as_left = False
         self._counted = None
 
     def save_copied(self, check: TimerCheckpoint) -> None:
-        """The master's checkpoint, without its timer log: whoever opens these files takes what waits from the queue again."""
+        """Save the master's checkpoint without its timer log: opening the files reads pending messages from the queue."""
         self._disk.mkdirs(os.path.dirname(self._check_path))
         position = max(check.log_position, UNIT) if check.queue_offset else check.log_position
         save_timer_checkpoint(self._disk, self._check_path, replace(check, log_position=position, precision_ms=0, clean=False))
 
     def _precision_found(self, check: TimerCheckpoint) -> int:
-        """Apache does not say which precision its wheel has: it is the one by which the newest entry is found there."""
+        """Return the precision of a wheel written by Apache, which does not record it, by searching for the newest entry."""
         wanted_ms = self.wheel.precision_ms
         newest = self.log.last_entry() if self.log.begin(check.log_position) else None
         if newest is None or not self.wheel.is_whole():
@@ -159,7 +163,7 @@ class TimerFiles:
         progress = self.progress
         if not self.log.begin(check.log_position):
             self.problems.append(
-                f"the timer log ends at {self.log.end} instead of {check.log_position}; it is made again from the timer queue"
+                f"the timer log ends at {self.log.end} instead of {check.log_position}; it is rebuilt from the timer queue"
             )
             self.log.reset(behind=check.log_position)
             self.wheel.reset()
@@ -171,14 +175,14 @@ class TimerFiles:
         self.wheel.reset()
         self._link_slots(progress.read_time_ms)
         if not check.is_ours:
-            # Apache's two numbers are not of the same instant: the queue offset may be ahead.
+            # Apache does not record the two numbers at the same time: the queue offset may be ahead.
             last = self.log.last_entry()
             logged = queue_offset_of(last.physical_offset) if last is not None else -1
             if logged is not None:
                 progress.queue_offset = min(progress.queue_offset, logged + 1)
 
     def _link_slots(self, from_ms: int) -> None:
-        """Makes the wheel from the timer log, for the moments that are not over."""
+        """Rebuild the wheel from the timer log, for times that are not over."""
         self._counted = {}
         for positions, entries, times in self._waiting_runs(from_ms):
             self._count(entries)
@@ -194,7 +198,7 @@ class TimerFiles:
                 self.wheel.put(time_ms, known[0], last_position, known[1] + count)
 
     def count_waiting(self) -> dict[int, TopicCount]:
-        """What waits, by the hash code of its topic. After `open`, before anything is entered."""
+        """Count the pending messages by the hash code of their topics. Call after `open`, before entries are added."""
         if self._counted is None:
             self._counted = {}
             for _, entries, _ in self._waiting_runs(self.progress.read_time_ms):
@@ -202,10 +206,10 @@ class TimerFiles:
         return self._counted
 
     def _waiting_runs(self, from_ms: int) -> Iterator[tuple[_Numbers, npt.NDArray[Any], _Numbers]]:
-        """What waits in the timer log, many at once: positions, entries, the times of their slots.
+        """Yield positions, entries and slot times of the pending entries in the timer log, many at once.
 
-        A clean stop may have begun the chain of the first slot anew (an entry without one before it): only what is in the newest
-        chain waits.
+        A clean stop may have restarted the chain of the first slot (an entry without a previous one): only the newest chain is
+        pending.
         """
         first_slot: list[tuple[_Numbers, npt.NDArray[Any]]] = []
         for position, data in self.log.runs():
@@ -235,27 +239,27 @@ class TimerFiles:
             self._counted[topic_hash] = TopicCount(known.waiting + count, known.physical_offset)
 
     def _choose_precision(self, wanted_ms: int, now_ms: int) -> None:
-        """Another precision can only begin with an empty wheel: the moments of waiting messages are multiples of the old one."""
+        """Change the precision if the wheel is empty: the times of pending messages are multiples of the old precision."""
         kept_ms = self.wheel.precision_ms
         if wanted_ms == kept_ms:
             return
         read_ms = self.progress.read_time_ms
         if self.wheel.next_used(read_ms, read_ms + self.wheel.span_ms) is not None:
             self.problems.append(
-                f"timerPrecisionMs is {wanted_ms}, but messages are waiting in a wheel of {kept_ms} ms; "
-                f"it stays {kept_ms} until the broker is started when none waits"
+                f"timerPrecisionMs is {wanted_ms}, but messages are pending in a wheel of {kept_ms} ms; "
+                f"it stays {kept_ms} until the broker is restarted with none pending"
             )
             return
         self.wheel.precision_ms = wanted_ms
         self.wheel.reset()
         self.progress.read_time_ms = self.wheel.floor(max(read_ms, now_ms))
 
-    # Going on
+    # Saving
 
     def snapshot(self, now_ms: int, *, before: tuple[int, int] | None = None) -> TimerCheckpoint:
-        """What the checkpoint has to say now. The wheel's changes are written; `save` makes them durable.
+        """Write the changes of the wheel and return the values of the next checkpoint. `saver` makes them durable.
 
-        `before`: position and queue offset of an entry; it and those behind it are not spoken of.
+        `before`: position and queue offset of an entry; it and later ones are left out.
         """
         self.wheel.flush()
         progress, check = self.progress, self._check
@@ -273,7 +277,7 @@ class TimerFiles:
         return self._check
 
     def saver(self, check: TimerCheckpoint, *, clean: bool = False) -> Callable[[], None]:
-        """A job for the housekeeper: makes log and wheel durable, then the checkpoint that speaks of them."""
+        """Return a job for the housekeeper that makes log and wheel durable, then saves the checkpoint."""
         written = self.log.take_unsynced()
 
         def save() -> None:
@@ -285,7 +289,7 @@ class TimerFiles:
         return save
 
     def expire(self, log_min: int) -> Callable[[], None] | None:
-        """A job that deletes timer-log files whose messages are gone from the commit log; None when there are none."""
+        """Return a job that deletes timer-log files whose messages are deleted from the commit log, or None."""
         paths = self.log.remove_before(log_min)
 
         def delete() -> None:

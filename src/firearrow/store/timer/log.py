@@ -1,10 +1,10 @@
-"""The timer log: one entry of 52 bytes for each timer message, those of one wheel slot chained to each other.
+"""The timer log: one entry of 52 bytes for each timer message; the entries of one wheel slot are chained.
 
 An entry, big-endian:
 
     0   4  size, 52
-    4   8  position of the slot's entry before this one; -1: this is its first
-    12  4  magic: 1, | 2 the message has further to go than the slot (roll), | 4 it recalls another one (delete)
+    4   8  position of the slot's previous entry, -1 for the first
+    12  4  magic: 1, | 2 the message is due later than the slot (roll), | 4 it recalls another message (delete)
     16  8  time of writing, rounded down to the wheel's precision
     24  4  the slot's time - time of writing, ms
     28  8  physical offset of the message in the commit log
@@ -12,10 +12,11 @@ An entry, big-endian:
     40  4  Java's hash code of its real topic
     44  8  0
 
-A position is a byte of the endless log, cut into files of `segment_size` that are named after their first byte (20 digits). An
-entry is written where 68 bytes are left. Otherwise the rest of the file is blank: its length (4), 0 (8), 0xCBD43194 (4), zeros.
+Positions are bytes of an unbounded log, divided into files of `segment_size` that are named after their first byte (20 digits).
+An entry is written where 68 bytes are left. Otherwise the rest of the file is blank: its length (4), 0 (8), 0xCBD43194 (4),
+zeros.
 
-Appended entries are in memory until `write_out`. What was appended is never changed; `truncate` takes the end back, at a start.
+Appended entries are in memory until `write_out`. They never change; `truncate` removes the end when the store is opened.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ assert _FIELDS.size == UNIT
 _BLANK = Struct(">iqI")
 _BLANK_MAGIC = 0xCBD43194
 _HIGHEST_MAGIC = 0xF
-_BLOCK = 4096  # read together: neighbours in a chain are often neighbours in the log
+_BLOCK = 4096  # neighbours in a chain are often neighbours in the log
 _SCAN_UNITS = 20_000
 
 
 class TimerEntry(NamedTuple):
+    """One entry of the timer log."""
+
     position: int
     previous: int
     magic: int
@@ -59,42 +62,44 @@ class TimerEntry(NamedTuple):
 
 
 _INT32 = 1 << 31
-_FAR = 1 << 60  # no timer log gets there
+_MAX_POSITION = 1 << 60
 
 
 def delay_field(slot_ms: int, written_ms: int) -> int:
-    """The field has 32 bits, 24 days: a broker may have been down, or a clock wrong, for longer."""
+    """Return the delay, limited to 32 bits (24 days): a broker may have been down, or a clock wrong, for longer."""
     return max(min(slot_ms - written_ms, _INT32 - 1), -_INT32)
 
 
 class TimerLog:
+    """The files of the timer log. `problems` collects damage found; the owner reports and clears it."""
+
     def __init__(self, disk: Disk, directory: str, segment_size: int) -> None:
         assert segment_size >= UNIT + _BLANK.size
         self.segment_size = segment_size
-        self.end = 0  # the next entry is written here, or behind the blank that begins here
-        self.problems: list[str] = []  # what was found to be damaged; the owner reports and clears it
+        self.end = 0  # position of the next entry, or of the blank before it
+        self.problems: list[str] = []
         self._usable = (segment_size - _BLANK.size) // UNIT * UNIT  # bytes of a file that can hold entries
         self._disk = disk
         self._directory = directory
-        self._segments: dict[int, Segment] = {}  # by number of the file, contiguous, oldest first
-        self._pending = bytearray()  # the bytes that end at `end`
+        self._segments: dict[int, Segment] = {}  # by file number, contiguous, oldest first
+        self._pending = bytearray()  # unwritten bytes, up to `end`
         self._unsynced: set[Segment] = set()
         self._block = b""
         self._block_at = 0
 
     @property
     def start(self) -> int:
-        """The first position that is still there."""
+        """First position that is still stored."""
         return next(iter(self._segments)) * self.segment_size if self._segments else self.end
 
     @property
     def pending(self) -> bool:
         return bool(self._pending)
 
-    # Beginning
+    # Opening
 
     def load(self) -> None:
-        """Finds the files. Of several runs with a gap between them the newest counts."""
+        """Find the files. Only those behind the last gap count."""
         self._segments = {}
         for name in self._disk.listdir(self._directory):
             base = parse_segment_name(name)
@@ -110,14 +115,14 @@ class TimerLog:
         self.end = (max(self._segments) + 1) * self.segment_size if self._segments else 0
 
     def begin(self, end: int) -> bool:
-        """Appends go on at `end`; False when the files do not reach that far."""
+        """Continue at `end`. Return False if the files end before it."""
         reached = end == 0 or (end - 1) // self.segment_size in self._segments
         if reached:
             self.end = end
         return reached
 
     def truncate(self, end: int) -> None:
-        """Leaves nothing at or behind `end`."""
+        """Remove everything from `end`. Durable on return."""
         for number in [number for number in self._segments if number * self.segment_size >= end]:
             segment = self._segments.pop(number)
             segment.close()
@@ -133,9 +138,9 @@ class TimerLog:
         self._block = b""
 
     def reset(self, behind: int = 0) -> None:
-        """Deletes every file, whole or not; a new one begins behind this position, which `begin` does not find any more.
+        """Delete every file, valid or not. The next file begins behind the given position, so that `begin` does not find it.
 
-        The newest goes first: what a power cut leaves does not look like the whole.
+        The newest file is deleted first, so that the files left by a power cut do not look complete.
         """
         self.close()
         self._segments = {}
@@ -143,14 +148,14 @@ class TimerLog:
             if parse_segment_name(name) is not None:
                 self._disk.unlink(os.path.join(self._directory, name))
         self.truncate(0)
-        self.end = -(-behind // self.segment_size) * self.segment_size if 0 < behind < _FAR else 0
+        self.end = -(-behind // self.segment_size) * self.segment_size if 0 < behind < _MAX_POSITION else 0
 
     # Appending
 
     def append(
         self, previous: int, magic: int, written_ms: int, delayed_ms: int, physical_offset: int, record_size: int, topic_hash: int
     ) -> int:
-        """Returns the entry's position. Nothing is on the disk before `write_out`."""
+        """Append an entry and return its position. Nothing is written before `write_out`."""
         assert previous < self.end
         rest = self.segment_size - self.end % self.segment_size
         if rest <= self.segment_size - self._usable:
@@ -162,7 +167,7 @@ class TimerLog:
         return position
 
     def write_out(self) -> None:
-        """Writes what was appended. On OSError the rest stays pending: call it again."""
+        """Write the appended entries. After an OSError the rest stays pending for the next call."""
         while self._pending:
             at = self.end - len(self._pending)
             segment = self._segments.get(at // self.segment_size)
@@ -182,7 +187,7 @@ class TimerLog:
         return segment
 
     def take_unsynced(self) -> list[Segment]:
-        """The files written since the last call: whoever asks has to sync them."""
+        """Return the files written since the last call, for the caller to sync."""
         taken = list(self._unsynced)
         self._unsynced.clear()
         return taken
@@ -190,23 +195,23 @@ class TimerLog:
     # Reading
 
     def walk(self, last: int, limit: int) -> tuple[list[TimerEntry], int]:
-        """A slot's entries from `last` back, at most `limit`, and the position to go on at; -1 at the end of the chain.
+        """Return at most `limit` entries of a slot, from `last` backwards, and the position to continue at, -1 at the end.
 
-        The chain also ends where a file was deleted: the messages of those entries are gone too.
+        The chain also ends where a file was deleted, because the messages of its entries are deleted too.
         """
         found: list[TimerEntry] = []
         position = last
         while position != NONE and position >= self.start and len(found) < limit:
             entry = self._entry(position, max(position + UNIT - _BLOCK, position - position % self.segment_size))
             if entry is None or entry.previous >= position:
-                self.problems.append(f"timer log: no valid entry at {position}; what its chain holds before it is lost")
+                self.problems.append(f"timer log: no valid entry at {position}; the earlier entries of its chain are lost")
                 return found, NONE
             found.append(entry)
             position = entry.previous
         return found, position if position >= self.start else NONE
 
     def entry(self, position: int) -> TimerEntry | None:
-        """One entry; quick for positions that ascend."""
+        """Return one entry. Fast for ascending positions."""
         return self._entry(position, position)
 
     def _entry(self, position: int, read_from: int) -> TimerEntry | None:
@@ -220,29 +225,29 @@ class TimerLog:
         return _parse(self._block, position - self._block_at, position)
 
     def has_entry_at(self, position: int) -> bool:
-        """Whether something that looks like an entry was written there, at or behind the end."""
+        """Return whether a valid entry was written at a position, even behind the end."""
         segment = self._segments.get(position // self.segment_size)
         return segment is not None and _parse(segment.read(UNIT, position), 0, position) is not None
 
     def last_entry(self) -> TimerEntry | None:
-        """The newest entry."""
+        """Return the newest entry."""
         at = self.end
         if at % self.segment_size == 0 and at > 0:
             at -= self.segment_size - self._usable
         return self.entry(at - UNIT) if at - UNIT >= self.start else None
 
     def runs(self) -> Iterator[tuple[int, bytes]]:
-        """All entries from the oldest to the newest, as (position of the first, bytes of consecutive entries)."""
+        """Yield all entries, oldest first, as (position of the first, bytes of consecutive entries)."""
         for number, segment in list(self._segments.items()):
             base = number * self.segment_size
             stop = min(base + self._usable, self.end)
             for at in range(base, stop, _SCAN_UNITS * UNIT):
                 yield at, segment.read(min(_SCAN_UNITS * UNIT, stop - at), at)
 
-    # Retention and the end
+    # Retention and closing
 
     def remove_before(self, log_min: int) -> list[str]:
-        """Takes files out, never the newest, whose messages all lie below `log_min` in the commit log; returns their paths."""
+        """Detach the files whose messages are all below `log_min` in the commit log, never the newest. Return their paths."""
         paths: list[str] = []
         while len(self._segments) > 1:
             number, segment = next(iter(self._segments.items()))

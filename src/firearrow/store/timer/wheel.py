@@ -1,18 +1,18 @@
-"""The timer wheel: for each moment the chain of timer-log entries that are due then.
+"""The timer wheel: for each time step the chain of timer-log entries that are due.
 
 One file of 1,209,600 slots of 32 bytes, 38,707,200 bytes. Time is counted in steps of the wheel's precision; step n has slot
-n mod 1,209,600 (with one second: two weeks around). A slot, big-endian:
+n mod 1,209,600 (with one second: two weeks). A slot, big-endian:
 
-    0   8  the step that owns it; the slot is empty for every other
+    0   8  the step that owns it; for every other step the slot is empty
     8   8  position of its first entry in the timer log
     16  8  position of its last entry, which leads to the others
-    24  4  messages waiting: entries, less those that recall another one
+    24  4  pending messages: entries minus those that recall another message
     28  4  0
 
-Slots are not cleared when their time is past: they belong to a step that does not come back.
+Slots are not cleared when their time is over: they belong to a step that does not recur.
 
-The file is sparse, and only the pages in use are in memory: at most 1,024 of 4 KiB. Changed pages are written by `flush`, or when
-there are too many of them. The wheel can be made again from the timer log.
+The file is sparse, and only pages in use are in memory: at most 1,024 of 4 KiB. Changed pages are written by `flush`, or when the
+cache is full. The wheel can be rebuilt from the timer log.
 """
 
 from __future__ import annotations
@@ -38,12 +38,16 @@ _CACHED_PAGES = 1024
 
 
 class Slot(NamedTuple):
+    """The chain of a time step, and the number of pending messages."""
+
     first: int
     last: int
     waiting: int
 
 
 class TimerWheel:
+    """The wheel file and its page cache."""
+
     def __init__(self, disk: Disk, path: str, precision_ms: int) -> None:
         self.path = path
         self.precision_ms = precision_ms
@@ -54,17 +58,17 @@ class TimerWheel:
 
     @property
     def span_ms(self) -> int:
-        """Two moments that lie this far apart share a slot."""
+        """Duration of one turn: times this far apart share a slot."""
         return SLOTS * self.precision_ms
 
     def floor(self, time_ms: int) -> int:
-        """The moment of the slot that `time_ms` falls into."""
+        """Return the time of the slot for `time_ms`."""
         return time_ms - time_ms % self.precision_ms
 
     # Slots
 
     def get(self, time_ms: int) -> Slot | None:
-        """The chain of this moment; None when it has none."""
+        """Return the chain of a time, or None."""
         step = time_ms // self.precision_ms
         index = step % SLOTS
         page = self._page(index // _PAGE_SLOTS)
@@ -79,7 +83,7 @@ class TimerWheel:
         self._dirty.add(number)
 
     def add(self, time_ms: int, position: int, *, count: int = 1) -> None:
-        """The entry at `position` is the last of this moment's chain now."""
+        """Make the entry at `position` the last of the chain of a time."""
         slot = self.get(time_ms)
         if slot is None:
             self.put(time_ms, position, position, count)
@@ -87,11 +91,11 @@ class TimerWheel:
             self.put(time_ms, slot.first, position, slot.waiting + count)
 
     def next_used(self, start_ms: int, stop_ms: int) -> int | None:
-        """The first moment in [start, stop) that has a chain."""
+        """Return the first time in [start, stop) with a chain, or None."""
         step = start_ms // self.precision_ms
         stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
         if stop - step > _PAGE_SLOTS:
-            self.flush()  # then the holes of the file are empty for certain
+            self.flush()  # so that the holes of the file are empty
         while step < stop:
             index = step % SLOTS
             first = index % _PAGE_SLOTS
@@ -108,10 +112,10 @@ class TimerWheel:
         return None
 
     def waiting(self, start_ms: int, stop_ms: int) -> Iterator[tuple[int, int]]:
-        """(moment, messages waiting) of the slots in [start, stop) that have a chain."""
+        """Yield (time, pending messages) of the slots in [start, stop) with a chain."""
         step = start_ms // self.precision_ms
         stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
-        data_at = -1  # where the file has data next, as far as that is known
+        data_at = -1  # next data in the file, as far as known
         while step < stop:
             number, first = divmod(step % SLOTS, _PAGE_SLOTS)
             count = min(_PAGE_SLOTS - first, stop - step)
@@ -131,11 +135,11 @@ class TimerWheel:
     # The file
 
     def is_whole(self) -> bool:
-        """Whether the file is there, with its full length."""
+        """Return whether the file exists with its full length."""
         return self._disk.exists(self.path) and self._disk.file_size(self.path) == FILE_SIZE
 
     def reset(self) -> None:
-        """Empties every slot."""
+        """Empty every slot."""
         self._pages.clear()
         self._dirty.clear()
         file = self._open()
@@ -143,10 +147,10 @@ class TimerWheel:
         file.truncate(FILE_SIZE)
 
     def flush(self) -> None:
-        """Writes the changed pages, neighbours together."""
+        """Write the changed pages, neighbours together."""
         for number in sorted(self._dirty):
             if number not in self._dirty:
-                continue  # written with the one before it
+                continue  # written with a previous page
             run = [number]
             while run[-1] + 1 in self._dirty:
                 run.append(run[-1] + 1)
@@ -154,7 +158,7 @@ class TimerWheel:
             self._dirty.difference_update(run)
 
     def sync(self) -> None:
-        """Makes what was flushed durable. Any thread."""
+        """Make the flushed pages durable. Any thread."""
         if self._file is not None:
             self._file.fdatasync()
 
