@@ -1,4 +1,4 @@
-"""A broker of a few lines that keeps queue lengths only, for tests of the load program: it can be told to misbehave."""
+"""A minimal broker that keeps only queue lengths, for tests of the load program; it can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def record(queue_offset: int, body: bytes = b"x" * 10) -> bytes:
 
 
 def sub_messages(body: bytes) -> list[bytes]:
-    """The messages of a batch body, each with its length field."""
+    """Split a batch body into its messages, each with its length field."""
     messages = []
     while body:
         size = struct.unpack_from(">i", body)[0]

@@ -1,4 +1,4 @@
-"""The comparison of clients: which ratios are judged by which bars, what is observed, what programs it starts."""
+"""Comparison of clients: limits, measurement and commands."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def sleeping(directory: Path) -> Process:
         (sending(100, 71), ["send: CPU, Python by Java"]),
     ],
 )
-def test_the_bars_of_sending(ours: Figures, missed: list[str]) -> None:
+def test_limits_of_sending(ours: Figures, missed: list[str]) -> None:
     checks = client.checks_of("send", [ours], [sending(100, 100)])
     assert [check.what for check in checks if check.missed] == missed
 
 
-def test_consuming_is_judged_by_its_rate_alone_and_a_sync_send_by_its_median() -> None:
+def test_limits_of_consuming_and_of_sync_sends() -> None:
     slow = client.checks_of("push", [sending(99, 500)], [sending(100, 100)])
     assert [check.what for check in slow if check.missed] == ["push: rate, Python by Java"]
     java = [Figures(1, 1, 0, 100.0, 100.0)]
@@ -51,7 +51,7 @@ def test_medians_of_the_rounds_are_compared() -> None:
     assert ratio.value == 2
 
 
-def test_progress_is_counted_after_the_warm_up_for_as_long_as_was_asked(tmp_path: Path) -> None:
+def test_progress_is_measured_after_the_warm_up(tmp_path: Path) -> None:
     process, numbers = sleeping(tmp_path), count(0, 100)
 
     async def progress() -> int:
@@ -66,7 +66,7 @@ def test_progress_is_counted_after_the_warm_up_for_as_long_as_was_asked(tmp_path
     assert figures.msgs_per_s == pytest.approx(figures.messages / 0.3, rel=0.5)
 
 
-def test_a_backlog_that_is_over_at_once_is_no_measurement(tmp_path: Path) -> None:
+def test_backlog_consumed_too_fast_is_an_error(tmp_path: Path) -> None:
     process = sleeping(tmp_path)
 
     async def progress() -> int:
@@ -79,7 +79,7 @@ def test_a_backlog_that_is_over_at_once_is_no_measurement(tmp_path: Path) -> Non
         process.kill()
 
 
-def test_a_client_that_ends_is_told_with_its_output(tmp_path: Path) -> None:
+def test_ended_client_is_reported_with_its_output(tmp_path: Path) -> None:
     process = Process([sys.executable, "-c", "print('no broker'); raise SystemExit(3)"], tmp_path / "out")
 
     async def progress() -> int:
@@ -89,7 +89,7 @@ def test_a_client_that_ends_is_told_with_its_output(tmp_path: Path) -> None:
         asyncio.run(client.observe(process, progress, 0.0, 5.0, None))
 
 
-def test_the_cpu_time_of_a_process_grows_while_it_works(tmp_path: Path) -> None:
+def test_cpu_time_of_a_busy_process_grows(tmp_path: Path) -> None:
     busy = Process([sys.executable, "-c", "while True: pass"], tmp_path / "out")
     try:
         while busy.cpu_s() < 0.1:
@@ -98,7 +98,7 @@ def test_the_cpu_time_of_a_process_grows_while_it_works(tmp_path: Path) -> None:
         busy.kill()
 
 
-def test_apaches_programs_are_started_as_was_promised(tmp_path: Path) -> None:
+def test_commands_of_the_java_client(tmp_path: Path) -> None:
     producer = apache_client.producer("127.0.0.1:9876", "T", 128, client.THREADS, tmp_path)
     assert producer[0] == "java"
     at = producer.index("org.apache.rocketmq.example.benchmark.Producer")

@@ -22,7 +22,7 @@ def session(tmp_path: Path, *only: str) -> Session:
     return Session(Firearrow(), None, rounds=1, seconds=1, quick=True, only=list(only), work=tmp_path)
 
 
-def test_a_sync_master_waits_for_its_slave_on_both_kinds_of_broker() -> None:
+def test_sync_master_waits_for_its_slave_on_both_brokers() -> None:
     master, slave = settings_of(SYNC_MASTER, [20000, 20010])
     assert (master["brokerRole"], master["inSyncReplicas"]) == ("SYNC_MASTER", "2")
     assert (slave["brokerRole"], slave["brokerId"]) == ("SLAVE", "1")
@@ -41,7 +41,7 @@ def test_ports_for_a_group_do_not_overlap() -> None:
     assert all(port % 10 == 0 for port in ports)
 
 
-def test_the_bars_are_those_that_were_promised(tmp_path: Path) -> None:
+def test_limits_of_replicated_groups(tmp_path: Path) -> None:
     assert ha.BARS[SYNC_MASTER].rate_at_least == 1.3
     assert ha.BARS[DLEDGER].rate_at_least == 3.0
     assert set(ha.BARS) == set(TOPOLOGIES)
@@ -57,13 +57,13 @@ def test_the_bars_are_those_that_were_promised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [ha.run, catchup.run])
-def test_an_unknown_group_is_an_error(run: object, tmp_path: Path) -> None:
+def test_unknown_group_is_an_error(run: object, tmp_path: Path) -> None:
     assert callable(run)
     with pytest.raises(BenchError, match="nothing has pigeons in its name"):
         run(session(tmp_path, "pigeons"))
 
 
-def test_a_follower_is_judged_by_its_time_and_by_what_the_leader_refused() -> None:
+def test_catch_up_is_limited_by_time_and_rejected_messages() -> None:
     good = Catching("Firearrow", DLEDGER, 1024, 1024.0, 1.0, 29.0, 20_000, [RESULT, RESULT])
     assert not any(check.missed for check in good.checks(30.0))
     assert any(check.missed for check in replace(good, seconds=31.0).checks(30.0))

@@ -15,7 +15,7 @@ def loaded(msgs_per_s: float) -> LoadResult:
     return LoadResult(**{field.name: 0 for field in fields(LoadResult)} | {"msgs_per_s": msgs_per_s, "cpu_us_per_msg": 10.0})
 
 
-def test_a_rate_that_drifts_does_not_hide_what_the_pairs_say() -> None:
+def test_drifting_rates_do_not_affect_the_median_of_pairs() -> None:
     rates = [14_000 + 1_300 * number for number in range(16)]
     same = metrics.judged("x", [(loaded(rate), loaded(rate * (0.995 if rate % 200 else 1.004))) for rate in rates])
     worse = metrics.judged("x", [(loaded(rate), loaded(rate * 0.95)) for rate in rates])
@@ -25,13 +25,13 @@ def test_a_rate_that_drifts_does_not_hide_what_the_pairs_say() -> None:
     assert low <= ratio <= high
 
 
-def test_pairs_that_differ_too_much_are_not_judged() -> None:
+def test_pairs_with_a_large_spread_are_not_evaluated() -> None:
     noisy = metrics.judged("x", [(loaded(10_000), loaded(10_000 * (0.6 + number % 5 * 0.1))) for number in range(16)])
     assert [check.missed for check in noisy] == [False] * len(noisy)
     assert "differ too much" in noisy[2].what
 
 
-def test_the_processor_time_is_the_brokers_own_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_time_is_read_from_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = iter(f'process_cpu_seconds_total{{node_id="a"}} {1.5 + number * 0.002}\n' for number in range(11))
     monkeypatch.setattr(metrics, "_read", lambda page: next(pages))
     assert metrics.page_cpu_ms("", 10) == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""Medians, ratios and bars: when a row is ok and when it is missed, and how that looks."""
+"""Medians, ratios, limits and formatting of results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_row_compares_the_two_runs_of_each_turn() -> None:
+def test_ratio_compares_the_runs_of_each_turn() -> None:
     """The machine became ten times as fast in the second turn and three times as slow in the third."""
     reference = [replace(GOOD, msgs_per_s=rate) for rate in (40_000, 400_000, 13_000)]
     ours = [replace(GOOD, msgs_per_s=rate) for rate in (60_000, 560_000, 26_000)]
@@ -58,18 +58,18 @@ def test_a_row_compares_the_two_runs_of_each_turn() -> None:
         (SEND_BARS, replace(GOOD, msgs_per_s=52_000, cpu_us_per_msg=24, gaps=2), ["2 offset gaps"]),
     ],
 )
-def test_bars(bars: Bars, ours: LoadResult, missed: list[str]) -> None:
+def test_limits(bars: Bars, ours: LoadResult, missed: list[str]) -> None:
     comparison = Comparison(load(bars), [ours], [GOOD])
     assert comparison.missed() == missed
     assert comparison.verdict() == ("MISSED: " + ", ".join(missed) if missed else "ok")
 
 
-def test_without_a_reference_there_are_figures_and_no_verdict() -> None:
+def test_results_without_reference_have_no_verdict() -> None:
     comparison = Comparison(load(), [GOOD], [])
     assert (comparison.ratio("msgs_per_s"), comparison.missed(), comparison.verdict()) == (None, [], "-")
 
 
-def test_the_table_is_markdown() -> None:
+def test_table_is_markdown() -> None:
     ours = replace(GOOD, msgs_per_s=60_000, cpu_us_per_msg=20, p50_ms=0.5)
     text = comparison_table([Comparison(load(), [ours], [GOOD])], "Firearrow", "Apache")
     caption, empty, head, rule, row = text.splitlines()
@@ -98,11 +98,11 @@ def test_checks_have_a_direction() -> None:
     assert "MISSED" in check_table([Check("start", 1.1, "s", 1.0)])
 
 
-def test_numbers_have_the_digits_that_mean_something() -> None:
+def test_numbers_have_significant_digits() -> None:
     assert [number(value) for value in (33_214.4, 123.45, 8.741, 0.1264)] == ["33,214", "123.5", "8.74", "0.126"]
 
 
-def test_a_result_line_without_cpu_time_is_read() -> None:
+def test_result_without_cpu_time_is_parsed() -> None:
     line = '{"mode":"send","seconds":1.0,"msgs_per_s":5.0,"msgs":5,"acknowledged":5,"failed":0,"unanswered":1,"stray":0,"gaps":0}'
     result = parse(line)
     assert (result.cpu_us_per_msg, result.fault) == (0.0, "1 unanswered")

@@ -1,4 +1,4 @@
-"""load.c against a broker whose behaviour is known: what it sends, what it counts, what it notices."""
+"""The load program against a fake broker: requests, counts and detected faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_send_is_acknowledged_once_and_spread_over_the_queues(program: Pat
     assert 0 < result.p50_ms <= result.p99_ms <= result.p999_ms <= result.max_ms
 
 
-def test_messages_carry_keys_that_are_never_used_twice(program: Path) -> None:
+def test_message_keys_are_unique(program: Path) -> None:
     with FakeBroker() as broker:
         drive(program, broker, "send", *exactly(50))
         drive(program, broker, "send", *exactly(50))
@@ -55,7 +55,7 @@ def test_messages_carry_keys_that_are_never_used_twice(program: Path) -> None:
     assert {len(p["UNIQ_KEY"]) for p in sent} == {32}
 
 
-def test_a_batch_is_well_formed_and_counts_as_its_messages(program: Path) -> None:
+def test_batch_is_well_formed_and_counts_every_message(program: Path) -> None:
     with FakeBroker() as broker:
         result = drive(program, broker, "batch", "--batch", "8", "--size", "5", "--conns", "2", *exactly(80))
     assert (result.msgs, result.fault) == (80, None)
@@ -71,20 +71,20 @@ def test_a_batch_is_well_formed_and_counts_as_its_messages(program: Path) -> Non
     assert len(keys) == 80
 
 
-def test_many_topics_get_a_name_each(program: Path) -> None:
+def test_many_topics_have_distinct_names(program: Path) -> None:
     with FakeBroker() as broker:
         drive(program, broker, "send", "--topic", "t", "--topics", "3", "--queues", "2", *exactly(12))
     assert broker.queue_lengths == {(f"t-0000{topic}", queue): 2 for topic in range(3) for queue in range(2)}
 
 
-def test_a_pull_reads_every_queue_once_in_each_pass(program: Path) -> None:
+def test_pull_reads_every_queue_once_per_pass(program: Path) -> None:
     with FakeBroker() as broker:
         broker.queue_lengths.update({("t", 0): 70, ("t", 1): 32, ("t", 2): 1, ("t", 3): 0})
         result = drive(program, broker, "pull", "--topic", "t", "--conns", "4", "--passes", "2", "--seconds", "0")
     assert (result.msgs, result.fault) == (2 * 103, None)
 
 
-def test_a_delayed_message_counts_when_it_has_come_to_its_queue(program: Path) -> None:
+def test_delayed_message_counts_when_delivered(program: Path) -> None:
     with FakeBroker(delay_s=1.3) as broker:
         broker.queue_lengths[("t", 1)] = 7  # what was there before is not ours
         result = drive(program, broker, "delay", "--topic", "t", "--conns", "2", *exactly(40))
@@ -95,7 +95,7 @@ def test_a_delayed_message_counts_when_it_has_come_to_its_queue(program: Path) -
     assert [p["DELAY"] for p in sent] == ["1"] * 40
 
 
-def test_a_message_delivered_twice_is_a_gap(program: Path) -> None:
+def test_message_delivered_twice_is_a_gap(program: Path) -> None:
     asked = count()
 
     def one_too_many(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
@@ -108,7 +108,7 @@ def test_a_message_delivered_twice_is_a_gap(program: Path) -> None:
     assert result.gaps == 4
 
 
-def test_a_transaction_is_a_half_message_and_its_commit(program: Path) -> None:
+def test_transaction_is_a_half_message_and_its_commit(program: Path) -> None:
     with FakeBroker() as broker:
         result = drive(program, broker, "transaction", "--topic", "t", "--conns", "3", "--depth", "4", *exactly(80))
     assert (result.msgs, result.acknowledged, result.fault) == (80, 80, None)
@@ -119,7 +119,7 @@ def test_a_transaction_is_a_half_message_and_its_commit(program: Path) -> None:
     assert {properties(fields["i"])["PGROUP"] for fields in halves} == {halves[0]["a"]}
 
 
-def test_a_refused_commit_is_counted(program: Path) -> None:
+def test_rejected_commit_is_counted(program: Path) -> None:
     commits = count()
 
     def refuse_every_tenth(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
@@ -131,7 +131,7 @@ def test_a_refused_commit_is_counted(program: Path) -> None:
     assert (result.acknowledged, result.failed) == (90, 10)
 
 
-def test_a_refused_request_is_counted_and_not_acknowledged(program: Path) -> None:
+def test_rejected_request_is_counted_and_not_acknowledged(program: Path) -> None:
     numbers = count()
 
     def refuse_every_tenth(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
@@ -142,7 +142,7 @@ def test_a_refused_request_is_counted_and_not_acknowledged(program: Path) -> Non
     assert (result.acknowledged, result.failed) == (90, 10)
 
 
-def test_an_answer_twice_is_stray(program: Path) -> None:
+def test_second_reply_is_stray(program: Path) -> None:
     with FakeBroker(lambda header, body, answers: answers * 2) as broker:
         result = drive(program, broker, "send", "--conns", "1", "--depth", "8", *exactly(40))
     assert result.acknowledged == 40
@@ -150,13 +150,13 @@ def test_an_answer_twice_is_stray(program: Path) -> None:
     assert result.fault is not None
 
 
-def test_an_offset_given_twice_is_a_gap(program: Path) -> None:
+def test_repeated_offset_is_a_gap(program: Path) -> None:
     with FakeBroker(lambda header, body, answers: [encode(header, 0, {"queueOffset": "7"})]) as broker:
         result = drive(program, broker, "send", *exactly(40))
     assert result.gaps == 4  # one for each queue
 
 
-def test_a_pulled_record_with_the_wrong_offset_is_a_gap(program: Path) -> None:
+def test_pulled_record_with_wrong_offset_is_a_gap(program: Path) -> None:
     def skip_one(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
         return [encode(header, 0, {"nextBeginOffset": "2", "maxOffset": "2"}, record(0) + record(5))]
 
@@ -165,7 +165,7 @@ def test_a_pulled_record_with_the_wrong_offset_is_a_gap(program: Path) -> None:
     assert (result.msgs, result.gaps) == (2, 1)
 
 
-def test_in_open_loop_a_stall_is_felt_by_every_request_that_was_due_meanwhile(program: Path) -> None:
+def test_open_loop_stall_affects_every_request_due_meanwhile(program: Path) -> None:
     numbers = count()
 
     def stall_once(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
@@ -181,7 +181,7 @@ def test_in_open_loop_a_stall_is_felt_by_every_request_that_was_due_meanwhile(pr
     assert result.fault is None
 
 
-def test_a_closed_connection_ends_the_run_with_the_reason(program: Path) -> None:
+def test_closed_connection_ends_the_run_with_the_reason(program: Path) -> None:
     def break_off(header: Header, body: bytes, answers: list[bytes]) -> list[bytes]:
         raise ConnectionError
 
@@ -189,7 +189,7 @@ def test_a_closed_connection_ends_the_run_with_the_reason(program: Path) -> None
         drive(program, broker, "send", "--conns", "1", *exactly(10))
 
 
-def test_the_cpu_time_of_a_process_is_told_per_message(program: Path) -> None:
+def test_cpu_time_is_reported_per_message(program: Path) -> None:
     with FakeBroker() as broker:
         # The fake broker lives in this process.
         result = drive(program, broker, "send", "--conns", "4", "--depth", "8", "--pid", str(os.getpid()), "--seconds", "0.5")
@@ -211,6 +211,6 @@ def test_the_cpu_time_of_a_process_is_told_per_message(program: Path) -> None:
         (["send", "--port", "1"], "cannot connect to 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_one_line(program: Path, arguments: list[str], reason: str) -> None:
+def test_invalid_usage_is_reported_in_one_line(program: Path, arguments: list[str], reason: str) -> None:
     with pytest.raises(BenchError, match=reason):
         call(arguments, program)
