@@ -80,7 +80,7 @@ def run(session: Session) -> bool:
                     figures = bench.measure(kind, client, number)
                     results[kind, client].append(figures)
                     session.say(f"round {number + 1} of {session.rounds}: {kind}, {client}: {_line(figures)}")
-        running.kill()  # nobody will read this store again
+        running.kill()  # the store is not needed afterwards
     checks = [check for kind in kinds for check in checks_of(kind, results[kind, "Python"], results[kind, "Java"])]
     print(check_table(checks))
     rows = [{"kind": k, "client": c, "rounds": [asdict(figures) for figures in rounds]} for (k, c), rounds in results.items()]

@@ -1,7 +1,7 @@
-"""Replicated groups: the same loads on Apache's brokers and on ours, as a master with a slave and as three members that elect.
+"""Replicated groups: the same loads on Apache's brokers and on ours, as a master with a slave and as an elected group of three.
 
-All members share this machine. In each round every group is started on empty stores, warmed up and given the loads one after the
-other; before each load every member has all of the log. The CPU time of a message is that of all members together.
+All members share this machine. In each round every group is started on empty stores and warmed up, and runs the loads in sequence;
+before each load every member has the complete log. The CPU time per message is that of all members together.
 """
 
 from __future__ import annotations
@@ -111,6 +111,6 @@ def double_write(session: Session, results: Mapping[tuple[str, str], list[LoadRe
             rounds = results.get((_whose(session, session.ours), _load(topology, connections, depth).name), [])
             rates.append(median(result.msgs_per_s for result in rounds) if rounds else 0.0)
         if all(rates):
-            what = f"{session.ours.name}: SYNC_MASTER beside ASYNC_MASTER, 128B {connections}x{depth}"
+            what = f"{session.ours.name}: SYNC_MASTER compared with ASYNC_MASTER, 128B {connections}x{depth}"
             checks.append(Check(what, rates[0] / rates[1], "", SYNC_TO_ASYNC, at_least=True))
     return checks

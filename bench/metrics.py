@@ -1,9 +1,9 @@
 """Cost of metrics: our broker with metrics that are scraped every second, and one without, in turns.
 
-On a machine that others use the rate drifts by more than metrics could ever cost, so many short loads are compared in pairs: one
-of each broker right after the other, which is first changes from pair to pair. The bar is on the median of the pairs' ratios;
-the quartiles beside it say what it is worth, and where they are too far apart it is not judged. What a page costs by itself is
-measured too, with nothing else to do: processor time as the broker itself reports it. Messages have 128 bytes.
+On a shared machine the rate drifts by more than metrics could cost, so many short loads are compared in pairs: one run of each
+broker, in alternating order. The limit applies to the median ratio of the pairs; if the quartiles are too far apart, the result is
+not evaluated. The cost of a single scrape is measured on an idle broker, as CPU time reported by the broker. Messages have 128
+bytes.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def run(session: Session) -> bool:
                 checks += getattr(bench, kind)()
         finally:
             bench.close()
-        running.kill()  # nobody will read this store again
+        running.kill()  # the store is not needed afterwards
     print(check_table(checks))
     rows = [{"what": what, "rounds": [asdict(one) for one in rounds]} for what, rounds in bench.results.items()]
     session.save("spark", {"checks": [asdict(check) for check in checks], "rounds": rows})

@@ -1,8 +1,7 @@
 """Our client as a program, for bench/spark.py: python -m bench.spark_client pipelined|batches NAME_SERVER TOPIC MESSAGES SIZE
 
-Sends so many messages such as an application has (a JSON body that does not compress, a key, one of 8 tags, two properties of
-its own), waits for every acknowledgement, and prints one line of JSON: the messages, the seconds it took to send them, and the
-CPU time of that.
+Sends application-like messages (an incompressible JSON body, a key, one of 8 tags, two properties), waits for every
+acknowledgement, and prints one line of JSON with the number of messages, the seconds and the CPU time.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TITLES: Final = {
 def trace_page(report: TraceReport, cluster: str) -> str:
     if not report.sent and not report.consumed:
         return page("Message latency", f"Cluster {cluster}.", [hint("The trace topic has no data for this time.")])
-    about = f"Cluster {cluster}, {moment(report.first_ms)} to {moment(report.last_ms)}, as clients told the trace topic."
+    about = f"Cluster {cluster}, {moment(report.first_ms)} to {moment(report.last_ms)}, from the trace topic."
     stages = [stage for stage in STAGES if any(one["stage"] == stage for one in report.stages)]
     parts = [
         _tiles(report),
