@@ -1,7 +1,7 @@
 """Replicated groups: the same loads on Apache's brokers and on ours, as a master with a slave and as an elected group of three.
 
-All members share this machine. In each round every group is started on empty stores and warmed up, and runs the loads in sequence;
-before each load every member has the complete log. The CPU time per message is that of all members together.
+All members share this machine. In each round every group is started on empty stores and warmed up, and runs the loads in
+sequence; before each load every member has the complete log. The CPU time per message is that of all members together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Cost of metrics: our broker with metrics that are scraped every second, and one without, in turns.
 
-On a shared machine the rate drifts by more than metrics could cost, so many short loads are compared in pairs: one run of each
-broker, in alternating order. The limit applies to the median ratio of the pairs; if the quartiles are too far apart, the result is
-not evaluated. The cost of a single scrape is measured on an idle broker, as CPU time reported by the broker. Messages have 128
-bytes.
+On a shared machine the rate drifts by more than metrics could cost, so many short loads are compared in pairs: one run of
+each broker, in alternating order. The limit applies to the median ratio of the pairs; if the quartiles are too far apart,
+the result is not evaluated. The cost of a single scrape is measured on an idle broker, as CPU time reported by the broker.
+Messages have 128 bytes.
 """
 
 from __future__ import annotations
