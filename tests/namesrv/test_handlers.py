@@ -124,7 +124,7 @@ def replay(desk: Desk, request: dict[str, Any]) -> tuple[Command, bytes]:
     return desk.conn.written.pop(), desk.conn.frames.pop()
 
 
-def test_a_recorded_brokers_registrations_are_answered_byte_for_byte() -> None:
+def test_recorded_registrations_are_answered_byte_for_byte() -> None:
     desk = Desk()
     compared: dict[int, int] = {}
     for request, recorded in exchanges(BROKER_SESSION):
@@ -136,7 +136,7 @@ def test_a_recorded_brokers_registrations_are_answered_byte_for_byte() -> None:
     assert desk.service.routes.topics().topic_list == []  # it unregistered
 
 
-def test_a_recorded_slave_is_told_of_its_master_and_of_the_order_configuration() -> None:
+def test_recorded_slave_receives_its_master_and_the_order_configuration() -> None:
     desk = Desk()
     for request, _ in exchanges(BROKER_SESSION):
         if request["code"] == 103:
@@ -155,7 +155,7 @@ def test_a_recorded_slave_is_told_of_its_master_and_of_the_order_configuration()
 @pytest.mark.parametrize(
     "session", sorted(p.stem for p in FIXTURES.glob("*.jsonl") if p.stem[:4] in ("java", "go-2", "node", "cpp-", "mqad"))
 )
-def test_recorded_clients_get_the_answers_they_got(session: str) -> None:
+def test_recorded_client_requests_get_the_recorded_responses(session: str) -> None:
     """The table is brought into the state that the recorded answer shows; then the same bytes must get the same answer."""
     desk = Desk()
     desk.register("Some", "Topics", address="127.0.0.1:30911", enableActingMaster="false")
@@ -202,7 +202,7 @@ def test_both_forms_of_registration_give_the_same_routes(compressed: bool, versi
     ]
 
 
-def test_a_body_that_was_changed_on_the_way_is_refused() -> None:
+def test_registration_with_a_wrong_checksum_is_rejected() -> None:
     desk = Desk()
     answer = desk.register(bodyCrc32="12345")
     assert (answer.code, answer.remark) == (1, "crc32 not match")
@@ -210,7 +210,7 @@ def test_a_body_that_was_changed_on_the_way_is_refused() -> None:
     assert desk.register(bodyCrc32="0").code == 0  # 0: not checked
 
 
-def test_a_single_topic_registers_only_with_a_known_broker() -> None:
+def test_single_topic_registration_needs_a_known_broker() -> None:
     desk = Desk()
     refused = desk.register("T")
     assert refused.code == 1
@@ -234,7 +234,7 @@ def test_a_single_topic_registers_only_with_a_known_broker() -> None:
         ),
     ],
 )
-def test_a_registration_that_makes_no_sense_gets_an_error_and_changes_nothing(ext: dict[str, str], body: bytes) -> None:
+def test_invalid_registration_is_rejected_and_changes_nothing(ext: dict[str, str], body: bytes) -> None:
     desk = Desk()
     answer = desk.ask(103, ext, body)
     assert answer.code in (1, 29)
@@ -260,7 +260,7 @@ def test_silent_brokers_expire_and_their_connections_are_closed() -> None:
     assert list(fastjson.loads(desk.ask(106).body)["brokerAddrTable"]) == ["b"]
 
 
-def test_a_closed_connection_takes_its_broker_out_of_the_routes() -> None:
+def test_closed_connection_removes_its_broker_from_the_routes() -> None:
     desk = Desk()
     conn = Conn()
     desk.register(conn=conn)
@@ -269,7 +269,7 @@ def test_a_closed_connection_takes_its_broker_out_of_the_routes() -> None:
     assert desk.ask(105, {"topic": "T"}).code == 17
 
 
-def test_a_broker_may_ask_whether_its_version_is_known() -> None:
+def test_broker_can_query_whether_its_version_is_known() -> None:
     desk = Desk()
     who = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
     mine = fastjson.dumps(DataVersion(1, 0, 1).to_json())
@@ -286,7 +286,7 @@ def test_a_broker_may_ask_whether_its_version_is_known() -> None:
     assert desk.ask(105, {"topic": "T"}).code == 0
 
 
-def test_members_of_a_group_and_the_notice_of_a_new_lowest_id() -> None:
+def test_members_are_notified_of_a_new_lowest_broker_id() -> None:
     desk = Desk(NamesrvSettings(notify_min_broker_id_changed=True))
     slave = Conn()
     desk.register(broker_id=1, address="10.0.0.2:10911", conn=slave)
@@ -306,7 +306,7 @@ def test_members_of_a_group_and_the_notice_of_a_new_lowest_id() -> None:
 # Routes.
 
 
-def test_keys_of_a_route_are_quoted_for_new_clients_and_bare_for_old_ones() -> None:
+def test_route_keys_are_quoted_for_new_clients_and_bare_for_old_ones() -> None:
     desk = Desk()
     desk.register()
     for version, ext, key in [
@@ -321,7 +321,7 @@ def test_keys_of_a_route_are_quoted_for_new_clients_and_bare_for_old_ones() -> N
         assert b" " not in answer.body
 
 
-def test_a_new_client_gets_plain_ascii() -> None:
+def test_new_clients_get_plain_ascii() -> None:
     desk = Desk()
     desk.register(name="bröker-😀")
     standard, old = desk.ask(105, {"topic": "T"}), desk.ask(105, {"topic": "T"}, version=317)
@@ -331,7 +331,7 @@ def test_a_new_client_gets_plain_ascii() -> None:
     assert json.loads(standard.body)["brokerDatas"][0]["brokerName"] == "bröker-😀"
 
 
-def test_the_order_configuration_is_in_the_route_when_enabled() -> None:
+def test_order_configuration_is_part_of_the_route_when_enabled() -> None:
     desk = Desk()
     desk.register()
     desk.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "broker-a:4"})
@@ -468,7 +468,7 @@ def test_one_way_requests_are_served_and_not_answered() -> None:
     assert desk.service.kv_config.get("N", "k") == "v"
 
 
-def test_a_fault_inside_is_one_answer_with_code_1(caplog: pytest.LogCaptureFixture) -> None:
+def test_internal_error_is_answered_with_system_error(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
 
     def broken(table: dict[str, Any]) -> None:

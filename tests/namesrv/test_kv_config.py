@@ -7,7 +7,7 @@ import pytest
 from firearrow.namesrv.kv_config import KvConfig
 
 
-def test_what_was_put_is_found_until_it_is_deleted() -> None:
+def test_value_is_found_until_it_is_deleted() -> None:
     config = KvConfig()
     assert config.get("N", "k") is None
     assert config.namespace("N") is None
@@ -21,7 +21,7 @@ def test_what_was_put_is_found_until_it_is_deleted() -> None:
     assert config.namespace("N") == {}
 
 
-def test_the_file_form_comes_back() -> None:
+def test_file_format_round_trips() -> None:
     config = KvConfig()
     config.put("N", "k", "v")
     assert config.to_json() == {"configTable": {"N": {"k": "v"}}}
@@ -30,6 +30,6 @@ def test_the_file_form_comes_back() -> None:
 
 
 @pytest.mark.parametrize("value", [{"configTable": []}, {"configTable": {"N": "k"}}, {"configTable": 1}])
-def test_another_shape_is_refused(value: Any) -> None:
+def test_other_json_shapes_are_rejected(value: Any) -> None:
     with pytest.raises(ValueError, match="configTable"):
         KvConfig.from_json(value)

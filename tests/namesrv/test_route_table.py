@@ -40,7 +40,7 @@ def addresses(table: RouteTable, topic: str) -> dict[str, dict[int, str]]:
     return {} if route is None else {data.broker_name: data.broker_addrs for data in route.broker_datas}
 
 
-def test_a_topic_is_found_at_every_broker_that_registered_it() -> None:
+def test_topic_is_routed_to_every_broker_that_registered_it() -> None:
     table = RouteTable()
     assert table.register(broker("a", table=topics("T", "OnlyA")), "chan-a", 0) == Registered()
     assert table.register(broker("b", table=topics("T", "OnlyB", queues=8)), "chan-b", 0) == Registered()
@@ -55,7 +55,7 @@ def test_a_topic_is_found_at_every_broker_that_registered_it() -> None:
     assert table.cluster_info().cluster_addr_table == {"C": ["a", "b"]}
 
 
-def test_a_slave_hears_where_its_master_is_and_does_not_change_topics() -> None:
+def test_slave_receives_its_masters_address_and_does_not_change_topics() -> None:
     table = RouteTable()
     table.register(broker("a", 0), "m", 0)
     answer = table.register(broker("a", 1, version=V3, table=topics("T", "Stray", queues=99)), "s", 0)
@@ -65,7 +65,7 @@ def test_a_slave_hears_where_its_master_is_and_does_not_change_topics() -> None:
     assert table.route("Stray") is None
 
 
-def test_what_was_handed_out_is_a_copy() -> None:
+def test_routes_are_copies() -> None:
     table = RouteTable()
     table.register(broker(), "c", 0)
     route = table.route("T")
@@ -79,7 +79,7 @@ def test_what_was_handed_out_is_a_copy() -> None:
 # Versions.
 
 
-def test_a_wiped_permission_stays_wiped_while_the_broker_repeats_itself() -> None:
+def test_wiped_permission_survives_repeated_registrations() -> None:
     table = RouteTable()
     table.register(broker(version=V1), "c", 0)
     assert table.wipe_write_permission("a") == 2
@@ -96,7 +96,7 @@ def test_a_wiped_permission_stays_wiped_while_the_broker_repeats_itself() -> Non
     assert table.wipe_write_permission("unknown") == 0
 
 
-def test_a_single_topic_is_added_to_what_is_known() -> None:
+def test_single_topic_registration_adds_the_topic() -> None:
     table = RouteTable()
     table.register(broker(version=V1), "c", 0)
     table.register(broker(version=V2, table=topics("New")), "c", 1)
@@ -104,7 +104,7 @@ def test_a_single_topic_is_added_to_what_is_known() -> None:
     assert table.data_version("C", "10.0.0.1:10911") == V2
 
 
-def test_a_single_topic_under_a_version_already_seen_is_news_all_the_same() -> None:
+def test_single_topic_registration_applies_even_with_a_known_version() -> None:
     table = RouteTable()
     table.register(broker(version=V1), "c", 0)
     table.register(broker(version=V2, table=topics("T", queues=8)), "c", 1)
@@ -115,7 +115,7 @@ def test_a_single_topic_under_a_version_already_seen_is_news_all_the_same() -> N
         assert route.queue_datas[0].read_queue_nums == 8
 
 
-def test_a_single_topic_of_an_unknown_broker_is_refused() -> None:
+def test_single_topic_of_an_unknown_broker_is_rejected() -> None:
     table = RouteTable()
     assert table.register(broker(table=topics("T")), "c", 0) is None
     assert table.route("T") is None
@@ -124,7 +124,7 @@ def test_a_single_topic_of_an_unknown_broker_is_refused() -> None:
     assert table.channel_closed("c") == []
 
 
-def test_a_topic_that_is_missing_here_comes_back_with_the_next_registration() -> None:
+def test_missing_topic_is_restored_by_the_next_registration() -> None:
     table = RouteTable()
     table.register(broker(version=V1), "c", 0)
     table.delete_topic("T")
@@ -133,7 +133,7 @@ def test_a_topic_that_is_missing_here_comes_back_with_the_next_registration() ->
     assert perms(table.route("T")) == {"a": 6}
 
 
-def test_topics_that_a_full_registration_no_longer_names_stay_unless_asked_otherwise() -> None:
+def test_topics_missing_from_a_full_registration_stay_unless_configured() -> None:
     table = RouteTable()
     table.register(broker(version=V1, table=topics("T", "U", "V")), "c", 0)
     table.register(broker(version=V2, table=topics("T", "U")), "c", 1)
@@ -149,7 +149,7 @@ def test_topics_that_a_full_registration_no_longer_names_stay_unless_asked_other
 # Coming and going.
 
 
-def test_unregistering_leaves_nothing_behind() -> None:
+def test_unregistering_removes_everything() -> None:
     table = RouteTable()
     table.register(broker("a"), "chan-a", 0)
     table.register(broker("b", table=topics("T", "OnlyB")), "chan-b", 0)
@@ -163,7 +163,7 @@ def test_unregistering_leaves_nothing_behind() -> None:
     assert (table._topics, table._brokers, table._clusters, table._live) == ({}, {}, {}, {})
 
 
-def test_a_closed_connection_takes_its_brokers_with_it() -> None:
+def test_closed_connection_removes_its_brokers() -> None:
     table = RouteTable()
     table.register(broker("a", 0), "shared", 0)
     table.register(broker("b", 0), "shared", 0)
@@ -173,7 +173,7 @@ def test_a_closed_connection_takes_its_brokers_with_it() -> None:
     assert table.channel_closed("shared") == []
 
 
-def test_a_broker_that_registered_again_elsewhere_is_not_taken_down_by_its_old_connection() -> None:
+def test_end_of_the_old_connection_keeps_a_broker_that_registered_on_another() -> None:
     table = RouteTable()
     table.register(broker(), "old", 0)
     table.register(broker(), "new", 1)
@@ -181,7 +181,7 @@ def test_a_broker_that_registered_again_elsewhere_is_not_taken_down_by_its_old_c
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
 
 
-def test_what_a_broker_said_before_its_network_was_cut_and_is_heard_afterwards_takes_nothing_away() -> None:
+def test_late_requests_of_an_abandoned_connection_remove_nothing() -> None:
     """The broker has come back on another connection before the old one delivers what was on its way, and then ends."""
     table = RouteTable()
     table.register(broker(version=V1), "before", 0)
@@ -194,7 +194,7 @@ def test_what_a_broker_said_before_its_network_was_cut_and_is_heard_afterwards_t
     assert addresses(table, "T") == {}
 
 
-def test_a_silent_broker_expires_after_its_own_time() -> None:
+def test_silent_broker_expires_after_its_own_timeout() -> None:
     table = RouteTable()
     table.register(broker("a"), "chan-a", 0)
     table.register(broker("b", timeout_ms=10_000), "chan-b", 0)
@@ -207,7 +207,7 @@ def test_a_silent_broker_expires_after_its_own_time() -> None:
     assert table._topics == {}
 
 
-def test_a_slave_that_becomes_master_moves() -> None:
+def test_slave_that_becomes_master_changes_its_id() -> None:
     table = RouteTable()
     table.register(broker("a", 0), "m", 0)
     table.register(broker("a", 1), "s", 0)
@@ -217,7 +217,7 @@ def test_a_slave_that_becomes_master_moves() -> None:
     assert len(table._live) == 1
 
 
-def test_a_master_at_a_new_address_replaces_the_old_entry() -> None:
+def test_master_at_a_new_address_replaces_the_old_entry() -> None:
     table = RouteTable()
     table.register(broker("a", 0, "10.0.0.1:10911"), "old", 0)
     table.register(broker("a", 0, "10.0.0.7:10911", version=V2), "new", 1)
@@ -226,14 +226,14 @@ def test_a_master_at_a_new_address_replaces_the_old_entry() -> None:
     assert addresses(table, "T") == {"a": {0: "10.0.0.7:10911"}}
 
 
-def test_a_deposed_master_does_not_push_the_new_one_out() -> None:
+def test_deposed_master_does_not_replace_the_new_one() -> None:
     table = RouteTable()
     table.register(broker("a", 0, "10.0.0.7:10911", version=DataVersion(1, 2, 1)), "new", 0)
     assert table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(9, 1, 9)), "old", 1) == Registered()
     assert addresses(table, "T") == {"a": {0: "10.0.0.7:10911"}}
 
 
-def test_a_broker_name_that_turns_up_in_another_cluster_has_moved() -> None:
+def test_broker_name_registered_in_another_cluster_moves_there() -> None:
     table = RouteTable()
     table.register(broker("a", cluster="C"), "old", 0)
     table.register(broker("a", cluster="D"), "new", 1)
@@ -262,7 +262,7 @@ def test_lists_by_cluster_and_by_flag() -> None:
     assert table.member_addresses("C", "b") == {}
 
 
-def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
+def test_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     table = RouteTable()
     table.register(broker("a", cluster="C"), "1", 0)
     table.register(broker("b", cluster="D"), "2", 0)
@@ -275,7 +275,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
     assert table.topics().topic_list == []
 
 
-def test_a_topic_can_be_registered_at_known_brokers_by_hand() -> None:
+def test_operator_can_register_a_topic_at_known_brokers() -> None:
     table = RouteTable()
     table.register(broker("a"), "1", 0)
     table.register_topic("Hand", [QueueData("a", 1, 1), QueueData("unknown", 1, 1)])
@@ -299,7 +299,7 @@ def test_filter_servers_are_part_of_the_route_of_their_broker() -> None:
 # Acting masters.
 
 
-def test_without_its_master_a_group_that_may_act_is_read_only_and_led_by_the_lowest_slave() -> None:
+def test_without_master_the_lowest_slave_acts_read_only_if_allowed() -> None:
     table = RouteTable()
     table.support_acting_master = True
     table.register(broker("a", 0, enable_acting_master=True), "m", 0)
@@ -316,7 +316,7 @@ def test_without_its_master_a_group_that_may_act_is_read_only_and_led_by_the_low
     assert addresses(table, "T")["a"][0] == "10.0.0.1:10911"
 
 
-def test_without_that_the_route_shows_who_is_there() -> None:
+def test_without_acting_master_the_route_lists_the_live_brokers() -> None:
     table = RouteTable()
     table.register(broker("a", 0), "m", 0)
     table.register(broker("a", 1), "s1", 0)

@@ -23,7 +23,7 @@ def settings(**more: Any) -> NamesrvSettings:
     return NamesrvSettings(listen_port=0, **more)
 
 
-def test_a_broker_registers_and_a_client_finds_it_until_it_hangs_up() -> None:
+def test_client_finds_a_broker_until_its_connection_closes() -> None:
     async def story() -> None:
         server = NameServer(settings())
         await server.start()
@@ -42,7 +42,7 @@ def test_a_broker_registers_and_a_client_finds_it_until_it_hangs_up() -> None:
     run(story())
 
 
-def test_a_silent_broker_is_dropped_by_the_clock() -> None:
+def test_silent_broker_is_removed_after_its_timeout() -> None:
     async def story() -> None:
         server = NameServer(settings(scan_not_active_broker_interval=20))
         await server.start()
@@ -78,7 +78,7 @@ def test_key_value_configuration_survives_a_restart(tmp_path: Path) -> None:
     assert '"configTable"' in path.read_text()
 
 
-def test_apaches_file_is_read(tmp_path: Path) -> None:
+def test_kv_config_file_of_apache_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text('{\n\t"configTable":{\n\t\t"ORDER_TOPIC_CONFIG":{\n\t\t\t"T":"broker-a:4"\n\t\t}\n\t}\n}')
 
@@ -93,7 +93,7 @@ def test_apaches_file_is_read(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_file_that_is_no_such_table_stops_the_start_and_stays(tmp_path: Path) -> None:
+def test_invalid_kv_config_file_prevents_the_start_and_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text('{"configTable":[1,2]}')
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_no_such_table_stops_the_start_and_stays(tmp_path: Path) 
     assert path.read_text() == '{"configTable":[1,2]}'
 
 
-def test_random_bytes_disturb_nobody_else() -> None:
+def test_random_bytes_do_not_disturb_other_connections() -> None:
     async def story() -> None:
         server = NameServer(settings())
         await server.start()

@@ -37,11 +37,11 @@ def loads(text: bytes | str) -> Any:
         ("{0:'é'}", {"0": "é"}),
     ],
 )  # fmt: skip
-def test_what_apaches_library_writes_is_read(text: bytes | str, value: Any) -> None:
+def test_dialect_of_apaches_library_is_parsed(text: bytes | str, value: Any) -> None:
     assert fastjson.loads(text) == value
 
 
-def test_a_map_with_object_keys_is_an_object_map() -> None:
+def test_map_with_object_keys_becomes_an_object_map() -> None:
     table = fastjson.loads(b'{"t":{{"a":1}:2}}')["t"]
     assert isinstance(table, ObjectMap)
     assert table == [({"a": 1}, 2)]
@@ -70,7 +70,7 @@ def test_a_map_with_object_keys_is_an_object_map() -> None:
         (b"{true:1}", "no value"),
     ],
 )
-def test_what_is_broken_says_where(text: bytes, said: str) -> None:
+def test_error_names_the_position(text: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         fastjson.loads(text)
 
@@ -81,7 +81,7 @@ def test_nesting_is_limited(opening: bytes) -> None:
         fastjson.loads(opening * 100_000)
 
 
-def test_a_body_of_another_kind_is_refused() -> None:
+def test_body_that_is_not_an_object_is_rejected() -> None:
     assert fastjson.loads_object(b"{0:1}") == {"0": 1}
     with pytest.raises(ProtocolError, match="holds a list, expected a JSON object"):
         fastjson.loads_object(b"[]")
@@ -97,14 +97,14 @@ TOKENS = st.lists(
 
 
 @given(st.one_of(st.binary(max_size=60), TOKENS.map(str.encode), TOKENS, st.text(max_size=40)))
-def test_any_text_gives_a_value_or_a_protocol_error(text: bytes | str) -> None:
+def test_any_text_yields_a_value_or_protocol_error(text: bytes | str) -> None:
     value = loads(text)
     if value is not ProtocolError:
         assert fastjson.loads(fastjson.dumps(value)) == value
 
 
 @given(json_values())
-def test_json_is_read_as_json(value: Any) -> None:
+def test_valid_json_is_parsed_as_json(value: Any) -> None:
     text = json.dumps(value)
     assert fastjson.loads(text) == value
     assert fastjson.loads(fastjson.dumps(value)) == value
@@ -121,7 +121,7 @@ def test_integer_keys_can_be_bare_or_quoted(table: dict[int, Any]) -> None:
 
 
 @given(st.integers(0, 10_000), st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=3))
-def test_a_damaged_body_gives_a_value_or_a_protocol_error(which: int, damage: list[tuple[int, int]]) -> None:
+def test_damaged_body_yields_a_value_or_protocol_error(which: int, damage: list[tuple[int, int]]) -> None:
     bodies = [sent.body for sent in captured() if sent.body[:1] == b"{"]
     text = bytearray(bodies[which % len(bodies)][:2000])
     for at, value in damage:

@@ -91,7 +91,7 @@ def _is_apache(sent: Captured) -> bool:
     return "serializeTypeCurrentRPC" in sent.header and sent.header.get("extFields") != {}
 
 
-def test_every_captured_frame_is_written_again_with_the_same_fields() -> None:
+def test_captured_frames_round_trip_with_the_same_fields() -> None:
     for sent in captured():
         (command,) = FrameDecoder().feed(sent.frame)
         (again,) = FrameDecoder().feed(encode_command(command))
@@ -107,7 +107,7 @@ def test_every_captured_frame_is_written_again_with_the_same_fields() -> None:
         assert (again.version, again.remark, again.body) == (command.version, command.remark, command.body)
 
 
-def test_what_apache_wrote_is_written_again_byte_for_byte() -> None:
+def test_frames_of_apache_round_trip_byte_for_byte() -> None:
     exact = [sent for sent in captured() if _is_apache(sent) and not sent.binary]
     assert len(exact) > 1000
     for sent in exact:
@@ -115,7 +115,7 @@ def test_what_apache_wrote_is_written_again_byte_for_byte() -> None:
         assert encode_command(command) == sent.frame, sent
 
 
-def test_the_binary_headers_of_a_java_client_are_written_again_byte_for_byte() -> None:
+def test_binary_headers_of_a_java_client_round_trip_byte_for_byte() -> None:
     binary = [sent for sent in captured() if sent.binary]
     assert len(binary) > 50
     for sent in binary:
@@ -137,7 +137,7 @@ def test_answers_look_like_apaches() -> None:
 
 
 @pytest.mark.parametrize("session", sessions())
-def test_a_whole_conversation_is_the_same_in_one_piece_and_in_many(session: str) -> None:
+def test_conversation_decodes_alike_in_one_piece_and_in_many(session: str) -> None:
     frames = [sent.frame for sent in captured() if sent.file == session][:60]
     stream = b"".join(frames)
     whole = FrameDecoder().feed(stream)
@@ -150,12 +150,12 @@ def test_a_whole_conversation_is_the_same_in_one_piece_and_in_many(session: str)
 
 
 @given(COMMANDS)
-def test_a_command_comes_back_as_it_was_written(command: Command) -> None:
+def test_command_round_trips(command: Command) -> None:
     assert FrameDecoder().feed(encode_command(command)) == [command]
 
 
 @given(st.lists(COMMANDS, max_size=4), st.binary(max_size=12), st.lists(st.integers(0, 5000), max_size=8))
-def test_the_cutting_of_a_stream_makes_no_difference(commands: list[Command], garbage: bytes, places: list[int]) -> None:
+def test_stream_decodes_alike_however_it_is_split(commands: list[Command], garbage: bytes, places: list[int]) -> None:
     stream = b"".join(map(encode_command, commands)) + garbage
     whole = feed([stream])
     assert feed(cut(stream, places)) == whole
@@ -168,9 +168,7 @@ def test_the_cutting_of_a_stream_makes_no_difference(commands: list[Command], ga
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=4),
     st.lists(st.integers(0, 3000), max_size=4),
 )
-def test_a_damaged_frame_gives_a_command_or_a_protocol_error(
-    which: int, damage: list[tuple[int, int]], places: list[int]
-) -> None:
+def test_damaged_frame_yields_a_command_or_protocol_error(which: int, damage: list[tuple[int, int]], places: list[int]) -> None:
     stream = bytearray(captured()[which * 7 % len(captured())].frame)
     for at, value in damage:
         stream[at % len(stream)] = value
@@ -178,12 +176,12 @@ def test_a_damaged_frame_gives_a_command_or_a_protocol_error(
 
 
 @given(st.binary(max_size=200), st.binary(max_size=20), st.integers(0, 2))
-def test_any_header_bytes_give_a_command_or_a_protocol_error(header: bytes, body: bytes, kind: int) -> None:
+def test_any_header_bytes_yield_a_command_or_protocol_error(header: bytes, body: bytes, kind: int) -> None:
     feed([frame(header or b"x", body, kind)])
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_give_commands_or_a_protocol_error(stream: bytes) -> None:
+def test_any_bytes_yield_commands_or_protocol_error(stream: bytes) -> None:
     assert feed([stream]) == feed([bytes((byte,)) for byte in stream])
 
 
@@ -197,7 +195,7 @@ NEARLY_RIGHT = st.fixed_dictionaries(
 
 
 @given(st.one_of(json_values(), st.dictionaries(st.sampled_from(HEADER_KEYS), json_values(6)), NEARLY_RIGHT))
-def test_any_json_as_a_header_gives_a_command_with_the_declared_types_or_a_protocol_error(header: Any) -> None:
+def test_any_json_header_yields_a_well_typed_command_or_protocol_error(header: Any) -> None:
     commands, error = feed([frame(json.dumps(header).encode())])
     if error is None:
         (command,) = commands
@@ -214,7 +212,7 @@ def test_any_json_as_a_header_gives_a_command_with_the_declared_types_or_a_proto
 # ---- tolerance
 
 
-def test_what_other_clients_write_differently_is_understood() -> None:
+def test_variants_of_other_clients_are_decoded() -> None:
     fields = b'{"AccessKey":"","n":4,"b":true,"z":null}'
     cpp = b'{"code":34,"extFields":%b,"flag":0,"language":"CPP","opaque":8,"remark":"","version":63}\n' % fields
     (command,) = FrameDecoder().feed(frame(cpp))
@@ -228,7 +226,7 @@ def test_what_other_clients_write_differently_is_understood() -> None:
     assert (command.language, command.ext) == ("OTHER", {})
 
 
-def test_a_pop_request_in_a_binary_header_gets_its_code_back() -> None:
+def test_truncated_pop_code_of_a_binary_header_is_restored() -> None:
     (command,) = FrameDecoder().feed(encode_request(200050, {"topic": "T"}, opaque=1, binary=True))
     assert command.code == 200050
     (response,) = FrameDecoder().feed(encode_response(command, 3442))
@@ -238,7 +236,7 @@ def test_a_pop_request_in_a_binary_header_gets_its_code_back() -> None:
 # ---- writing
 
 
-def test_a_request_is_written_in_alphabetical_order_with_text_values() -> None:
+def test_request_has_sorted_keys_and_text_values() -> None:
     sent = encode_request(105, {"topic": "T1", "count": 3, "force": True, "none": None}, b"body", opaque=7)  # type: ignore[dict-item]
     header = (
         b'{"code":105,"extFields":{"topic":"T1","count":"3","force":"true"},"flag":0,"language":"JAVA","opaque":7,'
@@ -249,13 +247,13 @@ def test_a_request_is_written_in_alphabetical_order_with_text_values() -> None:
     assert b"extFields" not in encode_request(40, None, opaque=1)
 
 
-def test_the_short_way_to_an_answer_writes_the_same_bytes() -> None:
+def test_encode_response_json_writes_the_same_bytes_as_encode_response() -> None:
     request = Command(310, opaque=-5)
     long = encode_response(request, 0, None, {"msgId": "A", "queueId": 3}, b"xyz")
     assert encode_response_json(-5, 0, b'{"msgId":"A","queueId":"3"}', b"xyz") == long
 
 
-def test_an_answer_has_the_header_type_of_its_request() -> None:
+def test_response_has_the_header_type_of_its_request() -> None:
     answer = encode_response(Command(11, opaque=3, binary=True), 19, "not found", {"nextBeginOffset": 5})
     (command,) = FrameDecoder().feed(answer)
     assert command.binary
@@ -276,7 +274,7 @@ def refused(stream: bytes) -> str:
     return str(caught.value)
 
 
-def test_lengths_beyond_the_limits_are_refused_from_the_first_eight_bytes() -> None:
+def test_excessive_lengths_are_rejected_from_the_first_eight_bytes() -> None:
     tracemalloc.start()
     try:
         assert "4294967295 bytes" in refused(b"\xff\xff\xff\xff\x00\x00\x00\x10")
@@ -290,7 +288,7 @@ def test_lengths_beyond_the_limits_are_refused_from_the_first_eight_bytes() -> N
         tracemalloc.stop()
 
 
-def test_the_largest_legal_frame_is_taken_in_pieces_and_the_decoder_keeps_nothing_of_it() -> None:
+def test_largest_frame_is_decoded_in_pieces_and_releases_its_memory() -> None:
     header = b'{"code":10,"opaque":1,"flag":0,"version":1,"language":"JAVA","extFields":{}}'
     stream = frame(header, bytes(MAX_FRAME - 8 - len(header)))
     decoder = FrameDecoder()
@@ -301,7 +299,7 @@ def test_the_largest_legal_frame_is_taken_in_pieces_and_the_decoder_keeps_nothin
     assert decoder.buffered == 0
 
 
-def test_too_many_fields_are_refused_in_both_header_types() -> None:
+def test_too_many_fields_are_rejected_in_both_header_types() -> None:
     fields = {f"k{n}": "v" for n in range(MAX_EXT_FIELDS + 1)}
     assert f"at most {MAX_EXT_FIELDS}" in refused(encode_request(10, fields, opaque=1))
     assert f"more than {MAX_EXT_FIELDS}" in refused(encode_request(10, fields, opaque=1, binary=True))
@@ -314,7 +312,7 @@ def test_too_many_fields_are_refused_in_both_header_types() -> None:
 
 
 @pytest.mark.parametrize("depth", [1100, 100_000])
-def test_deep_nesting_is_refused(depth: int) -> None:
+def test_deep_nesting_is_rejected(depth: int) -> None:
     assert "not JSON" in refused(frame(b'{"code":1,"opaque":1,"extFields":{"a":' + b"[" * depth + b"]" * depth + b"}}"))
 
 
@@ -332,7 +330,7 @@ def test_deep_nesting_is_refused(depth: int) -> None:
         (b'{"code":1,"opaque":1,"flag":0,"extFields":{"a":"\xff"}}', "not JSON"),
     ],
 )
-def test_a_wrong_header_is_refused_with_the_field_and_its_value(header: bytes, said: str) -> None:
+def test_invalid_header_is_rejected_with_field_and_value(header: bytes, said: str) -> None:
     assert said in refused(frame(header))
 
 
@@ -353,7 +351,7 @@ def test_lengths_inside_a_binary_header_are_checked() -> None:
     assert "header type 255" in refused(frame(head, kind=255))
 
 
-def test_frames_before_a_broken_one_are_not_lost_and_the_decoder_stays_broken() -> None:
+def test_frames_before_a_broken_one_are_kept_and_the_decoder_stays_broken() -> None:
     good = encode_request(105, {"topic": "T"}, opaque=1)
     decoder = FrameDecoder()
     with pytest.raises(ProtocolError) as caught:
@@ -365,7 +363,7 @@ def test_frames_before_a_broken_one_are_not_lost_and_the_decoder_stays_broken() 
     assert decoder.buffered == 0
 
 
-def test_a_command_tells_what_it_is() -> None:
+def test_repr_of_a_command_shows_kind_code_and_sender() -> None:
     command = Command(310, opaque=4, ext={"b": "T"}, body=b"xyz")
     assert repr(command) == "<request 310 opaque=4 JAVA/513 ext={'b': 'T'} body=3B>"
     assert "<oneway 40" in repr(Command(40, flag=2))

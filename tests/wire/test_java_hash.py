@@ -26,7 +26,7 @@ def test_codes_known_from_java(text: str, code: int) -> None:
 
 
 @given(st.text(max_size=300))
-def test_the_code_is_the_polynomial_over_utf_16_units_in_32_bits(text: str) -> None:
+def test_hash_code_is_the_polynomial_over_utf_16_units_in_32_bits(text: str) -> None:
     raw = text.encode("utf-16-be")
     units = [int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2)]
     whole = sum(unit * 31 ** (len(units) - 1 - at) for at, unit in enumerate(units)) % 2**32
@@ -49,7 +49,7 @@ def test_the_code_is_the_polynomial_over_utf_16_units_in_32_bits(text: str) -> N
         ("TAGS\x01\u672c\x02".encode(), "\u672c"),
     ],
 )
-def test_the_tags_code_of_a_properties_block(raw: bytes, tags: str) -> None:
+def test_tags_code_of_a_properties_block(raw: bytes, tags: str) -> None:
     for _ in range(2):  # the second time from the cache
         assert tags_code_of(raw) == (hash_code(tags) if tags else 0)
         assert (properties.find(raw, b"TAGS") or b"").decode() == tags

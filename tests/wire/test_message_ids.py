@@ -13,7 +13,7 @@ from tests.wire.captured import captured
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 
 
-def test_hosts_are_an_address_and_a_port() -> None:
+def test_host_is_an_address_and_a_port() -> None:
     assert message_ids.host_bytes("127.0.0.1", 10911).hex() == "7f00000100002a9f"
     assert message_ids.host_text(bytes.fromhex("7f00000100002a9f")) == "127.0.0.1:10911"
     assert message_ids.host_bytes("::1", 1) == bytes(15) + b"\x01\x00\x00\x00\x01"
@@ -24,7 +24,7 @@ def test_an_ipv4_address_in_ipv6_is_ipv4() -> None:
     assert message_ids.host_bytes("::ffff:10.1.2.3", 5) == message_ids.host_bytes("10.1.2.3", 5)
 
 
-def test_an_offset_id_is_the_one_apache_gives() -> None:
+def test_offset_id_equals_apaches() -> None:
     """The ids of captured sends name the places where the pulled records say they are."""
     told = {sent.ext["msgId"] for sent in captured() if sent.kind == "response" and sent.request == 310 and "msgId" in sent.ext}
     pulled = set()
@@ -35,7 +35,7 @@ def test_an_offset_id_is_the_one_apache_gives() -> None:
 
 
 @given(HOSTS, st.integers(-(2**63), 2**63 - 1))
-def test_an_offset_id_comes_back(host: bytes, offset: int) -> None:
+def test_offset_id_round_trips(host: bytes, offset: int) -> None:
     msg_id = message_ids.offset_msg_id(host, offset)
     assert len(msg_id) in (32, 56)
     assert message_ids.parse_offset_msg_id(msg_id) == (host, offset)
@@ -43,7 +43,7 @@ def test_an_offset_id_comes_back(host: bytes, offset: int) -> None:
 
 
 @given(st.one_of(st.text(max_size=60), st.text("0123456789ABCDEFabcdef ", min_size=30, max_size=58)))
-def test_any_text_gives_a_place_or_a_protocol_error(msg_id: str) -> None:
+def test_any_text_yields_an_offset_or_protocol_error(msg_id: str) -> None:
     try:
         host, _ = message_ids.parse_offset_msg_id(msg_id)
     except ProtocolError:
@@ -52,13 +52,13 @@ def test_any_text_gives_a_place_or_a_protocol_error(msg_id: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "7F", "7F" * 17, "ZZ" * 16, "7F " * 10 + "7F", "é" * 32])
-def test_what_is_no_id_is_refused(wrong: str) -> None:
+def test_invalid_id_is_rejected(wrong: str) -> None:
     with pytest.raises(ProtocolError, match="expected 32 or 56 hex digits"):
         message_ids.parse_offset_msg_id(wrong)
 
 
 @given(st.binary(max_size=24))
-def test_any_bytes_give_a_host_or_a_protocol_error(host: bytes) -> None:
+def test_any_bytes_yield_a_host_or_protocol_error(host: bytes) -> None:
     try:
         message_ids.host_text(host)
     except ProtocolError:
@@ -73,7 +73,7 @@ def test_unique_keys_have_javas_form() -> None:
     assert len(message_ids.UniqueKeys("fd00::2", 1).next(now_ms)) == 56
 
 
-def test_unique_keys_begin_again_with_the_month_and_the_counter_wraps() -> None:
+def test_unique_keys_restart_with_the_month_and_the_counter_wraps() -> None:
     keys = message_ids.UniqueKeys("10.0.0.9", 1)
     december = int(time.mktime((2026, 12, 1, 0, 0, 0, 0, 0, -1))) * 1000
     assert keys.next(december - 1)[20:28] > "99"

@@ -36,7 +36,7 @@ def test_groups_may_be_longer() -> None:
 
 
 @given(st.text(max_size=300))
-def test_a_name_that_passes_can_be_a_directory(name: str) -> None:
+def test_accepted_name_is_a_safe_directory_name(name: str) -> None:
     try:
         names.check_topic(name)
     except ValueError:
@@ -46,7 +46,7 @@ def test_a_name_that_passes_can_be_a_directory(name: str) -> None:
     assert len(name.encode()) <= 255
 
 
-def test_the_topics_of_a_group_and_the_systems_own() -> None:
+def test_group_topics_and_system_names() -> None:
     assert names.retry_topic("g") == "%RETRY%g"
     assert names.dlq_topic("g") == "%DLQ%g"
     assert names.is_system_topic("TBW102")

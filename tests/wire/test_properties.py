@@ -21,12 +21,12 @@ def test_with_and_without_c_of_ending_are_read() -> None:
     assert properties.parse(b"") == {}
 
 
-def test_segments_without_name_or_value_are_ignored_and_the_last_of_two_counts() -> None:
+def test_incomplete_segments_are_ignored_and_the_last_duplicate_wins() -> None:
     assert properties.parse(b"\x02\x01x\x02a\x01\x02b\x02a\x011\x02a\x012\x02") == {"a": "2"}
     assert properties.parse(b"a\x01b\x01c") == {"a": "b\x01c"}
 
 
-def test_find_wants_the_whole_name() -> None:
+def test_find_matches_the_whole_name_only() -> None:
     raw = b"XTAGS\x011\x02TAGSX\x012\x02A\x01TAGS\x01no\x02TAGS\x013"
     assert properties.find(raw, b"TAGS") == b"3"
     assert properties.find(raw, b"XTAGS") == b"1"
@@ -37,7 +37,7 @@ def test_find_wants_the_whole_name() -> None:
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
-def test_a_map_comes_back(written: dict[str, str]) -> None:
+def test_map_round_trips(written: dict[str, str]) -> None:
     raw = properties.encode(written)
     assert properties.parse(raw) == written
     assert raw == b"" or raw.endswith(b"\x02")
@@ -46,7 +46,7 @@ def test_a_map_comes_back(written: dict[str, str]) -> None:
 
 
 @given(st.one_of(st.binary(max_size=60), ODD_BYTES))
-def test_any_bytes_give_a_map_or_a_protocol_error_and_find_agrees_with_it(raw: bytes) -> None:
+def test_any_bytes_yield_a_map_or_protocol_error_and_find_agrees(raw: bytes) -> None:
     found = {name: properties.find(raw, name.encode()) for name in ("TAGS", "TAG", "S", "KEYS", "é")}
     try:
         parsed = properties.parse(raw)
@@ -57,18 +57,18 @@ def test_any_bytes_give_a_map_or_a_protocol_error_and_find_agrees_with_it(raw: b
 
 
 @pytest.mark.parametrize("wrong", [{"a\x01": "b"}, {"a\x02": "b"}, {"a": "b\x02"}, {"": "b"}, {"a": ""}])
-def test_what_would_not_come_back_is_not_written(wrong: dict[str, str]) -> None:
+def test_property_that_would_not_round_trip_is_rejected(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="the property"):
         properties.encode(wrong)
 
 
-def test_ended_adds_the_last_separator_once() -> None:
+def test_terminator_is_added_once() -> None:
     assert properties.with_terminator(b"a\x01b") == b"a\x01b\x02"
     assert properties.with_terminator(b"a\x01b\x02") == b"a\x01b\x02"
     assert properties.with_terminator(b"") == b""
 
 
-def test_the_properties_of_captured_messages_come_back() -> None:
+def test_properties_of_captured_messages_round_trip() -> None:
     raws = []
     for sent in captured():
         if sent.kind == "response" and sent.request in (11, 12, 33, 361) and sent.body:

@@ -84,7 +84,7 @@ def test_version_2_and_ipv6_hosts_make_it_longer() -> None:
 
 
 @given(records())
-def test_a_record_comes_back_from_any_place_in_a_buffer(one: Record) -> None:
+def test_record_round_trips_at_any_position(one: Record) -> None:
     raw = record.encode(one)
     assert record.decode(raw) == one
     assert record.decode(memoryview(b"xyz" + raw + b"more"), 3) == one
@@ -92,7 +92,7 @@ def test_a_record_comes_back_from_any_place_in_a_buffer(one: Record) -> None:
 
 
 @given(st.lists(records(), max_size=4))
-def test_a_run_of_records_comes_back(run: list[Record]) -> None:
+def test_consecutive_records_round_trip(run: list[Record]) -> None:
     assert record.decode_all(b"".join(map(record.encode, run))) == run
 
 

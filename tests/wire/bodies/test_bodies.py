@@ -72,7 +72,7 @@ def _heartbeat(session: str) -> bodies.HeartbeatData:
 @pytest.mark.parametrize(
     "session", ["cpp-pypi-0.4.4-producer-push", "go-2.1.2-producer-push", "node-ali-ons-3.12.0-producer-push"]
 )
-def test_a_heartbeat_says_the_same_in_every_language(session: str) -> None:
+def test_heartbeats_of_all_languages_decode_alike(session: str) -> None:
     heartbeat = _heartbeat(session)
     (consumer,) = heartbeat.consumer_data_set
     assert heartbeat.client_id
@@ -84,7 +84,7 @@ def test_a_heartbeat_says_the_same_in_every_language(session: str) -> None:
         assert subscription.expression_type == "TAG"
 
 
-def test_what_a_heartbeat_leaves_out_or_spells_otherwise_is_forgiven() -> None:
+def test_missing_and_misspelled_heartbeat_fields_are_tolerated() -> None:
     heartbeat = bodies.HeartbeatData.from_json(
         {
             "clientID": "c",
@@ -114,13 +114,13 @@ def test_what_a_heartbeat_leaves_out_or_spells_otherwise_is_forgiven() -> None:
         (bodies.KVTable, {"table": []}, "table is a list of 0, expected a map"),
     ],
 )
-def test_what_does_not_fit_is_named(cls: type[Body], value: Any, said: str) -> None:
+def test_error_names_body_key_and_value(cls: type[Body], value: Any, said: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         cls.from_json(value)
     assert said in str(caught.value)
 
 
-def test_numbers_and_booleans_may_come_as_text() -> None:
+def test_numbers_and_booleans_may_be_text() -> None:
     version = bodies.DataVersion.from_json({"counter": "5", "stateVersion": 2.0, "timestamp": None})
     assert version == bodies.DataVersion(counter=5, state_version=2, timestamp=0)
     config = bodies.TopicConfig.from_json({"topicName": 7, "order": "TRUE", "perm": "6", "attributes": {"a": 1, "b": None}})
@@ -129,7 +129,7 @@ def test_numbers_and_booleans_may_come_as_text() -> None:
     assert bodies.QueueData.from_json({"brokerName": "b", "topicSynFlag": 1}).topic_sys_flag == 1
 
 
-def test_a_queue_is_a_key() -> None:
+def test_message_queue_is_usable_as_a_key() -> None:
     queue = bodies.QueueBody("T", "b", 0)
     stats = bodies.ConsumeStats(offset_table={queue: bodies.OffsetWrapper(broker_offset=5)}, consume_tps=0.25)
     text = fastjson.dumps(stats.to_json())
@@ -140,7 +140,7 @@ def test_a_queue_is_a_key() -> None:
     assert bodies.ConsumeStats.from_json(fastjson.loads(text)) == stats
 
 
-def test_a_route_has_no_space_and_leaves_out_what_is_none() -> None:
+def test_route_has_no_spaces_and_omits_none() -> None:
     route = bodies.TopicRouteData(
         broker_datas=[bodies.BrokerData("c", "b", {0: "h:1", 2: "h:2"})], queue_datas=[bodies.QueueData("b", 4, 4, 6)]
     )
@@ -158,7 +158,7 @@ def _empty(cls: Any) -> Any:
 
 
 @pytest.mark.parametrize("cls", ALL_BODIES, ids=lambda cls: cls.__name__)
-def test_a_new_body_comes_back_from_what_it_writes(cls: Any) -> None:
+def test_new_body_round_trips(cls: Any) -> None:
     body = _empty(cls)
     if body is not None:
         written = body.to_json()
@@ -169,7 +169,7 @@ def test_a_new_body_comes_back_from_what_it_writes(cls: Any) -> None:
 @pytest.mark.parametrize("cls", ALL_BODIES, ids=lambda cls: cls.__name__)
 @settings(max_examples=15)
 @given(st.data())
-def test_any_json_gives_a_body_that_can_be_written_or_a_protocol_error(cls: Any, data: st.DataObject) -> None:
+def test_any_json_yields_an_encodable_body_or_protocol_error(cls: Any, data: st.DataObject) -> None:
     known = _empty(cls) or bodies.HeartbeatData("c")
     keys = [*known.to_json(), "groupName", "clientID", "topic", "brokerName", "queueId"]
     value = data.draw(st.one_of(json_values(), st.dictionaries(st.sampled_from(keys), json_values(6), max_size=6)))

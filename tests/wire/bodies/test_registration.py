@@ -40,7 +40,7 @@ def test_captured_registrations_are_read_and_written_again() -> None:
         assert int(sent.ext["bodyCrc32"]) in (0, zlib.crc32(sent.body) & 0x7FFFFFFF)
 
 
-def test_the_compressed_form_says_the_same() -> None:
+def test_compressed_and_plain_registration_decode_alike() -> None:
     packed = BODY.encode(compressed=True)
     assert RegisterBrokerBody.decode(packed, compressed=True) == BODY
     older = RegisterBrokerBody.decode(packed, compressed=True, version=VERSION_5_0_0 - 1)
@@ -55,7 +55,7 @@ def test_an_older_broker_ends_its_compressed_body_earlier_and_leaves_attributes_
     assert body.data_version == DataVersion(1, 0, 5)
 
 
-def test_the_oldest_brokers_send_the_topic_table_alone() -> None:
+def test_oldest_brokers_send_only_the_topic_table() -> None:
     table = fastjson.dumps(
         {"dataVersion": {"counter": 1, "timestamp": 5}, "topicConfigTable": {"T": {"topicName": "T", "perm": 4}}}
     )
@@ -64,7 +64,7 @@ def test_the_oldest_brokers_send_the_topic_table_alone() -> None:
     assert body.data_version.counter == 1
 
 
-def test_no_body_is_a_broker_without_topics() -> None:
+def test_empty_body_means_a_broker_without_topics() -> None:
     assert RegisterBrokerBody.decode(b"", compressed=True) == RegisterBrokerBody()
 
 
@@ -85,12 +85,12 @@ def test_no_body_is_a_broker_without_topics() -> None:
         (sized(b"{}") + struct.pack(">i", 0) + sized(b"[]") + struct.pack(">i", 1) + sized(b"7"), "expected a JSON object"),
     ],
 )
-def test_what_is_wrong_in_a_compressed_body_is_named(raw: bytes, said: str) -> None:
+def test_error_in_a_compressed_body_names_the_part(raw: bytes, said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         RegisterBrokerBody.decode(zlib.compress(raw + b"\0" if said == "" else raw), compressed=True)
 
 
-def test_a_stream_that_is_broken_cut_or_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_truncated_or_oversized_stream_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProtocolError, match="zlib cannot read"):
         RegisterBrokerBody.decode(b"not zlib", compressed=True)
     with pytest.raises(ProtocolError, match="cut off or larger"):
@@ -101,13 +101,13 @@ def test_a_stream_that_is_broken_cut_or_too_large_is_refused(monkeypatch: pytest
 
 
 @given(st.binary(max_size=80), st.booleans(), st.booleans(), st.integers(0, 600))
-def test_any_bytes_give_a_registration_or_a_protocol_error(body: bytes, compressed: bool, packed: bool, version: int) -> None:
+def test_any_bytes_yield_a_registration_or_protocol_error(body: bytes, compressed: bool, packed: bool, version: int) -> None:
     with suppress(ProtocolError):
         RegisterBrokerBody.decode(zlib.compress(body) if packed else body, compressed=compressed, version=version)
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
-def test_a_damaged_compressed_registration_gives_a_registration_or_a_protocol_error(at: int, value: int) -> None:
+def test_damaged_compressed_registration_yields_a_registration_or_protocol_error(at: int, value: int) -> None:
     raw = bytearray(zlib.decompress(BODY.encode(compressed=True)))
     raw[at % len(raw)] = value
     with suppress(ProtocolError):
