@@ -63,15 +63,15 @@ class Story:
 
     def start(self, body: bytes, *, topic: str = "Orders", queue: int = 0, **names: str) -> Result:
         """A send whose round is not over yet."""
-        return self._request(RequestCode.SEND_MESSAGE_V2, send_header(topic, queue, properties.encode(names).decode()), body)
+        return self.request(RequestCode.SEND_MESSAGE_V2, send_header(topic, queue, properties.encode(names).decode()), body)
 
     def send_batch(self, *messages: tuple[bytes, dict[str, str]], queue: int = 0) -> Result:
         whole = batch.join([(0, body, properties.encode(names)) for body, names in messages])
-        result = self._request(RequestCode.SEND_BATCH_MESSAGE, send_header("Orders", queue, "", batch="true"), whole)
+        result = self.request(RequestCode.SEND_BATCH_MESSAGE, send_header("Orders", queue, "", batch="true"), whole)
         self.end_round()
         return result
 
-    def _request(self, code: int, ext: dict[str, Any], body: bytes) -> Result:
+    def request(self, code: int, ext: dict[str, Any], body: bytes) -> Result:
         request = Command(code, opaque=77, version=513, flag=self.flag, ext=ext, body=body)
         self.sends.send(cast(Connection, self.peer), request, self.kit.now)
         (answer,) = FrameDecoder().feed(self.replies.on_ack.pop().data)

@@ -35,7 +35,7 @@ def joined(*blocks: bytes) -> bytes:
 
 def sent(story: Story, body: bytes, queue: int = 0) -> Result:
     """A batch whose round is not over yet."""
-    return story._request(RequestCode.SEND_BATCH_MESSAGE, send_header("Orders", queue, "", batch="true"), body)
+    return story.request(RequestCode.SEND_BATCH_MESSAGE, send_header("Orders", queue, "", batch="true"), body)
 
 
 def numbers(first: int, end: int, producer: str = "p") -> bytes:

@@ -91,7 +91,7 @@ def test_levels_do_not_wait_for_each_other(story: Story) -> None:
     assert story.at(T0 + 2 * HOUR_MS) == [b"at once", b"one second", b"ten seconds", b"two hours"]
 
 
-def test_while_it_waits_it_has_apaches_form_and_then_everything_it_was_sent_with(story: Story) -> None:
+def test_held_message_has_apaches_format_and_is_delivered_unchanged(story: Story) -> None:
     story.put(b"x", at_ms=T0, DELAY="1", TAGS="new", KEYS="k", UNIQ_KEY="U")
     (waiting,) = story.messages(SCHEDULE_TOPIC, 0)
     queue = story.store.queue(SCHEDULE_TOPIC, 0)
@@ -123,7 +123,7 @@ def test_below_the_first_level_nothing_is_delayed(story: Story, level: str) -> N
 
 
 @pytest.mark.parametrize("level", ["soon", " 1", "1 ", "1.0", "0x1", "+", "-", "2147483648", "-2147483649", "9" * 400, "\u0661"])
-def test_what_is_no_level_is_refused_from_a_client_and_no_delay_inside(story: Story, level: str) -> None:
+def test_malformed_level_is_rejected_from_clients_and_ignored_internally(story: Story, level: str) -> None:
     with pytest.raises(Refused, match=r"the delay level DELAY is .*; expected a whole number, 1 to 4") as refused:
         story.put(b"x", at_ms=T0, DELAY=level)
     assert refused.value.code == 1
@@ -142,7 +142,7 @@ def test_a_clock_that_was_set_back_does_not_hold_messages_longer_than_their_dela
     assert story.at(T0) == [b"x"]
 
 
-def test_a_restart_goes_on_where_it_was_saved(story: Story) -> None:
+def test_restart_continues_at_the_saved_offset(story: Story) -> None:
     for number in range(3):
         story.put(b"%d" % number, at_ms=T0 + number * 100, DELAY="1")
     assert story.at(T0 + 1_100) == [b"0", b"1"]
@@ -157,7 +157,7 @@ def test_a_restart_goes_on_where_it_was_saved(story: Story) -> None:
     assert story.at(T0 + 5_000) == [b"0", b"1", b"2"]
 
 
-def test_many_due_at_once_are_delivered_in_portions(story: Story) -> None:
+def test_many_due_messages_are_delivered_in_batches(story: Story) -> None:
     for number in range(MAX_PER_TICK + 10):
         story.kit.parts.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)
     story.end_round()
@@ -178,7 +178,7 @@ def test_many_due_at_once_are_delivered_in_portions(story: Story) -> None:
         (b"TAGS\x01new\x02DELAY\x011\x02REAL_TOPIC\x01Orders\x02REAL_QID\x012\x02", host_bytes("fe80::1", 4567)),
     ],
 )
-def test_what_waits_in_another_form_is_delivered_like_the_rest(story: Story, names: bytes, born_host: bytes) -> None:
+def test_records_of_unusual_layout_are_delivered(story: Story, names: bytes, born_host: bytes) -> None:
     queue = story.store.queue(SCHEDULE_TOPIC, 0)
     story.put(b"before", at_ms=T0, DELAY="1", TAGS="new")
     story.store.append(
@@ -206,7 +206,7 @@ def test_what_waits_in_another_form_is_delivered_like_the_rest(story: Story, nam
         (35, "its place"),
     ],
 )
-def test_a_damaged_record_is_left_out_and_its_neighbours_are_not(story: Story, at: int, what: str) -> None:
+def test_corrupt_record_is_skipped_and_its_neighbours_are_delivered(story: Story, at: int, what: str) -> None:
     for body in (b"before", b"x", b"behind"):
         story.put(body, at_ms=T0, DELAY="1")
     damaged = story.messages(SCHEDULE_TOPIC, 0)[1]
@@ -220,7 +220,7 @@ def test_a_damaged_record_is_left_out_and_its_neighbours_are_not(story: Story, a
 
 
 @pytest.mark.parametrize("bound", ["REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02", "REAL_QID\x010\x02", ""])
-def test_a_record_that_cannot_be_delivered_holds_up_nobody(story: Story, bound: str) -> None:
+def test_undeliverable_record_does_not_block_others(story: Story, bound: str) -> None:
     queue = story.store.queue(SCHEDULE_TOPIC, 0)
     names = b"DELAY\x011\x02" + bound.encode()
     story.store.append(queue, b"x", names, T0 + 1_000, flag=0, sys_flag=0, born_ms=T0, born_host=BORN, store_ms=T0)

@@ -55,7 +55,7 @@ def a_record(body: bytes = b"x", *, v6: int = 0, version: int = 1, **names: str)
 @pytest.mark.parametrize("v6", [0, 0x10, 0x20, 0x30])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("body", [b"", b"x", b"y" * 5000])
-def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes) -> None:
+def test_view_equals_the_decoded_record(v6: int, version: int, body: bytes) -> None:
     store = FakeStore()
     wanted = [store.add(a_record(body, v6=v6, version=version, KEYS=f"k{number}", TIMER_DELAY_SEC="5")) for number in range(3)]
     for number, record in enumerate(read_records(reader(store), wanted)):
@@ -66,7 +66,7 @@ def test_what_is_seen_is_what_the_record_says(v6: int, version: int, body: bytes
     assert len(store.reads) == 1
 
 
-def test_neighbours_are_read_together_and_others_apart() -> None:
+def test_adjacent_records_share_one_read() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(), gap) for gap in (0, 100, 8_000, 9_000, 0)]
     assert all(read_records(reader(store), wanted))
@@ -76,7 +76,7 @@ def test_neighbours_are_read_together_and_others_apart() -> None:
     assert len(store.reads) == 5
 
 
-def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
+def test_read_stays_within_a_file_and_the_size_limit() -> None:
     store = FakeStore()
     wanted = [store.add(a_record(b"z" * 60_000)) for _ in range(30)]
     assert all(read_records(reader(store), wanted))
@@ -88,14 +88,14 @@ def test_a_read_never_crosses_a_file_or_grows_too_long() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 90, -5, 0x7FFFFFFF])
-def test_an_entry_that_stands_for_no_record_is_not_read(size: int) -> None:
+def test_entry_without_record_is_not_read(size: int) -> None:
     store = FakeStore()
     here = store.add(a_record())
     assert [record is None for record in read_records(reader(store), [(0, size), here])] == [True, False]
     assert len(store.reads) == 1
 
 
-def test_anything_else_is_no_record() -> None:
+def test_other_bytes_are_not_a_record() -> None:
     store = FakeStore()
     offset, size = store.add(a_record(b"x" * 100))
     second, _ = store.add(a_record(b"x" * 100))
@@ -104,7 +104,7 @@ def test_anything_else_is_no_record() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
-def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: bytes, at: int, value: int) -> None:
+def test_corruption_is_detected_before_delivery(body: bytes, at: int, value: int) -> None:
     store = FakeStore()
     wanted = store.add(a_record(body, TIMER_OUT_MS="5"))
     store.data[at % len(store.data)] = value
@@ -129,7 +129,7 @@ def test_damage_is_none_or_seen_at_the_latest_when_it_is_to_be_delivered(body: b
         ({}, T0 + 2_000),
     ],
 )
-def test_the_exact_moment_is_kept_where_it_is_known(names: dict[str, str], due: int) -> None:
+def test_exact_delivery_time_is_used_where_known(names: dict[str, str], due: int) -> None:
     store = FakeStore()
     (record,) = read_records(reader(store), [store.add(a_record(**names))])
     assert record is not None
@@ -144,17 +144,17 @@ def test_the_exact_moment_is_kept_where_it_is_known(names: dict[str, str], due: 
         (b"5 ", None), (b"5_0", None), (b"0x5", None), (b"\xd9\xa1", None), (b"\xff", None), (None, None), (b"9" * 5000, None),
     ],
 )  # fmt: skip
-def test_numbers_are_javas(text: bytes | None, number: int | None) -> None:
+def test_numbers_are_parsed_like_java(text: bytes | None, number: int | None) -> None:
     assert parse_long(text) == number
 
 
-def test_large_records_are_read_few_at_a_time() -> None:
+def test_large_records_are_read_in_small_batches() -> None:
     assert batch_within_limit([100] * 50) == 50
     assert batch_within_limit([4 << 20] * 50) == 1
     assert batch_within_limit([400_000] * 50) == 2
     assert batch_within_limit([]) == 0
 
 
-def test_a_marker_means_a_message_of_its_own_topic() -> None:
+def test_marker_names_a_message_of_its_own_topic() -> None:
     assert recall_key("T", "K") == recall_key("T", "T+K") == "T+K"
     assert recall_key("T", "U+K") == "T+U+K"

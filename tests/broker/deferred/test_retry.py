@@ -87,7 +87,7 @@ def named(record: Record) -> dict[str, str]:
     return properties.parse(record.properties)
 
 
-def test_what_is_sent_back_comes_again_after_ten_seconds_as_it_was(story: Story) -> None:
+def test_message_sent_back_is_redelivered_after_ten_seconds(story: Story) -> None:
     offset = story.kit.put("Orders", 2, b"x", tags="new", keys="k", uniq="U")
     assert story.send_back(offset).code == ResponseCode.SUCCESS
     story.at(T0 + 10 * SECOND - 1)
@@ -160,7 +160,7 @@ def test_beyond_sixteen_every_wait_is_two_hours(story: Story) -> None:
         ({}, {"delayLevel": -1}, 513, True),
     ],
 )
-def test_who_decides_when_it_is_enough(
+def test_retry_limit_comes_from_group_or_client(
     story: Story, group: dict[str, int], ext: dict[str, int], version: int, dead: bool
 ) -> None:
     story.group(**group)
@@ -177,7 +177,7 @@ def test_the_consumer_may_choose_the_level(story: Story, asked: int, queue_id: i
     assert len(story.messages(SCHEDULE_TOPIC, queue_id)) == 1
 
 
-def test_the_retry_queue_is_one_that_somebody_reads(story: Story) -> None:
+def test_retry_queue_is_within_the_topic(story: Story) -> None:
     story.parts.topics.ensure("%RETRY%G", 2, 6, T0)
     story.group(retry_queue_nums=16)
     offset = story.kit.put("Orders", 0, b"x")
@@ -245,12 +245,12 @@ def test_an_unknown_group_that_may_not_be_created_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC])
-def test_what_no_consumer_can_have_got_cannot_be_sent_back(story: Story, topic: str) -> None:
+def test_message_that_is_not_consumable_cannot_be_sent_back(story: Story, topic: str) -> None:
     offset = story.kit.put(topic, 0, b"half")
     assert story.send_back(offset).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_broker_or_retry_topic_that_takes_no_messages_says_so(story: Story) -> None:
+def test_unwritable_broker_or_retry_topic_rejects_with_the_reason(story: Story) -> None:
     offset = story.kit.put("Orders", 0, b"x")
     story.parts.topics.ensure("%RETRY%G", 1, 4, T0)
     answer = story.send_back(offset)
@@ -308,7 +308,7 @@ def test_an_orderly_groups_last_resort_is_the_dead_letter_queue_at_once(story: S
     assert (letter["DLQ_ORIGIN_TOPIC"], letter["DLQ_ORIGIN_MESSAGE_ID"]) == ("Orders", "U")
 
 
-def test_when_its_locks_have_run_out_a_group_is_no_longer_orderly(story: Story) -> None:
+def test_group_with_expired_locks_is_not_orderly(story: Story) -> None:
     lock(story)
     story.kit.now += 61 * SECOND
     story.send("%RETRY%G", j="3", l="3", names=ORDERLY)

@@ -40,7 +40,7 @@ class Story:
         return [] if consumers is None else sorted(consumers.client_ids())
 
 
-def test_everyone_is_told_when_somebody_comes_or_goes() -> None:
+def test_members_are_notified_when_a_member_joins_or_leaves() -> None:
     story = Story()
     a, b = story.connect("a"), story.connect("b")
     assert story.beat(a, T=("*", 1)) == ["a"]
@@ -53,7 +53,7 @@ def test_everyone_is_told_when_somebody_comes_or_goes() -> None:
     assert story.clients.consumer_group("G") is None
 
 
-def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
+def test_closed_connection_is_removed_from_all_groups() -> None:
     story = Story()
     a, b = story.connect("a"), story.connect("b")
     for group in ("G1", "G2"):
@@ -67,7 +67,7 @@ def test_a_lost_connection_leaves_every_group_it_was_in() -> None:
     assert story.clients.disconnected(a) == []
 
 
-def test_broadcasting_groups_are_not_told() -> None:
+def test_broadcasting_groups_are_not_notified() -> None:
     story = Story()
     a, b = story.connect("a"), story.connect("b")
     assert story.beat(a, model="BROADCASTING", T=("*", 1)) == []
@@ -75,7 +75,7 @@ def test_broadcasting_groups_are_not_told() -> None:
     assert story.clients.disconnected(a) == []
 
 
-def test_nobody_is_registered_on_a_closed_connection() -> None:
+def test_closed_connection_is_not_registered() -> None:
     story = Story()
     a = story.connect("a")
     a.closed = True
@@ -85,7 +85,7 @@ def test_nobody_is_registered_on_a_closed_connection() -> None:
     assert story.clients.producers() == {}
 
 
-def test_a_change_of_topics_is_told_a_change_of_tags_is_not() -> None:
+def test_change_of_topics_notifies_change_of_tags_does_not() -> None:
     story = Story()
     a = story.connect("a")
     story.beat(a, T=("TagA", 1))
@@ -141,7 +141,7 @@ def test_a_newer_pull_with_sql_keeps_the_filter_that_is_known() -> None:
     assert served.sub_string == "a > 1"
 
 
-def test_the_silent_are_forgotten_after_two_minutes_and_the_others_told() -> None:
+def test_silent_members_expire_and_the_others_are_notified() -> None:
     story = Story()
     a, b = story.connect("a"), story.connect("b")
     story.beat(a, now_ms=0, T=("*", 1))
@@ -154,7 +154,7 @@ def test_the_silent_are_forgotten_after_two_minutes_and_the_others_told() -> Non
     assert story.clients.producers() == {}
 
 
-def test_two_silent_members_are_not_told_about_each_other() -> None:
+def test_expired_members_are_not_notified() -> None:
     story = Story()
     a, b = story.connect("a"), story.connect("b")
     story.beat(a, T=("*", 1))
@@ -164,7 +164,7 @@ def test_two_silent_members_are_not_told_about_each_other() -> None:
     assert set(silent) == {a, b}
 
 
-def test_a_producer_that_is_silent_is_forgotten_without_closing_its_connection() -> None:
+def test_silent_producer_expires_without_closing_its_connection() -> None:
     story = Story()
     a = story.connect("a")
     story.clients.heartbeat_of_producer(a, "a", "P", "JAVA", 513, 0)

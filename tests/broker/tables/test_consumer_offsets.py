@@ -49,7 +49,7 @@ def test_a_reset_outlives_a_restart_as_an_offset() -> None:
     assert again.query("G", "T", 0) == 5
 
 
-def test_who_has_offsets_of_what() -> None:
+def test_topics_and_groups_with_offsets_are_listed() -> None:
     offsets = OffsetTable()
     for group, topic in (("G1", "T1"), ("G1", "T2"), ("G2", "T1")):
         offsets.commit(group, topic, 0, 1)
@@ -73,7 +73,7 @@ def test_removing_a_topic_or_a_group_removes_all_of_it() -> None:
     assert offsets.is_empty()
 
 
-def test_the_version_rises_every_so_many_commits() -> None:
+def test_data_version_advances_every_n_commits() -> None:
     offsets = OffsetTable(version_step=3)
     for number in range(7):
         offsets.commit("G", "T", 0, number, 1000 + number)
@@ -81,7 +81,7 @@ def test_the_version_rises_every_so_many_commits() -> None:
     assert offsets.data_version.timestamp == 1005
 
 
-def test_the_file_has_apaches_shape_and_reads_apaches() -> None:
+def test_file_format_is_compatible_with_apache() -> None:
     offsets = OffsetTable()
     offsets.commit("G", "T", 1, 7)
     offsets.commit("G", "T", 0, 5)
@@ -99,7 +99,7 @@ def test_the_file_has_apaches_shape_and_reads_apaches() -> None:
     assert not again.dirty
 
 
-def test_the_quick_writer_writes_what_the_plain_one_would() -> None:
+def test_fast_writer_equals_the_plain_one() -> None:
     offsets = OffsetTable()
     for number in range(12):
         offsets.commit(f"G{number % 3}", f"T{number % 5}", 11 - number, number)
@@ -117,7 +117,7 @@ def test_a_commit_of_what_is_known_leaves_nothing_to_save() -> None:
     assert not offsets.dirty
 
 
-def test_broadcasting_groups_offsets_are_kept_but_are_no_groups() -> None:
+def test_broadcast_offsets_are_kept_but_not_listed() -> None:
     offsets = OffsetTable()
     offsets.load({"offsetTable": {"T@G@broadcast": {"0": 3}}})
     assert offsets.groups_of("T") == []

@@ -60,7 +60,7 @@ def test_without_auto_creation_only_system_groups_are_made() -> None:
 
 
 @pytest.mark.parametrize("group", ["../../x", "", "a b", "ä", "g" * 256])
-def test_what_is_no_name_makes_no_group(group: str) -> None:
+def test_invalid_name_creates_no_group(group: str) -> None:
     saved: list[dict[str, Any]] = []
     groups = table(saved)
     assert groups.find_or_create(group, NOW) is None

@@ -20,7 +20,7 @@ from firearrow.broker.tables.queue_assignment import share
         ("AVG", 0, "a", [""]),
     ],
 )
-def test_who_gets_what(strategy: str, queues: int, members: str, shares: list[str]) -> None:
+def test_shares_of_each_strategy(strategy: str, queues: int, members: str, shares: list[str]) -> None:
     all_queues = [str(number) for number in range(queues)]
     assert ["".join(share(strategy, all_queues, list(members), member)) for member in members] == shares
 
@@ -34,7 +34,7 @@ def test_every_queue_has_exactly_one_owner_and_shares_differ_by_one_at_most(stra
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_stranger_gets_nothing() -> None:
+def test_non_member_gets_no_queues() -> None:
     assert share("AVG", [0, 1], ["a"], "b") == []
 
 

@@ -8,7 +8,7 @@ from firearrow.wire.bodies import QueueBody
 Q0, Q1 = QueueBody("T", "b", 0), QueueBody("T", "b", 1)
 
 
-def test_a_queue_belongs_to_the_first_who_asks_until_it_is_given_up() -> None:
+def test_queue_is_held_by_the_first_client_until_unlocked() -> None:
     locks = QueueLocks()
     assert locks.lock("G", "a", [Q0, Q1], 0) == [Q0, Q1]
     assert locks.lock("G", "b", [Q0, Q1], 1) == []
@@ -19,7 +19,7 @@ def test_a_queue_belongs_to_the_first_who_asks_until_it_is_given_up() -> None:
     assert locks.lock("G", "b", [Q0, Q1], 3) == [Q0]
 
 
-def test_a_lock_runs_out_a_minute_after_its_last_renewal() -> None:
+def test_lock_expires_a_minute_after_its_last_renewal() -> None:
     locks = QueueLocks()
     locks.lock("G", "a", [Q0], 0)
     locks.lock("G", "a", [Q0], 50_000)
@@ -30,10 +30,10 @@ def test_a_lock_runs_out_a_minute_after_its_last_renewal() -> None:
     assert locks.lock("G", "a", [Q0], 110_002) == []
 
 
-def test_what_ran_out_costs_nothing() -> None:
+def test_expired_locks_are_removed() -> None:
     locks = QueueLocks()
     locks.lock("G", "a", [Q0], 0)
     locks.tick(60_000)
     assert locks.any_held("G", 60_000)
     locks.tick(60_001)
-    assert locks._locks == {}
+    assert not locks.any_held("G", 60_000)  # removed, not only expired

@@ -143,7 +143,7 @@ def test_a_template_without_inherit_permission_makes_nothing() -> None:
 
 
 @pytest.mark.parametrize("topic", ["../../x", "a/b", "", " ", "ä", "a b", "x" * 128, "a\x00b", "."])
-def test_a_name_that_could_be_no_directory_makes_no_topic(topic: str) -> None:
+def test_invalid_name_creates_no_topic(topic: str) -> None:
     story = Story().started()
     assert refusal(story.topics.create_in_send, topic, "TBW102", 4, NOW).code == 29
     assert refusal(story.topics.update, TopicConfig(topic, 4, 4, 6), NOW).code == 29
@@ -174,7 +174,7 @@ def test_every_change_has_a_version_of_its_own() -> None:
     assert [version.counter for version in versions] == sorted(version.counter for version in versions)
 
 
-def test_a_wish_that_changes_nothing_is_granted_without_a_new_version() -> None:
+def test_change_without_effect_keeps_the_version() -> None:
     story = Story().started()
     story.topics.update(TopicConfig("Orders", 4, 4, 6), NOW)
     before = story.topics.data_version
@@ -204,7 +204,7 @@ def test_queue_counts_may_differ_and_shrink() -> None:
         ({"topic_name": "b"}, "conflict with system topic"),
     ],
 )
-def test_an_operators_wish_out_of_range_is_refused_whole(changes: dict[str, Any], named: str) -> None:
+def test_out_of_range_change_is_rejected_as_a_whole(changes: dict[str, Any], named: str) -> None:
     story = Story().started()
     wish = replace(TopicConfig("Orders", 4, 4, 6), **changes)
     refused = refusal(story.topics.update, wish, NOW)
@@ -253,7 +253,7 @@ def test_a_topic_made_just_before_the_broker_was_killed_is_found_by_its_messages
     assert {"New", "Wide", "%RETRY%G"} < set(after.saved[-1]["topicConfigTable"])
 
 
-def test_a_lost_file_costs_no_topic() -> None:
+def test_topics_are_restored_without_the_file() -> None:
     after = Story(stored=(StoredTopic("Orders", 4, NOW),))
     after.topics.load({})
     assert after.topics.find("Orders") == TopicConfig("Orders", 4, 4, 6)
@@ -282,13 +282,13 @@ def test_the_name_servers_order_configuration_marks_topics() -> None:
     assert len(story.heard) == 2
 
 
-def test_a_wish_is_a_list_of_signed_attributes() -> None:
+def test_attribute_changes_are_parsed() -> None:
     assert parse_attribute_changes("+message.type=FIFO,-reserve.time") == {"+message.type": "FIFO", "-reserve.time": ""}
     assert parse_attribute_changes("") == parse_attribute_changes(None) == {}
 
 
 @pytest.mark.parametrize("text", ["message.type=FIFO", "+message.type", "-a=b", "+=x", "+a=", "+", "-", "+a=1,+a=2", "=", "a"])
-def test_a_wish_that_is_none_is_refused(text: str) -> None:
+def test_malformed_attribute_changes_are_rejected(text: str) -> None:
     with pytest.raises(Refused):
         parse_attribute_changes(text)
 
@@ -304,7 +304,7 @@ def test_a_wish_that_is_none_is_refused(text: str) -> None:
         ({"message.type": "FIFO"}, {}, {"message.type": "FIFO"}),
     ],
 )
-def test_what_becomes_of_attributes(current: dict[str, str] | None, wish: dict[str, str], after: dict[str, str]) -> None:
+def test_attribute_changes_are_applied(current: dict[str, str] | None, wish: dict[str, str], after: dict[str, str]) -> None:
     assert alter_attributes(current, wish) == after
 
 
@@ -322,7 +322,7 @@ def test_what_becomes_of_attributes(current: dict[str, str] | None, wish: dict[s
         ({"queue.type": "SimpleCQ"}, {"-queue.type": ""}, "unchangeable"),
     ],
 )
-def test_what_is_refused(current: dict[str, str] | None, wish: dict[str, str], named: str) -> None:
+def test_invalid_attribute_changes_are_rejected(current: dict[str, str] | None, wish: dict[str, str], named: str) -> None:
     with pytest.raises(Refused) as caught:
         alter_attributes(current, wish)
     assert caught.value.code == 1

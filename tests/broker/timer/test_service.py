@@ -113,7 +113,7 @@ def test_ten_thousand_over_thirty_seconds_come_in_time(timing: Timing) -> None:
     assert max(late) <= 1
 
 
-def test_many_due_at_once_are_delivered_in_portions(timing: Timing) -> None:
+def test_many_due_messages_are_delivered_in_batches(timing: Timing) -> None:
     count = MAX_PER_TICK * 3
     for number in range(count):
         timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000))
@@ -176,7 +176,7 @@ def test_a_hundred_milliseconds_precision(make: Callable[..., Timing]) -> None:
 # What is stored.
 
 
-def test_while_it_waits_it_has_apaches_form_and_then_everything_it_was_sent_with(timing: Timing) -> None:
+def test_held_message_has_apaches_format_and_is_delivered_unchanged(timing: Timing) -> None:
     sent = {"TAGS": "new", "KEYS": "k", "UNIQ_KEY": "U", "TIMER_DELAY_MS": "5500"}
     timing.put(b"x", at_ms=T0 + 300, **sent)
     (waiting,) = timing.waiting()

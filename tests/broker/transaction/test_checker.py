@@ -30,7 +30,7 @@ def story(tmp_path: Path) -> Iterator[TransactionStory]:
     told.close()
 
 
-def test_a_producer_is_asked_about_the_copy_in_the_words_it_knows(story: TransactionStory) -> None:
+def test_check_request_names_the_copy_with_the_topic_of_the_send(story: TransactionStory) -> None:
     story.half(b"x", UNIQ_KEY="U", TAGS="new")
     story.at(T0 + ROUND - 1)
     assert story.asked == []
@@ -53,7 +53,7 @@ def test_a_producer_is_asked_about_the_copy_in_the_words_it_knows(story: Transac
     assert copy.born_timestamp == first.born_timestamp
 
 
-def test_what_the_copy_carries_for_the_broker_is_not_delivered(story: TransactionStory) -> None:
+def test_properties_of_the_copy_are_not_delivered(story: TransactionStory) -> None:
     story.half(b"x")
     story.at(T0 + ROUND)
     story.commit(story.asked[0].as_sent(), check=True)
@@ -63,7 +63,7 @@ def test_what_the_copy_carries_for_the_broker_is_not_delivered(story: Transactio
     assert {"REAL_TOPIC", "REAL_QID", "TRAN_PREPARED_QUEUE_OFFSET"}.isdisjoint(names)
 
 
-def test_nobody_is_asked_about_a_young_message(story: TransactionStory) -> None:
+def test_young_message_is_not_checked(story: TransactionStory) -> None:
     story.kit.now = T0 + ROUND - 6_000
     story.half(b"6000 ms old")
     story.at(T0 + ROUND)
@@ -72,13 +72,13 @@ def test_nobody_is_asked_about_a_young_message(story: TransactionStory) -> None:
     assert len(story.asked) == 1
 
 
-def test_a_message_from_the_future_is_asked_about_like_an_old_one(story: TransactionStory) -> None:
+def test_message_born_in_the_future_is_checked_like_an_old_one(story: TransactionStory) -> None:
     story.half(b"x", born_ms=T0 + HOUR)
     story.at(T0 + ROUND)
     assert len(story.asked) == 1
 
 
-def test_a_producer_is_asked_only_when_the_copy_can_be_read(story: TransactionStory) -> None:
+def test_check_is_sent_once_the_copy_is_readable(story: TransactionStory) -> None:
     story.half(b"x")
     story.transactions.tick(T0 + ROUND)
     story.transactions.tick(T0 + ROUND + 100)
@@ -88,7 +88,7 @@ def test_a_producer_is_asked_only_when_the_copy_can_be_read(story: TransactionSt
     assert len(story.asked) == 1
 
 
-def test_nobody_is_asked_about_what_was_decided_in_between(story: TransactionStory) -> None:
+def test_message_decided_in_the_meantime_is_not_checked(story: TransactionStory) -> None:
     sent = story.half(b"x")
     story.transactions.tick(T0 + ROUND)
     assert story.commit(sent).code == ResponseCode.SUCCESS
@@ -96,7 +96,7 @@ def test_nobody_is_asked_about_what_was_decided_in_between(story: TransactionSto
     assert (story.delivered(), story.asked) == ([b"x"], [])
 
 
-def test_any_live_producer_of_the_group_will_do_and_they_take_turns(story: TransactionStory) -> None:
+def test_checks_rotate_over_connected_producers(story: TransactionStory) -> None:
     dead, other = FakeConnection(1), FakeConnection(2)
     for conn in (dead, other):
         story.connect(conn)
@@ -110,7 +110,7 @@ def test_any_live_producer_of_the_group_will_do_and_they_take_turns(story: Trans
     assert len(asked) == 6
 
 
-def test_nobody_there_counts_as_asked_and_is_told_once_a_round(story: TransactionStory, caplog: pytest.LogCaptureFixture) -> None:
+def test_check_without_producer_counts_and_is_logged_once(story: TransactionStory, caplog: pytest.LogCaptureFixture) -> None:
     story.parts.clients.unregister_producer(story.producer, "P")  # type: ignore[arg-type]  # a connection in all but name
     for number in range(3):
         story.half(b"%d" % number)
@@ -121,7 +121,7 @@ def test_nobody_there_counts_as_asked_and_is_told_once_a_round(story: Transactio
     ]
 
 
-def test_after_enough_questions_it_is_given_up(story: TransactionStory, caplog: pytest.LogCaptureFixture) -> None:
+def test_message_is_given_up_after_the_last_check(story: TransactionStory, caplog: pytest.LogCaptureFixture) -> None:
     story.half(b"x", UNIQ_KEY="U")
     story.through(*range(T0 + ROUND, T0 + 16 * ROUND, ROUND))
     assert len(story.asked) == 15
@@ -141,14 +141,14 @@ def test_after_enough_questions_it_is_given_up(story: TransactionStory, caplog: 
     assert len(story.messages(TRANS_CHECK_MAX_TIME_TOPIC, 0)) == 1
 
 
-def test_what_is_older_than_the_log_keeps_is_given_up(story: TransactionStory) -> None:
+def test_message_older_than_the_retention_is_given_up(story: TransactionStory) -> None:
     story.half(b"old", born_ms=T0 - 72 * HOUR)
     story.at(T0 + ROUND)
     assert [record.body for record in story.messages(TRANS_CHECK_MAX_TIME_TOPIC, 0)] == [b"old"]
     assert story.asked == []
 
 
-def test_immunity_puts_the_first_question_off_and_is_no_question(story: TransactionStory) -> None:
+def test_immunity_delays_the_first_check_and_does_not_count(story: TransactionStory) -> None:
     story.half(b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="7200")
     story.half(b"ordinary")
     story.through(*range(T0 + ROUND, T0 + 7_200_000 + 1, ROUND))
@@ -166,7 +166,7 @@ def test_immunity_puts_the_first_question_off_and_is_no_question(story: Transact
     assert story.delivered() == [b"immune"]
 
 
-def test_the_first_of_an_immune_message_decides_for_its_copies(story: TransactionStory) -> None:
+def test_decision_about_an_immune_message_applies_to_its_copies(story: TransactionStory) -> None:
     sent = story.half(b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
     story.through(*range(T0 + ROUND, T0 + 10 * ROUND, ROUND))
     assert len(story.halves()) == 10
@@ -175,7 +175,7 @@ def test_the_first_of_an_immune_message_decides_for_its_copies(story: Transactio
     assert (story.delivered(), story.asked, len(story.halves())) == ([b"immune"], [], 10)
 
 
-def test_decided_messages_are_not_copied_and_do_not_stop_the_round(story: TransactionStory) -> None:
+def test_decided_messages_are_not_copied_and_do_not_end_the_scan(story: TransactionStory) -> None:
     sent = [story.half(b"%d" % number) for number in range(10)]
     for one in sent[::2]:
         story.commit(one)
@@ -184,7 +184,7 @@ def test_decided_messages_are_not_copied_and_do_not_stop_the_round(story: Transa
     assert story.progress()[0] == 10
 
 
-def test_a_round_works_in_portions(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_works_in_batches(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "BATCH", 4)
     for number in range(10):
         story.half(b"%d" % number)
@@ -198,7 +198,7 @@ def test_a_round_works_in_portions(story: TransactionStory, monkeypatch: pytest.
     assert len(story.halves()) == 20
 
 
-def test_large_messages_are_asked_about_a_few_at_a_time(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_messages_are_checked_in_small_batches(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "MAX_PENDING_BYTES", 25_000)
     for _ in range(6):
         story.half(b"x" * 10_000)
@@ -209,7 +209,7 @@ def test_large_messages_are_asked_about_a_few_at_a_time(story: TransactionStory,
     assert len(story.asked) == 6
 
 
-def test_no_round_while_the_store_takes_no_messages(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scan_while_the_store_is_not_writable(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     story.half(b"x")
     with monkeypatch.context() as patch:
         patch.setattr(type(story.store), "writable", property(lambda store: False))
@@ -219,14 +219,14 @@ def test_no_round_while_the_store_takes_no_messages(story: TransactionStory, mon
     assert len(story.asked) == 1
 
 
-def test_a_clock_that_was_set_back_does_not_end_the_asking(story: TransactionStory) -> None:
+def test_checks_continue_after_the_clock_was_set_back(story: TransactionStory) -> None:
     story.through(T0 + 10 * HOUR, T0 - 10 * HOUR)
     story.half(b"x")
     story.at(T0 - 10 * HOUR + ROUND)
     assert len(story.asked) == 1
 
 
-def test_nothing_is_read_or_written_between_rounds(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_or_written_between_scans(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2_000):
         story.half(b"%d" % number)
     story.at(T0 + ROUND)
@@ -242,7 +242,7 @@ def test_nothing_is_read_or_written_between_rounds(story: TransactionStory, monk
     assert (story.store.max_offset, reads) == (end, 0)
 
 
-def test_a_transaction_of_two_hours_in_a_moment(story: TransactionStory) -> None:
+def test_transaction_open_for_two_hours(story: TransactionStory) -> None:
     story.settings["transaction_check_max"] = 1_000
     story.parts.settings.transaction_check_max = 1_000
     sent = story.half(b"slow")

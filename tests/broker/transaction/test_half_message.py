@@ -23,13 +23,13 @@ def half(**names: str) -> Half:
     return Half(Record(TRANS_HALF_TOPIC, b"x", properties.encode(names), queue_offset=12, physical_offset=99))
 
 
-def test_what_the_broker_stores_itself_is_no_half_message() -> None:
+def test_internal_message_is_not_a_half_message() -> None:
     names = {"TRAN_MSG": "true"}
     assert is_half(sent(names))
     assert not is_half(sent(names, internal=True))
 
 
-def test_traces_of_another_transaction_are_taken_off() -> None:
+def test_properties_of_an_earlier_transaction_are_removed() -> None:
     names = {"TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "14", "TRAN_PREPARED_QUEUE_OFFSET": "5", "REAL_TOPIC": "Forged"}
     message = sent(names)
     hold_as_half(message)
@@ -39,7 +39,7 @@ def test_traces_of_another_transaction_are_taken_off() -> None:
     assert (message.topic, message.queue_id, message.sys_flag) == (TRANS_HALF_TOPIC, 0, 0)
 
 
-def test_there_is_room_for_what_the_broker_adds() -> None:
+def test_properties_without_room_for_additions_are_rejected() -> None:
     hold_as_half(sent({"big": "x" * 32_500}))
     with pytest.raises(Refused, match="properties take"):
         hold_as_half(sent({"big": "x" * 32_600}))
@@ -54,19 +54,19 @@ def test_the_origin_is_the_first_record_or_itself(text: str, expected: int) -> N
 @pytest.mark.parametrize(
     ("text", "expected"), [("", None), ("60", 60_000), ("0", 0), ("-1", 6_000), ("x", 6_000), ("-5", -5_000)]
 )
-def test_the_immunity_is_read_as_apache_reads_it(text: str, expected: int | None) -> None:
+def test_immunity_is_parsed_like_apache(text: str, expected: int | None) -> None:
     names = {"CHECK_IMMUNITY_TIME_IN_SECONDS": text} if text else {}
     assert half(**names).immunity_ms(6_000) == expected
 
 
-def test_a_copy_without_room_for_more_properties_is_made_as_it_is() -> None:
+def test_copy_without_room_keeps_its_properties() -> None:
     full = half(big="x" * 32_760)
     copy = full.copied(3)
     assert copy.properties == full.record.properties
     assert Half(Record(TRANS_HALF_TOPIC, b"x", half(a="b").copied(3).properties)).check_times == 3
 
 
-def test_a_topic_of_more_than_127_characters_can_be_asked_about() -> None:
+def test_long_topic_name_can_be_checked() -> None:
     topic = "t" * 200
     one = half(REAL_TOPIC=topic, REAL_QID="1")
     copy = one.copied(1)

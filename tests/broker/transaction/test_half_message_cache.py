@@ -51,7 +51,7 @@ def forget(story: TransactionStory, sent: Sent) -> None:
         {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"},
     ],
 )
-def test_a_remembered_half_is_committed_as_one_that_is_read(story: TransactionStory, names: dict[str, str]) -> None:
+def test_cached_half_is_committed_like_one_read_from_the_log(story: TransactionStory, names: dict[str, str]) -> None:
     group = names.get("PGROUP", GROUP)
     quick, read = story.half(b"body", group=group, **names), story.half(b"body", group=group, **names)
     assert remembered(story, quick) == (not names.keys() & {"DELAY", "CHECK_IMMUNITY_TIME_IN_SECONDS"})
@@ -78,7 +78,7 @@ def alike(record: Record, sent: Sent) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_what_is_decided_is_forgotten_and_cannot_be_decided_otherwise(story: TransactionStory) -> None:
+def test_decided_half_leaves_the_cache_and_keeps_its_decision(story: TransactionStory) -> None:
     kept, gone = story.half(b"kept"), story.half(b"gone")
     assert story.commit(kept).code == story.rollback(gone).code == ResponseCode.SUCCESS
     assert not remembered(story, kept)
@@ -94,7 +94,7 @@ def test_what_is_decided_is_forgotten_and_cannot_be_decided_otherwise(story: Tra
     [({"producerGroup": "Q"}, "producer group wrong"), ({"commitLogOffset": "7"}, "commit log offset wrong")],
 )
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_a_wrong_decision_is_refused_and_the_half_stays(
+def test_rejected_decision_keeps_the_half_cached(
     story: TransactionStory, wrong: dict[str, str], said: str, decision: int
 ) -> None:
     sent = story.half(b"x")
@@ -136,7 +136,7 @@ def test_a_half_that_was_copied_is_decided_by_its_copy(story: TransactionStory) 
     assert story.ops() == [b"1,0,"]
 
 
-def test_a_later_half_takes_the_place_of_an_older_one() -> None:
+def test_later_half_replaces_an_older_one_in_the_cache() -> None:
     recent = HalfMessageCache()
     recent.put(placed(5))
     recent.put(placed(6))
@@ -149,7 +149,7 @@ def test_a_later_half_takes_the_place_of_an_older_one() -> None:
     assert recent.find(6) is None
 
 
-def test_large_messages_are_not_remembered() -> None:
+def test_large_messages_are_not_cached() -> None:
     recent = HalfMessageCache()
     recent.put(placed(1, bytes(MAX_CACHED_BYTES - 10), bytes(10)))
     recent.put(placed(2, bytes(MAX_CACHED_BYTES - 9), bytes(10)))
@@ -158,7 +158,7 @@ def test_large_messages_are_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_the_answer_is_the_usual_success(story: TransactionStory, binary: bool) -> None:
+def test_response_is_the_standard_success(story: TransactionStory, binary: bool) -> None:
     for opaque in (0, 7, -5, 2**31 - 1):
         sent = story.half(b"x")
         ext = {

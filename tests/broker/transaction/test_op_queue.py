@@ -27,7 +27,7 @@ from tests.broker.kit import HOST, T0, Kit
         (b"\xff\x00,7,", [7]),
     ],
 )
-def test_both_forms_are_read(body: bytes, offsets: list[int]) -> None:
+def test_both_body_formats_are_parsed(body: bytes, offsets: list[int]) -> None:
     assert parse_offsets(body) == offsets
 
 
@@ -42,7 +42,7 @@ def make(kit: Kit) -> OpMessages:
     return OpMessages(kit.settings, kit.parts.inner, HOST, 0)
 
 
-def test_they_are_due_when_they_are_old_or_many(kit: Kit) -> None:
+def test_batch_is_due_by_age_or_size(kit: Kit) -> None:
     ops = make(kit)
     assert not ops.is_due(T0)
     ops.add(1, T0)
@@ -56,7 +56,7 @@ def test_they_are_due_when_they_are_old_or_many(kit: Kit) -> None:
     assert not ops.is_due(T0 + 10_000)
 
 
-def test_nothing_is_written_for_nothing_unless_it_is_a_mark(kit: Kit) -> None:
+def test_empty_batch_is_written_only_as_a_mark(kit: Kit) -> None:
     ops = make(kit)
     ops.write(T0)
     assert kit.store.appended_offset == 0

@@ -75,7 +75,7 @@ def test_an_open_copy_is_found_again_by_a_decision_about_the_first(tmp_path: Pat
     after.close()
 
 
-def test_checks_go_on_with_their_count_after_a_restart(tmp_path: Path) -> None:
+def test_check_count_continues_after_a_restart(tmp_path: Path) -> None:
     before = TransactionStory(tmp_path / "before")
     before.half(b"x")
     before.through(*range(T0, T0 + 10 * ROUND + 1, ROUND))
@@ -124,7 +124,7 @@ def test_offsets_are_not_saved_over_a_write_that_failed(tmp_path: Path, monkeypa
     story.close()
 
 
-def test_many_open_halves_are_looked_through_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_halves_are_recovered_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = TransactionStory(tmp_path / "before")
     before.connect(before.producer)
     sent = [before.half(b"%d" % number) for number in range(30)]
@@ -234,7 +234,7 @@ def live(story: TransactionStory, producers: Producers, times: range, halves: bo
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_wherever_the_log_ends_every_message_comes_once_or_not_as_its_producer_wants(tmp_path: Path, seed: int) -> None:
+def test_decisions_hold_wherever_the_log_is_truncated(tmp_path: Path, seed: int) -> None:
     before = TransactionStory(tmp_path / "before", transaction_check_max=1_000)
     before.connect(before.producer)
     producers = Producers(seed)

@@ -33,7 +33,7 @@ def story(tmp_path: Path) -> Iterator[TransactionStory]:
 # Half messages.
 
 
-def test_a_half_message_waits_where_nobody_looks_in_apaches_form(story: TransactionStory) -> None:
+def test_half_message_is_stored_in_the_half_topic_like_apache(story: TransactionStory) -> None:
     sent = story.half(b"x", TAGS="new", KEYS="k", UNIQ_KEY="U")
 
     (half,) = story.halves()
@@ -50,9 +50,7 @@ def test_a_half_message_waits_where_nobody_looks_in_apaches_form(story: Transact
     assert story.delivered() == []
 
 
-def test_a_half_message_is_answered_when_it_can_be_decided_about(
-    story: TransactionStory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_message_is_acknowledged_once_it_is_readable(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[tuple[int, int]] = []
     end_round = story.end_round
 
@@ -67,7 +65,7 @@ def test_a_half_message_is_answered_when_it_can_be_decided_about(
 
 
 @pytest.mark.parametrize(("text", "half"), [("true", True), ("TRUE", True), ("false", False), ("1", False), ("", False)])
-def test_the_property_decides_and_is_read_as_java_reads_it(story: TransactionStory, text: str, half: bool) -> None:
+def test_tran_msg_is_parsed_like_java(story: TransactionStory, text: str, half: bool) -> None:
     assert story.send(b"x", TRAN_MSG=text, sys_flag=0).code == ResponseCode.SUCCESS
     assert len(story.halves()) == half
     assert len(story.delivered()) == (not half)
@@ -95,7 +93,7 @@ def test_a_half_message_with_a_delay_is_delayed_when_it_is_committed(story: Tran
     assert story.delivered() == [b"later"]
 
 
-def test_half_messages_can_be_forbidden(tmp_path: Path) -> None:
+def test_half_messages_can_be_rejected_by_setting(tmp_path: Path) -> None:
     story = TransactionStory(tmp_path, reject_transaction_message=True)
     answer = story.send(b"x")
     assert answer.code == ResponseCode.NO_PERMISSION
@@ -115,7 +113,7 @@ def test_properties_that_leave_no_room_are_refused(story: TransactionStory) -> N
 # Decisions.
 
 
-def test_a_committed_message_is_delivered_with_all_it_was_sent_with(story: TransactionStory) -> None:
+def test_committed_message_keeps_everything_it_was_sent_with(story: TransactionStory) -> None:
     sent = story.half(b"x", TAGS="new", UNIQ_KEY="U", born_ms=T0 - 5)
     story.kit.now = T0 + 50
 
@@ -136,14 +134,14 @@ def test_a_committed_message_is_delivered_with_all_it_was_sent_with(story: Trans
     assert entry[2] == tags_code("new")
 
 
-def test_a_rolled_back_message_is_never_seen(story: TransactionStory) -> None:
+def test_rolled_back_message_is_never_delivered(story: TransactionStory) -> None:
     story.connect(story.producer)
     assert story.rollback(story.half(b"x")).code == ResponseCode.SUCCESS
     story.through(*range(T0, T0 + 3 * ROUND, 1_000))
     assert (story.delivered(), story.asked) == ([], [])
 
 
-def test_decisions_are_written_many_at_a_time(story: TransactionStory) -> None:
+def test_decisions_are_written_in_batches(story: TransactionStory) -> None:
     sent = [story.half(b"%d" % number) for number in range(4)]
     story.commit(sent[2])
     story.rollback(sent[0])
@@ -169,7 +167,7 @@ def test_many_decisions_do_not_wait_for_the_interval(tmp_path: Path) -> None:
     story.close()
 
 
-def test_unknown_is_no_decision_and_gets_no_answer(story: TransactionStory) -> None:
+def test_unknown_decision_gets_no_response(story: TransactionStory) -> None:
     sent = story.half(b"x")
     assert story.start_end(sent, UNKNOWN, FakeConnection()) is None
     for decision in (4, 1, 99, -1):  # are no decisions either, but the producer hears so
@@ -221,7 +219,7 @@ def test_a_decision_about_something_else_changes_nothing(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_a_decision_says_it_is_answered_or_refused_and_nothing_is_stored(story: TransactionStory, data: Any) -> None:
+def test_malformed_decision_is_rejected_and_stores_nothing(story: TransactionStory, data: Any) -> None:
     if not story.halves():
         story.kit.put(TOPIC, 0, b"y" * 100_000)  # the half message is where no number drawn below points to
         story.half(b"x")
@@ -260,7 +258,7 @@ def test_an_ordinary_message_is_no_half_message_whatever_its_properties_say(stor
     assert story.messages("Other", 0) == []
 
 
-def test_nothing_is_committed_while_the_store_takes_no_messages(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_commit_while_the_store_is_not_writable(story: TransactionStory, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = story.half(b"x")
     with monkeypatch.context() as patch:
         patch.setattr(type(story.store), "writable", property(lambda store: False))
@@ -274,7 +272,7 @@ def test_nothing_is_committed_while_the_store_takes_no_messages(story: Transacti
 # Twice.
 
 
-def test_the_same_decision_again_is_no_second_one(story: TransactionStory) -> None:
+def test_repeated_decision_has_no_effect(story: TransactionStory) -> None:
     sent, other = story.half(b"x"), story.half(b"y")
     story.rollback(other)
     for _ in range(3):
@@ -286,7 +284,7 @@ def test_the_same_decision_again_is_no_second_one(story: TransactionStory) -> No
 
 
 @pytest.mark.parametrize("first", ["the first", "the copy"])
-def test_a_decision_about_one_copy_is_a_decision_about_all(story: TransactionStory, first: str) -> None:
+def test_decision_about_one_copy_applies_to_all(story: TransactionStory, first: str) -> None:
     story.connect(story.producer)
     sent = story.half(b"x")
     story.at(T0)
@@ -327,7 +325,7 @@ def test_a_decision_after_giving_up_is_carried_out_once(tmp_path: Path) -> None:
     story.close()
 
 
-def test_an_operator_has_a_given_up_message_asked_about_again(tmp_path: Path) -> None:
+def test_given_up_message_can_be_resumed(tmp_path: Path) -> None:
     story = TransactionStory(tmp_path, transaction_check_max=1)
     sent = story.half(b"x")
     story.through(T0, T0 + ROUND, T0 + 2 * ROUND)
@@ -349,7 +347,7 @@ def test_an_operator_has_a_given_up_message_asked_about_again(tmp_path: Path) ->
     story.close()
 
 
-def test_only_what_was_given_up_can_be_resumed(story: TransactionStory) -> None:
+def test_only_given_up_messages_can_be_resumed(story: TransactionStory) -> None:
     sent = story.half(b"x")
     msg_id = offset_msg_id(host_bytes(*_address()), sent.log_offset)
     assert story.kit.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=msg_id).code == ResponseCode.SYSTEM_ERROR
@@ -364,7 +362,7 @@ def _address() -> tuple[str, int]:
 # Immunity.
 
 
-def test_who_asks_for_immunity_must_decide_in_that_time_or_when_asked(story: TransactionStory) -> None:
+def test_decision_after_the_immunity_time_requires_a_check(story: TransactionStory) -> None:
     story.connect(story.producer)
     early = story.half(b"early", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     late = story.half(b"late", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
@@ -381,7 +379,7 @@ def test_who_asks_for_immunity_must_decide_in_that_time_or_when_asked(story: Tra
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "1.5"])
-def test_an_immunity_that_is_no_number_means_the_time_out(story: TransactionStory, text: str) -> None:
+def test_malformed_immunity_means_the_default_timeout(story: TransactionStory, text: str) -> None:
     sent = story.half(b"x", CHECK_IMMUNITY_TIME_IN_SECONDS=text)
     story.kit.now = T0 + 6_001
     assert story.commit(sent).code == ResponseCode.ILLEGAL_OPERATION

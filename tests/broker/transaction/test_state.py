@@ -10,7 +10,7 @@ from firearrow.broker.transaction import state
 from firearrow.broker.transaction.state import COMMITTED, ENDED, MOVED, OPEN, ROLLED_BACK, UNKNOWN, HalfStates
 
 
-def test_what_nobody_spoke_of_is_open() -> None:
+def test_unknown_offsets_are_open() -> None:
     halves = HalfStates(5)
     assert [halves.state(offset) for offset in (4, 5, 1_000_000)] == [UNKNOWN, OPEN, OPEN]
     assert halves.next_open(0, 10) == 5
@@ -18,14 +18,14 @@ def test_what_nobody_spoke_of_is_open() -> None:
     assert halves.next_open(12, 10) == 10
 
 
-def test_a_fate_is_final() -> None:
+def test_state_is_final() -> None:
     halves = HalfStates(0)
     halves.settle(3, COMMITTED)
     halves.settle(3, ROLLED_BACK)
     assert halves.state(3) == COMMITTED
 
 
-def test_the_beginning_moves_over_what_is_settled() -> None:
+def test_first_open_advances_past_settled_halves() -> None:
     halves = HalfStates(0)
     for offset in (0, 1, 3, 4):
         halves.settle(offset, COMMITTED)
@@ -50,7 +50,7 @@ def test_the_newest_copy_is_the_open_one() -> None:
     assert not halves.is_moved(0)
 
 
-def test_what_is_gone_is_not_open() -> None:
+def test_deleted_halves_are_not_open() -> None:
     halves = HalfStates(0)
     halves.moved(0, 0, 3)
     halves.skip_to(10)
@@ -61,7 +61,7 @@ def test_what_is_gone_is_not_open() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_match_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_KEEP_BELOW", 8)
     choose = random.Random(seed)
     halves, model, first, end = HalfStates(100), dict[int, int](), 100, 100
@@ -82,7 +82,7 @@ def test_against_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             assert halves.state(offset) == model.get(offset, OPEN)
 
 
-def test_a_million_decided_behind_an_open_one_are_passed_quickly() -> None:
+def test_next_open_is_found_fast_behind_a_million_decided() -> None:
     halves = HalfStates(0)
     halves.settle(1_000_000, COMMITTED)
     for offset in range(1, 1_000_000, 997):
