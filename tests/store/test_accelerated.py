@@ -36,19 +36,17 @@ messages = st.lists(st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(
 
 @settings(max_examples=300, deadline=None)
 @given(messages, st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-def test_a_batch_becomes_the_same_records_and_entries(
-    parts: list[tuple[int, bytes, bytes]], queue_offset: int, offset: int
-) -> None:
+def test_native_batch_records_equal_python(parts: list[tuple[int, bytes, bytes]], queue_offset: int, offset: int) -> None:
     body = batch.join(parts)
     QUEUE.next_offset = queue_offset
-    pieces, entries, offsets, raws = log._batch_records(body, QUEUE, offset, SAME)
+    pieces, entries, offsets, raws = log.batch_records(body, QUEUE, offset, SAME)
     made = part.batch_records(body, QUEUE.queue_id, queue_offset, offset, SAME, QUEUE.topic_piece)
     assert made == (b"".join(pieces), entries, offsets, raws)
 
 
 @settings(max_examples=300, deadline=None)
 @given(messages, st.data())
-def test_a_broken_batch_is_known_by_both(parts: list[tuple[int, bytes, bytes]], data: st.DataObject) -> None:
+def test_malformed_batch_is_rejected_by_both_implementations(parts: list[tuple[int, bytes, bytes]], data: st.DataObject) -> None:
     body = bytearray(batch.join(parts) + data.draw(st.binary(max_size=30)))
     for _ in range(data.draw(st.integers(0, 3)) if body else 0):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.sampled_from([0, 1, 20, 22, 127, 128, 255]))
@@ -56,9 +54,9 @@ def test_a_broken_batch_is_known_by_both(parts: list[tuple[int, bytes, bytes]], 
     made = part.batch_records(bytes(body), QUEUE.queue_id, 0, 0, SAME, QUEUE.topic_piece)
     if made is None:
         with pytest.raises(ProtocolError):
-            log._batch_records(bytes(body), QUEUE, 0, SAME)
+            log.batch_records(bytes(body), QUEUE, 0, SAME)
     else:
-        pieces, *others = log._batch_records(bytes(body), QUEUE, 0, SAME)
+        pieces, *others = log.batch_records(bytes(body), QUEUE, 0, SAME)
         assert made == (b"".join(pieces), *others)
 
 
@@ -71,7 +69,7 @@ numbers64 = st.integers(-(1 << 63), (1 << 63) - 1)
     st.binary(max_size=50), blocks, st.tuples(numbers32, numbers64, numbers64, numbers64),
     st.tuples(numbers32, numbers64, numbers64, numbers32, numbers64), st.binary(min_size=8, max_size=8),
 )  # fmt: skip
-def test_a_record_has_the_same_bytes(
+def test_native_record_equals_python(
     body: bytes, raw: bytes, place: tuple[int, ...], said: tuple[int, ...], born_host: bytes
 ) -> None:
     flag, queue_offset, offset, code = place
@@ -110,7 +108,7 @@ GOOD: list[Any] = [b"x", b"", b"\x01T", 0, 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0
     [(0, "x"), (1, bytes(32768)), (1, None), (2, b""), (2, bytes(129)), (3, 1 << 31), (4, -(1 << 31) - 1), (5, 1 << 63), (6, "0"),
      (8, 1 << 31), (9, 1.5), (10, bytes(20)), (12, b""), (13, 1 << 40), (14, None)],
 )  # fmt: skip
-def test_what_no_record_can_say_is_refused(at: int, wrong: Any) -> None:
+def test_values_out_of_range_are_rejected(at: int, wrong: Any) -> None:
     assert part.record(*GOOD)
     with pytest.raises((TypeError, ValueError, OverflowError)):
         part.record(*GOOD[:at], wrong, *GOOD[at + 1 :])
@@ -118,12 +116,12 @@ def test_what_no_record_can_say_is_refused(at: int, wrong: Any) -> None:
         part.record(*GOOD[:at])
 
 
-def test_a_large_body_has_the_sum_that_zlib_has() -> None:
+def test_crc_of_a_large_body_equals_zlib() -> None:
     rng = random.Random(3)
     for size in (0, 1, 7, 8, 9, 63, 1_000, 70_001):
         body = batch.join([(0, rng.randbytes(size), b"")])
         QUEUE.next_offset = 0
-        pieces, *_ = log._batch_records(body, QUEUE, 0, SAME)
+        pieces, *_ = log.batch_records(body, QUEUE, 0, SAME)
         assert part.batch_records(body, QUEUE.queue_id, 0, 0, SAME, QUEUE.topic_piece)[0] == b"".join(pieces)
 
 
@@ -141,12 +139,12 @@ def test_a_large_body_has_the_sum_that_zlib_has() -> None:
         [(1 << 80, 2, "T", b"")],
     ],
 )
-def test_what_is_no_run_is_refused(run: Any) -> None:
+def test_malformed_run_is_rejected(run: Any) -> None:
     with pytest.raises((TypeError, OverflowError)):
         part.hash_keys(run)
 
 
-def test_messages_out_of_order_are_refused() -> None:
+def test_messages_out_of_order_are_rejected() -> None:
     with pytest.raises(AssertionError, match="log order"):
         part.hash_keys([(2, 0, "T", b""), (2, 0, "T", b"")])
 
@@ -163,7 +161,7 @@ def test_messages_out_of_order_are_refused() -> None:
         (10, 1, 0, 2, 2**31 - 2),
     ],
 )
-def test_entries_that_do_not_fit_are_refused(slots: int, pages: int, start: int, end: int, number: int) -> None:
+def test_entries_beyond_the_slots_are_rejected(slots: int, pages: int, start: int, end: int, number: int) -> None:
     columns = part.hash_keys([(7, 8, "T", b"UNIQ_KEY\x01a\x02KEYS\x01b\x02")])
     slot_array, page_array = np.zeros(slots, np.int32), np.zeros(pages, np.bool_)
     with pytest.raises(ValueError, match="do not fit"):
@@ -172,6 +170,6 @@ def test_entries_that_do_not_fit_are_refused(slots: int, pages: int, start: int,
 
 
 @pytest.mark.parametrize(("same", "topic"), [(SAME[1:], b"\x01T"), (SAME, b""), (SAME, bytes(129))])
-def test_what_records_have_in_common_has_its_size(same: bytes, topic: bytes) -> None:
+def test_shared_fields_of_the_wrong_size_are_rejected(same: bytes, topic: bytes) -> None:
     with pytest.raises(ValueError, match="in common"):
         part.batch_records(batch.join([(0, b"x", b"")]), 0, 0, 0, same, topic)

@@ -126,7 +126,7 @@ def send(store: MessageStore, topic: str, queue_id: int, body: bytes) -> int:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_everything_in_the_manifest_is_served_then_and_after_writing_and_reopening(case: str, tmp_path: Path) -> None:
+def test_apache_messages_are_served_before_and_after_writing_and_reopening(case: str, tmp_path: Path) -> None:
     expected = manifest(case)
     root = unpack(case, tmp_path)
     store = open_store(expected, root)
@@ -150,7 +150,7 @@ def test_everything_in_the_manifest_is_served_then_and_after_writing_and_reopeni
 
 
 @pytest.mark.parametrize("case", ["a-clean", "d-retention"])
-def test_a_clean_directory_gives_nothing_to_complain_about(case: str, tmp_path: Path) -> None:
+def test_clean_apache_directory_has_no_problems(case: str, tmp_path: Path) -> None:
     expected = manifest(case)
     root = unpack(case, tmp_path)
     store = MessageStore(settings_of(expected, root), store_host=STORE_HOST, now_ms=lambda: 1)
@@ -161,7 +161,7 @@ def test_a_clean_directory_gives_nothing_to_complain_about(case: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("case", "cut"), [("c1-torn-tail", True), ("c2-bit-flip", True), ("b-crash", False)])
-def test_a_record_that_a_crash_broke_is_saved_before_its_place_is_zeroed(case: str, cut: bool, tmp_path: Path) -> None:
+def test_torn_record_is_saved_before_it_is_zeroed(case: str, cut: bool, tmp_path: Path) -> None:
     expected = manifest(case)
     root = unpack(case, tmp_path)
     end = expected["commitLog"]["endOffset"]
@@ -175,7 +175,7 @@ def test_a_record_that_a_crash_broke_is_saved_before_its_place_is_zeroed(case: s
     assert not (root / "commitlog" / "00000000000002097152").exists()  # prepared by Apache, all zeros
 
 
-def test_queue_and_index_files_that_are_gone_altogether_are_made_again(tmp_path: Path) -> None:
+def test_missing_queue_and_index_files_are_rebuilt(tmp_path: Path) -> None:
     import shutil
 
     expected = manifest("b-crash")

@@ -40,7 +40,7 @@ def some_batch(rng: random.Random) -> bytes:
     return batch.join(messages)
 
 
-def test_with_and_without_c_store_the_same_bytes_and_entries(tmp_path: Path) -> None:
+def test_batch_body_equals_a_batch_of_split_messages(tmp_path: Path) -> None:
     rng = random.Random(7)
     one, other = opened(tmp_path / "one"), opened(tmp_path / "other")
     for number in range(200):  # some of them over the end of a segment
@@ -77,7 +77,7 @@ def test_with_and_without_c_store_the_same_bytes_and_entries(tmp_path: Path) -> 
         lambda body: body[:23] + b"\xff\xff" + body[25:],  # the properties' length
     ],
 )
-def test_a_broken_batch_adds_nothing(tmp_path: Path, broken) -> None:  # type: ignore[no-untyped-def]  # a lambda's type says nothing
+def test_malformed_batch_adds_nothing(tmp_path: Path, broken) -> None:  # type: ignore[no-untyped-def]  # a lambda's type says nothing
     store = opened(tmp_path)
     queue = store.queue("T", 0)
     body = batch.join([(0, b"abc", b"TAGS\x01a\x02"), (0, b"def", b"")])
@@ -88,7 +88,7 @@ def test_a_broken_batch_adds_nothing(tmp_path: Path, broken) -> None:  # type: i
     store.close()
 
 
-def test_the_key_index_keeps_up_with_groups_of_many_runs(tmp_path: Path) -> None:
+def test_key_index_handles_groups_of_many_runs(tmp_path: Path) -> None:
     settings = StoreSettings(store_path_root_dir=str(tmp_path), max_hash_slot_num=10_000, max_index_num=100_000)
     store = MessageStore(settings, store_host=HOST, now_ms=lambda: 7)
     store.open()

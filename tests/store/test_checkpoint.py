@@ -14,7 +14,7 @@ from tests.store.simdisk import SimulatedDisk
 
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash", "d-retention"])
-def test_apaches_checkpoint_is_read_field_by_field(case: str) -> None:
+def test_checkpoint_written_by_apache_is_decoded(case: str) -> None:
     with tarfile.open(FIXTURES / f"{case}.tar.gz") as archive:
         file = archive.extractfile("store/checkpoint")
         assert file is not None
@@ -31,7 +31,7 @@ def test_apaches_checkpoint_is_read_field_by_field(case: str) -> None:
     assert (checkpoint.flushed_offset, checkpoint.boot_id) == (0, b"")
 
 
-def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
+def test_checkpoint_round_trip() -> None:
     disk = SimulatedDisk()
     disk.mkdirs("/store")
     assert load_checkpoint(disk, "/store/checkpoint") == Checkpoint()
@@ -41,7 +41,7 @@ def test_a_checkpoint_survives_the_way_to_disk_and_back() -> None:
     assert load_checkpoint(disk, "/store/checkpoint") == checkpoint
 
 
-def test_our_part_counts_only_when_its_checksum_is_right() -> None:
+def test_our_fields_need_a_valid_checksum() -> None:
     page = bytearray(Checkpoint(1, 2, flushed_offset=77, boot_id=bytes(range(1, 17))).encode())
     for position in range(256, 300):
         damaged = bytearray(page)
@@ -50,12 +50,12 @@ def test_our_part_counts_only_when_its_checksum_is_right() -> None:
     assert Checkpoint.decode(bytes(page[:100])) == Checkpoint(1, 2)
 
 
-def test_three_seconds_of_doubt() -> None:
+def test_min_ms_has_a_margin_of_three_seconds() -> None:
     assert Checkpoint(physic_msg_ms=10_000, logics_msg_ms=9_000).min_ms == 6_000
     assert Checkpoint(physic_msg_ms=1_000, logics_msg_ms=9_000).min_ms == 0
 
 
-def test_a_queue_table_survives_the_way_to_disk_and_back() -> None:
+def test_queue_table_round_trip() -> None:
     disk = SimulatedDisk()
     disk.mkdirs("/store")
     table = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7), ("%RETRY%g", 3): (300000, 300001)})
@@ -65,7 +65,7 @@ def test_a_queue_table_survives_the_way_to_disk_and_back() -> None:
     assert disk.files("/store") == ["/store/queueTable"]
 
 
-def test_a_queue_table_is_taken_as_a_whole_or_not_at_all() -> None:
+def test_damaged_queue_table_is_rejected() -> None:
     data = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7)}).encode()
     for position in range(len(data)):
         assert QueueTable.decode(data[:position]) is None
@@ -74,7 +74,7 @@ def test_a_queue_table_is_taken_as_a_whole_or_not_at_all() -> None:
         assert QueueTable.decode(bytes(damaged)) is None
 
 
-def test_a_table_that_holds_for_this_boot_is_used_once_after_a_clean_stop() -> None:
+def test_boot_table_is_used_once_after_a_clean_stop() -> None:
     for clean, booted, expected in ((True, False, 200), (False, False, 100), (True, True, 100)):
         disk = SimulatedDisk()
         disk.mkdirs("/store")

@@ -36,7 +36,9 @@ def add(queue: ConsumeQueue, count: int) -> None:
     st.lists(st.tuples(st.sampled_from(["add", "show", "flush"]), st.integers(1, 140)), max_size=12),
     st.data(),
 )
-def test_any_mixture_of_appends_and_flushes_reads_back(start: int, events: list[tuple[str, int]], data: st.DataObject) -> None:
+def test_entries_read_back_after_any_sequence_of_appends_and_flushes(
+    start: int, events: list[tuple[str, int]], data: st.DataObject
+) -> None:
     queue, files, disk = queue_at(start)
     for event, number in events:
         if event == "add":
@@ -58,7 +60,7 @@ def test_any_mixture_of_appends_and_flushes_reads_back(start: int, events: list[
 
 @settings(deadline=None)
 @given(st.integers(1, 35))
-def test_the_first_file_is_filled_with_units_that_say_nothing_is_here(start: int) -> None:
+def test_first_file_is_filled_with_absent_entries(start: int) -> None:
     queue, files, disk = queue_at(start)
     add(queue, 1)
     queue.max_offset += 1
@@ -74,7 +76,7 @@ def test_the_first_file_is_filled_with_units_that_say_nothing_is_here(start: int
 
 @settings(deadline=None)
 @given(st.integers(0, 25), st.integers(1, 60), st.integers(0, 120))
-def test_min_offset_is_the_first_entry_whose_record_is_left(start: int, count: int, gone: int) -> None:
+def test_min_offset_is_the_first_entry_with_an_existing_record(start: int, count: int, gone: int) -> None:
     queue, files, disk = queue_at(start)
     add(queue, count)
     queue.max_offset = queue.next_offset
@@ -93,7 +95,7 @@ def test_min_offset_is_the_first_entry_whose_record_is_left(start: int, count: i
     assert (reloaded.first_file, reloaded.last_file) == (queue.first_file, queue.last_file)
 
 
-def test_clearing_behind_an_entry_leaves_zeros_and_deletes_later_files() -> None:
+def test_clear_from_zeroes_the_rest_and_deletes_later_files() -> None:
     queue, files, disk = queue_at(0)
     add(queue, 35)
     queue.max_offset = 35
@@ -103,7 +105,7 @@ def test_clearing_behind_an_entry_leaves_zeros_and_deletes_later_files() -> None
     assert disk.read_bytes(disk.files(ROOT)[1]) == b"".join(entry(n) for n in range(10, 17)).ljust(200, b"\0")
 
 
-def test_only_a_few_files_are_open_at_a_time() -> None:
+def test_number_of_open_files_is_limited() -> None:
     disk = SimulatedDisk()
     files = QueueFiles(disk, ROOT, PER_FILE * UNIT, open_limit=4)
     queues = [ConsumeQueue("Orders", number, files) for number in range(50)]

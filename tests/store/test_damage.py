@@ -46,7 +46,7 @@ def damage_file(disk: SimulatedDisk, path: str, rng: random.Random) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
-def test_queue_index_table_and_checkpoint_files_can_be_missing_or_cut_short(seed: int, clean: bool) -> None:
+def test_recovery_with_missing_or_short_derived_files(seed: int, clean: bool) -> None:
     rng = random.Random(seed)
     history = lived(rng)
     if clean:
@@ -74,7 +74,7 @@ def test_queue_index_table_and_checkpoint_files_can_be_missing_or_cut_short(seed
 @pytest.mark.parametrize(
     "gone", ["consumequeue", "index", "queueTable", "checkpoint", "consumequeue/Orders", "consumequeue/Refunds/1"]
 )
-def test_a_whole_directory_of_derived_files_can_be_gone(gone: str) -> None:
+def test_recovery_without_a_directory_of_derived_files(gone: str) -> None:
     history = lived(random.Random(7))
     history.store.close()
     disk = history.disk.copy()
@@ -91,7 +91,7 @@ def test_a_whole_directory_of_derived_files_can_be_gone(gone: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_zeroed_pages_in_the_newest_queue_files_are_noticed_after_a_crash(seed: int) -> None:
+def test_zeroed_pages_in_the_newest_queue_files_are_detected_after_a_crash(seed: int) -> None:
     rng = random.Random(seed)
     history = lived(rng)
     disk = history.disk.copy()
@@ -131,7 +131,7 @@ def damage_log(history: History, disk: SimulatedDisk, rng: random.Random) -> lis
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
-def test_a_damaged_record_costs_itself_and_no_other(seed: int, clean: bool, rebuild: bool) -> None:
+def test_damaged_record_is_the_only_one_lost(seed: int, clean: bool, rebuild: bool) -> None:
     rng = random.Random(seed)
     history = lived(rng, 25)
     if clean:
@@ -155,7 +155,7 @@ def test_a_damaged_record_costs_itself_and_no_other(seed: int, clean: bool, rebu
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_newest_segments_can_be_gone_and_numbering_goes_on(clean: bool) -> None:
+def test_numbering_continues_when_the_newest_segments_are_missing(clean: bool) -> None:
     history = lived(random.Random(3))
     if clean:
         history.store.close()
@@ -184,7 +184,7 @@ def test_the_newest_segments_can_be_gone_and_numbering_goes_on(clean: bool) -> N
     assert store.get_messages(queue, ends["Orders", 0], 1).count == 1
 
 
-def test_a_log_that_ends_with_a_full_segment_goes_on_in_the_next() -> None:
+def test_log_that_ends_with_a_full_segment_continues_in_the_next() -> None:
     history = lived(random.Random(5))
     segments = history.disk.files(f"{ROOT}/commitlog")
     disk = history.disk.copy()
@@ -207,7 +207,7 @@ def test_a_log_that_ends_with_a_full_segment_goes_on_in_the_next() -> None:
     history.check()
 
 
-def test_an_all_zero_segment_that_was_prepared_goes_unnoticed() -> None:
+def test_prepared_segment_of_zeros_is_deleted_silently() -> None:
     history = lived(random.Random(9))
     disk = history.disk.copy()
     end = history.store.max_offset
@@ -229,9 +229,7 @@ def test_an_all_zero_segment_that_was_prepared_goes_unnoticed() -> None:
         ("mapped_file_size_consume_queue", 100, "mappedFileSizeConsumeQueue", 200),
     ],
 )
-def test_a_file_size_that_does_not_fit_is_refused_and_nothing_touched(
-    setting: str, size: int, key: str, right: int, known: bool
-) -> None:
+def test_wrong_file_size_is_rejected_without_changes(setting: str, size: int, key: str, right: int, known: bool) -> None:
     history = lived(random.Random(1))
     history.store.close()
     disk = history.disk.copy()
@@ -249,7 +247,7 @@ def test_a_file_size_that_does_not_fit_is_refused_and_nothing_touched(
     history.check()
 
 
-def test_a_topic_made_anew_after_it_was_deleted_is_rebuilt_with_its_new_messages() -> None:
+def test_recreated_topic_is_rebuilt_with_its_new_messages_only() -> None:
     history = History()
     for size in (10, 20, 30):
         history.send("Orders", 0, size)

@@ -36,7 +36,7 @@ def put(store: MessageStore, topic: str, queue_id: int, body: bytes, *, store_ms
 # Groups and visibility
 
 
-def test_a_message_is_visible_when_its_group_is_confirmed_and_not_before() -> None:
+def test_message_becomes_visible_when_its_group_is_confirmed() -> None:
     history = History()
     store = history.store
     queue = store.queue("Orders", 0)
@@ -62,7 +62,7 @@ def test_a_message_is_visible_when_its_group_is_confirmed_and_not_before() -> No
     assert store.write_out() is None
 
 
-def test_a_group_is_one_write_and_one_more_for_each_segment_it_crosses_into() -> None:
+def test_group_needs_one_write_per_segment() -> None:
     history = History(small_settings("ASYNC_FLUSH"))
     for _ in range(10):
         put(history.store, "Orders", 0, b"x" * 100)
@@ -89,7 +89,7 @@ def test_every_full_segment_ends_with_a_blank_of_at_least_8_bytes() -> None:
         assert 8192 - at < size + 91 + len("Orders") + 8  # another one would not have fitted
 
 
-def test_a_message_larger_than_a_segment_is_refused_and_changes_nothing() -> None:
+def test_message_larger_than_a_segment_is_rejected_without_changes() -> None:
     history = History()
     queue = history.store.queue("Orders", 0)
     with pytest.raises(ValueError, match="does not fit into a commit-log file"):
@@ -99,7 +99,7 @@ def test_a_message_larger_than_a_segment_is_refused_and_changes_nothing() -> Non
     assert (queue.next_offset, queue.tail, history.store.write_out()) == (0, b"", None)
 
 
-def test_properties_that_do_not_fit_into_a_record_are_refused() -> None:
+def test_oversized_properties_are_rejected() -> None:
     settings = small_settings()
     settings.mapped_file_size_commit_log = 65536
     store = History(settings).store
@@ -111,7 +111,7 @@ def test_properties_that_do_not_fit_into_a_record_are_refused() -> None:
     assert (queue.next_offset, queue.tail, store.write_out()) == (0, b"", None)
 
 
-def test_prepared_and_rolled_back_messages_are_stored_without_a_place_in_their_queue() -> None:
+def test_prepared_and_rolled_back_messages_get_no_queue_entry() -> None:
     history = History()
     store = history.store
     queue = store.queue("Half", 0)
@@ -129,7 +129,7 @@ def test_prepared_and_rolled_back_messages_are_stored_without_a_place_in_their_q
     assert history.store.queue("Half", 0).max_offset == 1
 
 
-def test_an_ipv6_store_host_and_a_long_topic_make_records_that_can_be_read() -> None:
+def test_records_with_ipv6_store_host_and_long_topic_are_readable() -> None:
     store = MessageStore(small_settings(), disk=SimulatedDisk(), store_host=HOST_V6, now_ms=lambda: NOW_MS)
     store.open()
     topic = "%RETRY%" + "g" * 200
@@ -153,7 +153,7 @@ def test_an_ipv6_store_host_and_a_long_topic_make_records_that_can_be_read() -> 
     assert store.reader.store_time(queue, 3) == NOW_MS
 
 
-def test_names_that_would_leave_the_directory_are_refused() -> None:
+def test_topics_outside_the_directory_are_rejected() -> None:
     store = History().store
     for topic in ("..", ".", "a/b", "", "x\0y", "x\ny", "t" * 256):
         with pytest.raises(ValueError, match="directory"):
@@ -165,7 +165,7 @@ def test_names_that_would_leave_the_directory_are_refused() -> None:
 # Errors
 
 
-def test_a_failed_write_takes_back_only_what_was_pending() -> None:
+def test_failed_write_discards_only_pending_messages() -> None:
     history = History()
     store = history.store
     queue = store.queue("Orders", 0)
@@ -185,7 +185,7 @@ def test_a_failed_write_takes_back_only_what_was_pending() -> None:
     assert history.disk.exists(f"{ROOT}/abort")  # not a clean stop
 
 
-def test_a_failed_sync_is_final_even_when_the_next_one_would_succeed() -> None:
+def test_failed_sync_is_final() -> None:
     history = History()
     store = history.store
     put(store, "Orders", 0, b"a")
@@ -201,7 +201,7 @@ def test_a_failed_sync_is_final_even_when_the_next_one_would_succeed() -> None:
     assert "check the disk" in store.refusal
 
 
-def test_a_full_disk_for_queue_files_refuses_messages_until_there_is_room() -> None:
+def test_messages_are_refused_while_queue_files_cannot_be_written() -> None:
     history = History()
     store = history.store
     put(store, "Orders", 0, b"a")
@@ -233,7 +233,7 @@ def ten() -> MessageStore:
     return store
 
 
-def test_the_status_says_where_an_offset_lies(ten: MessageStore) -> None:
+def test_status_of_offsets_inside_and_outside_the_queue(ten: MessageStore) -> None:
     queue = ten.queue("Orders", 0)
     found = [
         (r.status, r.next_begin_offset, r.min_offset, r.max_offset, r.count)
@@ -265,7 +265,7 @@ def test_tags_are_compared_by_their_low_32_bits(ten: MessageStore) -> None:
     assert ten.get_messages(queue, 10, 1, tag_codes=frozenset({9})).count == 1
 
 
-def test_a_pull_ends_at_the_byte_limit_but_never_before_the_first_message(ten: MessageStore) -> None:
+def test_pull_ends_at_the_byte_limit_but_returns_at_least_one_message(ten: MessageStore) -> None:
     queue = ten.queue("Orders", 0)
     assert ten.get_messages(queue, 0, 32, max_bytes=1).count == 1
     assert ten.get_messages(queue, 0, 32, max_bytes=300).count == 3
@@ -273,7 +273,7 @@ def test_a_pull_ends_at_the_byte_limit_but_never_before_the_first_message(ten: M
     assert ten.get_messages(queue, 0, 32).count == 6
 
 
-def test_far_from_the_end_the_limits_for_disk_reads_hold_and_a_slave_is_suggested() -> None:
+def test_disk_limits_and_slave_suggestion_far_from_the_end() -> None:
     store = MessageStore(small_settings(), disk=SimulatedDisk(), store_host=HOST, now_ms=lambda: NOW_MS, memory_bytes=1000)
     store.open()
     for _ in range(30):
@@ -286,7 +286,7 @@ def test_far_from_the_end_the_limits_for_disk_reads_hold_and_a_slave_is_suggeste
     assert (near.count, near.suggest_slave) == (3, False)
 
 
-def test_in_bulk_many_are_given_wherever_they_are_up_to_limits_of_its_own() -> None:
+def test_bulk_pull_has_its_own_limits() -> None:
     store = MessageStore(small_settings(), disk=SimulatedDisk(), store_host=HOST, now_ms=lambda: NOW_MS, memory_bytes=1000)
     store.open()
     for number in range(200):
@@ -325,7 +325,7 @@ def test_store_times(ten: MessageStore) -> None:
     assert ten.reader.earliest_store_time(ten.queue("Nothing", 0)) is None
 
 
-def test_a_record_is_read_only_where_one_begins(ten: MessageStore) -> None:
+def test_read_record_needs_the_start_of_a_record(ten: MessageStore) -> None:
     entry = ten.queue("Orders", 0).entry(1)
     assert entry is not None
     whole = ten.read_record(entry[0])
@@ -334,7 +334,7 @@ def test_a_record_is_read_only_where_one_begins(ten: MessageStore) -> None:
     assert [ten.read_record(offset) for offset in (entry[0] + 1, -5, ten.max_offset, 1 << 40)] == [None] * 4
 
 
-def test_a_query_finds_what_was_just_confirmed() -> None:
+def test_query_finds_the_latest_confirmed_messages() -> None:
     history = History()
     history.send("Orders", 0, 10)
     history.write()
@@ -370,7 +370,7 @@ def test_files_have_exactly_the_lengths_and_names_that_readers_expect(tmp_path: 
     }
 
 
-def test_the_checkpoint_of_a_short_life_vouches_for_log_and_queues(tmp_path: Path) -> None:
+def test_checkpoint_after_a_short_run_covers_log_and_queues(tmp_path: Path) -> None:
     store = real_store(tmp_path)
     store.open()
     put(store, "Orders", 0, b"x")
@@ -381,7 +381,7 @@ def test_the_checkpoint_of_a_short_life_vouches_for_log_and_queues(tmp_path: Pat
     assert 0 < checkpoint.physic_msg_ms == checkpoint.logics_msg_ms
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
+def test_second_process_is_rejected(tmp_path: Path) -> None:
     store = real_store(tmp_path)
     store.open()
     with pytest.raises(StoreLockedError, match=r"in use by another process.*storePathRootDir"):
@@ -400,7 +400,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     again.close()
 
 
-def test_with_its_threads_a_group_is_confirmed_by_the_flusher(tmp_path: Path) -> None:
+def test_flusher_thread_reports_the_group(tmp_path: Path) -> None:
     store = real_store(tmp_path)
     store.open()
     flushed: list[int] = []
@@ -433,7 +433,7 @@ def test_with_its_threads_a_group_is_confirmed_by_the_flusher(tmp_path: Path) ->
     again.close()
 
 
-def test_async_flush_syncs_by_itself(tmp_path: Path) -> None:
+def test_async_flush_syncs_periodically(tmp_path: Path) -> None:
     store = real_store(tmp_path, "ASYNC_FLUSH")
     store.open()
     store.start(lambda offset: pytest.fail("nobody waits for the disk"), lambda error: pytest.fail(str(error)))
@@ -447,7 +447,7 @@ def test_async_flush_syncs_by_itself(tmp_path: Path) -> None:
     assert store.flushed_offset == group.end_offset
 
 
-def test_defaults_are_apaches_but_for_the_flush() -> None:
+def test_defaults_equal_apache_except_flush_disk_type() -> None:
     settings = StoreSettings()
     assert (settings.mapped_file_size_commit_log, settings.consume_queue_file_size) == (1 << 30, 6_000_000)
     assert settings.sync_flush

@@ -60,7 +60,7 @@ LIVES = st.lists(st.tuples(st.lists(steps(), max_size=30), crashes()), min_size=
 
 @settings(max_examples=150, deadline=None)
 @given(LIVES)
-def test_sync_flush_keeps_what_was_acknowledged(lives: list[tuple[list[Event], Event]]) -> None:
+def test_acknowledged_messages_survive_under_sync_flush(lives: list[tuple[list[Event], Event]]) -> None:
     history = History()
     for events, crash in lives:
         for event in events:
@@ -82,7 +82,7 @@ def test_async_flush_may_lose_the_newest_messages_and_never_leaves_a_hole(lives:
         history.check_keys()
 
 
-def test_a_clean_stop_with_many_unsynced_queues_survives_a_power_cut_right_after() -> None:
+def test_clean_stop_with_many_unsynced_queues_survives_a_power_cut() -> None:
     for seed in range(20):
         history = History()
         for number in range(60):
@@ -106,7 +106,7 @@ def test_a_clean_stop_with_many_unsynced_queues_survives_a_power_cut_right_after
 
 
 @pytest.mark.parametrize("seed", range(0, 120, 4))
-def test_random_lives(seed: int) -> None:
+def test_random_histories(seed: int) -> None:
     """Longer than Hypothesis makes them; each seed stands for four lives. A failing one is repeated with `live(seed)`."""
     for number in range(seed, seed + 4):
         live(number)

@@ -44,7 +44,7 @@ def contents(disk: SimulatedDisk) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("other", [{"mapped_file_size_commit_log": 16384}, {"mapped_file_size_consume_queue": 800}])
 @pytest.mark.parametrize("known", [True, False], ids=["our checkpoint", "no checkpoint"])
-def test_wrong_sizes_after_a_clean_stop(other: dict[str, int], known: bool) -> None:
+def test_wrong_file_sizes_are_rejected_after_a_clean_stop(other: dict[str, int], known: bool) -> None:
     disk = filled()
     if not known:
         disk.unlink(f"{ROOT}/checkpoint")
@@ -59,7 +59,7 @@ def test_wrong_sizes_after_a_clean_stop(other: dict[str, int], known: bool) -> N
     store.close()
 
 
-def test_wrong_sizes_after_a_crash_leave_it_a_crash() -> None:
+def test_wrong_file_sizes_after_a_crash_keep_the_abort_file() -> None:
     disk = filled()
     disk.open(f"{ROOT}/abort", create=True).close()
     before = contents(disk)

@@ -47,7 +47,7 @@ class Retained(History):
         return min(number for number, offset in enumerate(offsets) if offset >= segment * SEGMENT)
 
 
-def test_expired_files_wait_for_the_hour() -> None:
+def test_expired_files_are_deleted_at_the_configured_hour() -> None:
     store = Retained(hour=12)
     store.fill(5)
     kept = store.segments()
@@ -57,7 +57,7 @@ def test_expired_files_wait_for_the_hour() -> None:
     assert store.segments() == kept[-1:]  # never the newest
 
 
-def test_files_that_are_not_old_enough_stay_at_the_hour() -> None:
+def test_unexpired_files_are_kept_at_the_configured_hour() -> None:
     store = Retained(hour=12)
     store.fill(5)
     kept = store.segments()
@@ -65,7 +65,7 @@ def test_files_that_are_not_old_enough_stay_at_the_hour() -> None:
     assert store.segments() == kept
 
 
-def test_above_75_percent_expired_files_go_at_any_hour() -> None:
+def test_expired_files_are_deleted_at_any_hour_above_75_percent() -> None:
     store = Retained(hour=12)
     store.fill(5)
     kept = store.segments()
@@ -76,7 +76,7 @@ def test_above_75_percent_expired_files_go_at_any_hour() -> None:
     assert store.segments() == kept[-1:]
 
 
-def test_from_85_percent_the_oldest_goes_until_there_is_room() -> None:
+def test_oldest_files_are_deleted_from_85_percent() -> None:
     store = Retained(hour=12)
     store.fill(5)
     kept = store.segments()
@@ -91,7 +91,7 @@ def test_from_85_percent_the_oldest_goes_until_there_is_room() -> None:
     assert store.segments() == kept[2:]
 
 
-def test_a_quick_producer_does_not_fill_the_disk_between_two_looks() -> None:
+def test_usage_is_checked_when_a_new_segment_begins() -> None:
     store = Retained(hour=12)
     store.fill(3)
     store.disk.used_percent = 86.0
@@ -106,7 +106,7 @@ def test_a_quick_producer_does_not_fill_the_disk_between_two_looks() -> None:
     assert not store.store.writable
 
 
-def test_nothing_is_forced_when_that_is_switched_off() -> None:
+def test_unexpired_files_are_kept_with_clean_file_forcibly_disabled() -> None:
     store = Retained(hour=12)
     store.settings.clean_file_forcibly_enable = False
     store.fill(5)
@@ -116,7 +116,7 @@ def test_nothing_is_forced_when_that_is_switched_off() -> None:
     assert store.segments() == kept
 
 
-def test_from_90_percent_no_message_is_taken_and_the_reason_says_so() -> None:
+def test_messages_are_refused_from_90_percent_with_a_reason() -> None:
     store = Retained(hour=12)
     store.fill(3)
     store.disk.used_percent = 91.5
@@ -133,7 +133,7 @@ def test_from_90_percent_no_message_is_taken_and_the_reason_says_so() -> None:
     assert store.store.refusal is None
 
 
-def test_queues_and_index_follow_and_the_new_start_is_told() -> None:
+def test_queues_and_index_follow_the_log_and_moved_minimums_are_reported() -> None:
     store = Retained(hour=12)
     store.fill(6)
     before = len(list(store.disk.files(f"{ROOT}/index")))
@@ -160,7 +160,7 @@ def test_queues_and_index_follow_and_the_new_start_is_told() -> None:
     assert store.report.rebuilt_queues == 0
 
 
-def test_a_queue_whose_messages_are_all_gone_goes_on_counting() -> None:
+def test_queue_without_messages_keeps_its_numbering() -> None:
     store = Retained(hour=12)
     for _ in range(3):
         store.send("Rare", 0, 10)
@@ -197,7 +197,7 @@ def test_numbering_survives_the_loss_of_the_queue_files_too() -> None:
     store.disk.used_percent = 10.0
     store.store.close()
     store.disk.rmtree(f"{ROOT}/consumequeue/Rare")
-    for rebuilt in (1, 0):  # the second time nothing is missing any more
+    for rebuilt in (1, 0):  # nothing is missing the second time
         store.reopen(store.disk.copy())
         rare = store.store.queue("Rare", 0)
         assert (rare.min_offset, rare.max_offset) == (3, 3)
@@ -205,7 +205,7 @@ def test_numbering_survives_the_loss_of_the_queue_files_too() -> None:
         store.store.close()
 
 
-def test_an_operator_can_have_expired_files_deleted_at_once() -> None:
+def test_expired_files_are_deleted_on_request() -> None:
     store = Retained(hour=12)
     store.fill(4)
     kept = store.segments()
@@ -216,7 +216,7 @@ def test_an_operator_can_have_expired_files_deleted_at_once() -> None:
     assert store.segments() == kept[-1:]
 
 
-def test_what_is_not_synced_is_not_deleted() -> None:
+def test_unsynced_files_are_not_deleted() -> None:
     store = Retained(hour=12)
     store.fill(2)
     while store.store.max_offset < 5 * SEGMENT:
@@ -230,7 +230,7 @@ def test_what_is_not_synced_is_not_deleted() -> None:
     assert store.segments() == kept[synced:]
 
 
-def test_after_a_write_error_nothing_is_taken_and_offsets_are_as_before() -> None:
+def test_writes_are_refused_after_an_error_and_offsets_unchanged() -> None:
     store = Retained()
     store.fill(1)
     queue = store.store.queue("Orders", 0)

@@ -66,7 +66,7 @@ def same_queues(one: MessageStore, other: MessageStore) -> None:
 
 
 @pytest.mark.parametrize(("case", "seed", "largest"), [("a-clean", 1, 40_000), ("a-clean", 2, 1_000), ("b-crash", 3, 5_000)])
-def test_apaches_log_gives_apaches_queues(tmp_path: Path, case: str, seed: int, largest: int) -> None:
+def test_replica_of_an_apache_log_has_the_same_queues(tmp_path: Path, case: str, seed: int, largest: int) -> None:
     kept = manifest(case)
     one = open_store(kept, unpack(case, tmp_path / "theirs"))
     other = empty(tmp_path / "ours")
@@ -86,7 +86,7 @@ def test_apaches_log_gives_apaches_queues(tmp_path: Path, case: str, seed: int, 
     again.close()
 
 
-def test_a_stop_within_a_record_and_within_the_filler_goes_on_at_a_record(tmp_path: Path) -> None:
+def test_stop_within_a_record_or_filler_continues_at_a_record(tmp_path: Path) -> None:
     one = empty(tmp_path / "one")
     add(one, "T", 1500, size=400)
     data = log_of(one)
@@ -108,7 +108,7 @@ def test_a_stop_within_a_record_and_within_the_filler_goes_on_at_a_record(tmp_pa
     other.close()
 
 
-def test_a_log_that_begins_later(tmp_path: Path) -> None:
+def test_replica_of_a_log_that_begins_later(tmp_path: Path) -> None:
     one = empty(tmp_path / "one")
     add(one, "T", 1500, size=400)
     size = one.settings.mapped_file_size_commit_log
@@ -127,7 +127,7 @@ def test_a_log_that_begins_later(tmp_path: Path) -> None:
     other.close()
 
 
-def test_a_topic_that_was_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
+def test_recreated_topic_restarts_its_queue(tmp_path: Path) -> None:
     one, other = empty(tmp_path / "one"), empty(tmp_path / "other")
     add(one, "T", 10)
     add(one, "U", 3)
@@ -139,7 +139,7 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew(tmp_path: Path) -> 
         store.close()
 
 
-def test_bytes_that_are_no_record_end_it_and_cost_nothing(tmp_path: Path) -> None:
+def test_invalid_bytes_end_replication_without_loss(tmp_path: Path) -> None:
     one, other = empty(tmp_path / "one"), empty(tmp_path / "other")
     add(one, "T", 10)
     data = log_of(one)
@@ -157,7 +157,7 @@ def test_bytes_that_are_no_record_end_it_and_cost_nothing(tmp_path: Path) -> Non
         store.close()
 
 
-def test_segments_of_another_size_are_seen_at_the_first_end_of_one(tmp_path: Path) -> None:
+def test_other_segment_size_is_detected_at_the_first_segment_end(tmp_path: Path) -> None:
     one = empty(tmp_path / "one")
     add(one, "T", 1500, size=400)
     other = empty(tmp_path / "other", mapped_file_size_commit_log=4 * 1_048_576)
@@ -167,7 +167,7 @@ def test_segments_of_another_size_are_seen_at_the_first_end_of_one(tmp_path: Pat
     other.close()
 
 
-def test_bytes_of_another_place_are_refused(tmp_path: Path) -> None:
+def test_bytes_of_another_offset_are_rejected(tmp_path: Path) -> None:
     one, other = empty(tmp_path / "one"), empty(tmp_path / "other")
     add(one, "T", 10)
     follow(other, log_of(one), 0, random.Random(9))
@@ -177,7 +177,7 @@ def test_bytes_of_another_place_are_refused(tmp_path: Path) -> None:
         store.close()
 
 
-def test_keys_that_the_disk_did_not_take_are_added_when_it_does(tmp_path: Path) -> None:
+def test_index_entries_are_retried_after_a_disk_error(tmp_path: Path) -> None:
     """Few and many records by turns: whatever came first is added first, each once."""
     one, rng = empty(tmp_path / "one"), random.Random(4)
     add(one, "T", 200)

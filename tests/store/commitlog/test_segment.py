@@ -10,13 +10,13 @@ from firearrow.store.filesystem import RealDisk
 SIZE = 4 * 1024 * 1024
 
 
-def test_names_are_20_digits() -> None:
+def test_segment_names_have_20_digits() -> None:
     assert segment_name(1073741824) == "00000000001073741824"
     assert parse_segment_name("00000000001073741824") == 1073741824
     assert [parse_segment_name(name) for name in ("1073741824", "0000000000107374182x", "x" * 20, "٣" * 20)] == [None] * 4
 
 
-def test_a_new_segment_has_its_full_length_and_no_blocks(tmp_path: Path) -> None:
+def test_new_segment_has_its_full_length_and_no_blocks(tmp_path: Path) -> None:
     segment = create_segment(RealDisk(), str(tmp_path), SIZE, SIZE)
     stat = Path(segment.path).stat()
     assert (stat.st_size, stat.st_blocks) == (SIZE, 0)
@@ -24,7 +24,7 @@ def test_a_new_segment_has_its_full_length_and_no_blocks(tmp_path: Path) -> None
     segment.close()
 
 
-def test_what_is_written_is_read_at_its_log_offset_also_after_reopening(tmp_path: Path) -> None:
+def test_segment_reads_back_at_its_log_offset_after_reopening(tmp_path: Path) -> None:
     segment = create_segment(RealDisk(), str(tmp_path), SIZE, SIZE)
     segment.write(b"record", SIZE + 900)
     assert segment.read(8, SIZE + 899) == b"\0record\0"

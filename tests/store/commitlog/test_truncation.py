@@ -54,7 +54,7 @@ def crash(store: MessageStore) -> None:
     store._release()
 
 
-def test_unconfirmed_messages_are_cut_with_their_queue_offsets(tmp_path: Path) -> None:
+def test_truncation_removes_unconfirmed_messages_and_their_queue_offsets(tmp_path: Path) -> None:
     store = member(tmp_path)
     store.confirm(add(store, b"a", b"b"))
     kept = add(store, b"c")
@@ -68,7 +68,7 @@ def test_unconfirmed_messages_are_cut_with_their_queue_offsets(tmp_path: Path) -
     store.close()
 
 
-def test_a_cut_within_a_group_keeps_what_lies_before(tmp_path: Path) -> None:
+def test_truncation_within_a_group_keeps_earlier_messages(tmp_path: Path) -> None:
     store = member(tmp_path)
     start = store.max_offset
     end = add(store, b"a", b"b", b"c")
@@ -80,7 +80,7 @@ def test_a_cut_within_a_group_keeps_what_lies_before(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_was_pending_is_gone_with_a_cut(tmp_path: Path) -> None:
+def test_truncation_discards_pending_messages(tmp_path: Path) -> None:
     store = member(tmp_path)
     end = add(store, b"a")
     store.append(store.queue("T", 0), b"b", b"", 0, flag=0, sys_flag=0, born_ms=NOW, born_host=HOST, store_ms=NOW)
@@ -90,7 +90,7 @@ def test_what_was_pending_is_gone_with_a_cut(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_cut_over_segments_keeps_the_bytes_elsewhere(tmp_path: Path) -> None:
+def test_truncation_across_segments_saves_the_removed_bytes(tmp_path: Path) -> None:
     store = member(tmp_path)
     store.confirm(kept := add(store, b"a"))
     for number in range(12):
@@ -106,7 +106,7 @@ def test_a_cut_over_segments_keeps_the_bytes_elsewhere(tmp_path: Path) -> None:
     store.close()
 
 
-def test_nothing_confirmed_is_cut(tmp_path: Path) -> None:
+def test_confirmed_messages_cannot_be_truncated(tmp_path: Path) -> None:
     store = member(tmp_path)
     end = add(store, b"a", b"b")
     store.confirm(end)
@@ -117,7 +117,7 @@ def test_nothing_confirmed_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "crash"])
-def test_what_was_not_confirmed_is_not_after_a_restart(tmp_path: Path, how: str) -> None:
+def test_unconfirmed_messages_stay_unconfirmed_after_a_restart(tmp_path: Path, how: str) -> None:
     store = member(tmp_path)
     confirmed = add(store, b"a", b"b")
     store.confirm(confirmed)
@@ -131,7 +131,7 @@ def test_what_was_not_confirmed_is_not_after_a_restart(tmp_path: Path, how: str)
     again.close()
 
 
-def test_after_a_restart_the_unconfirmed_can_be_cut(tmp_path: Path) -> None:
+def test_unconfirmed_messages_can_be_truncated_after_a_restart(tmp_path: Path) -> None:
     store = member(tmp_path)
     confirmed = add(store, b"a")
     store.confirm(confirmed)
@@ -147,7 +147,7 @@ def test_after_a_restart_the_unconfirmed_can_be_cut(tmp_path: Path) -> None:
     last.close()
 
 
-def test_damage_below_what_was_durable_is_a_loss_and_ends_the_log(tmp_path: Path) -> None:
+def test_damage_below_the_durable_end_is_a_loss_and_ends_the_log(tmp_path: Path) -> None:
     store = member(tmp_path)
     store.confirm(first := add(store, b"first"))
     store.confirm(add(store, b"second"))
@@ -162,7 +162,7 @@ def test_damage_below_what_was_durable_is_a_loss_and_ends_the_log(tmp_path: Path
     crash(again)
 
 
-def test_damage_that_is_found_later_is_looked_for_at_the_next_opening(tmp_path: Path) -> None:
+def test_damage_found_later_is_located_at_the_next_opening(tmp_path: Path) -> None:
     store = member(tmp_path)
     store.confirm(first := add(store, b"first"))
     store.confirm(add(store, b"second"))
@@ -178,7 +178,7 @@ def test_damage_that_is_found_later_is_looked_for_at_the_next_opening(tmp_path: 
     again.close()
 
 
-def test_a_log_that_begins_anew_elsewhere(tmp_path: Path) -> None:
+def test_reset_moves_the_log_to_another_offset(tmp_path: Path) -> None:
     """The leader has deleted what would follow: queues keep the numbers that the records have."""
     leader, follower = member(tmp_path / "l"), member(tmp_path / "f")
     follower.confirm(add(follower, b"old", b"older"))

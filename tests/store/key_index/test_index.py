@@ -86,7 +86,7 @@ def model_of(messages: Sequence[Message], slots: int = 500, entries: int = 2000)
 
 @pytest.mark.parametrize(("case", "file_count"), [("a-clean", 5), ("b-crash", 2)])
 @pytest.mark.parametrize("chunk", [1 << 20, 4_096])
-def test_files_made_from_apaches_log_are_apaches_files(tmp_path: Path, case: str, file_count: int, chunk: int) -> None:
+def test_index_of_an_apache_log_equals_the_apache_index(tmp_path: Path, case: str, file_count: int, chunk: int) -> None:
     unpack(case, tmp_path)
     index = new_index(tmp_path / "ours")
     for segment in sorted((tmp_path / "store" / "commitlog").iterdir()):
@@ -106,7 +106,7 @@ def test_files_made_from_apaches_log_are_apaches_files(tmp_path: Path, case: str
 
 @settings(max_examples=60, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_any_split_into_runs_gives_the_files_of_the_model(
+def test_files_do_not_depend_on_the_split_into_runs(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (64, 1000)]))
@@ -131,7 +131,7 @@ def add_in_runs(path: Path, slots: int, entries: int, messages: list[Message], d
     index.close()
 
 
-def test_a_long_run_equals_the_model(tmp_path: Path) -> None:
+def test_long_run_equals_the_model(tmp_path: Path) -> None:
     messages = keyed(3_000)
     index = new_index(tmp_path, 97, 4_001)
     add(index, messages)
@@ -139,7 +139,7 @@ def test_a_long_run_equals_the_model(tmp_path: Path) -> None:
     assert contents(tmp_path) == [file.encode() for file in model_of(messages, 97, 4_001).files]
 
 
-def test_a_run_of_several_shapes_and_topics_equals_the_model(tmp_path: Path) -> None:
+def test_run_of_several_shapes_and_topics_equals_the_model(tmp_path: Path) -> None:
     messages = keyed(1_000)
     for i in range(0, 1_000, 2):  # other names before and behind, another topic
         messages[i] = replace(messages[i], topic="HALF", properties=b"A\x01b\x02" + messages[i].properties + b"TRAN\x01t\x02")
@@ -151,7 +151,7 @@ def test_a_run_of_several_shapes_and_topics_equals_the_model(tmp_path: Path) -> 
     assert contents(tmp_path) == [file.encode() for file in model_of(messages, 97, 4_001).files]
 
 
-def test_a_store_time_that_goes_back_counts_as_no_time_passed(tmp_path: Path) -> None:
+def test_decreasing_store_time_gives_time_diff_zero(tmp_path: Path) -> None:
     messages = [Message(i, NOW_MS - 10_000 * i, "T", b"KEYS\x01k") for i in range(40)]
     index = new_index(tmp_path / "many")
     add(index, messages)
@@ -173,7 +173,7 @@ def test_file_names_are_local_times_and_ascend_when_the_clock_does_not(tmp_path:
     assert others == [first + 1, first + 2, first + 3]
 
 
-def test_rolled_back_halves_are_not_indexed(tmp_path: Path) -> None:
+def test_rolled_back_half_messages_are_not_indexed(tmp_path: Path) -> None:
     def record(position: int, sys_flag: int) -> bytes:
         properties = b"KEYS\x01k\x02"
         size = 92 + len(properties)
@@ -188,7 +188,7 @@ def test_rolled_back_halves_are_not_indexed(tmp_path: Path) -> None:
     assert index.next_offset == 3 * size + 1
 
 
-def test_a_file_is_sparse_and_has_its_full_length(tmp_path: Path) -> None:
+def test_file_is_sparse_and_has_its_full_length(tmp_path: Path) -> None:
     index = KeyIndex(RealDisk(), str(tmp_path))
     index.open(clean=True)
     add(index, keyed(3))
@@ -203,7 +203,7 @@ def test_a_file_is_sparse_and_has_its_full_length(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_queries_find_what_a_look_at_every_entry_finds(
+def test_query_equals_a_scan_of_all_entries(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (2, 20), (64, 1000)]))
@@ -226,7 +226,7 @@ def test_queries_find_what_a_look_at_every_entry_finds(
         assert index.query(topic, key, max_num, begin_ms, end_ms, kind) == model.query(text, max_num, begin_ms, end_ms)
 
 
-def test_unique_keys_and_keys_share_their_form_and_tags_have_their_own(tmp_path: Path) -> None:
+def test_unique_keys_and_keys_share_a_prefix_and_tags_have_their_own(tmp_path: Path) -> None:
     index = new_index(tmp_path)
     add(index, [Message(7, NOW_MS, "T", "UNIQ_KEY\x01U\x02KEYS\x01键 k2\x02TAGS\x01TagA||TagB\x02".encode())])
     assert [index.query("T", key, 9, 0, FOREVER, kind) for key, kind in [("U", "U"), ("U", "K"), ("键", "K"), ("k2", "K")]] == [
@@ -237,13 +237,13 @@ def test_unique_keys_and_keys_share_their_form_and_tags_have_their_own(tmp_path:
     assert index.query("T", "U", 9, 0, FOREVER, "T") == []
 
 
-def test_a_message_with_the_same_key_twice_is_found_once(tmp_path: Path) -> None:
+def test_message_with_a_repeated_key_is_found_once(tmp_path: Path) -> None:
     index = new_index(tmp_path)
     add(index, [Message(7, NOW_MS, "T", b"UNIQ_KEY\x01k\x02KEYS\x01k k\x02"), Message(9, NOW_MS, "T", b"KEYS\x01k\x02")])
     assert index.query("T", "k", 64, 0, FOREVER) == [9, 7]
 
 
-def test_a_key_in_a_slot_with_a_very_long_chain_is_found_at_its_old_end(tmp_path: Path) -> None:
+def test_old_key_in_a_very_long_chain_is_found(tmp_path: Path) -> None:
     index = new_index(tmp_path, slots=1, entries=400_000)
     add(index, [Message(5, NOW_MS, "T", b"KEYS\x01needle\x02"), Message(6, NOW_MS + 1_000, "T", b"KEYS\x01needle\x02")])
     add(index, [Message(10 + i, NOW_MS + 2_000, "T", b"TAGS\x01hay") for i in range(200_000)])
@@ -254,7 +254,7 @@ def test_a_key_in_a_slot_with_a_very_long_chain_is_found_at_its_old_end(tmp_path
     assert index.query("T", "hay", 3, 0, FOREVER, "T") == [200_009, 200_008, 200_007]
 
 
-def test_the_hash_that_has_no_absolute_value_is_0(tmp_path: Path) -> None:
+def test_key_hash_of_int32_min_is_0(tmp_path: Path) -> None:
     # 7 characters from "!" on, chosen as the digits in base 31 of what the hash of "T#" lacks to -2**31.
     lacking = (-(1 << 31) - hash_code("T#") * 31**7 - sum(33 * 31**n for n in range(7))) % (1 << 32)
     key = "".join(chr(33 + lacking // 31**n % 31) for n in range(6, -1, -1))
@@ -274,7 +274,7 @@ def test_the_hash_that_has_no_absolute_value_is_0(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_what_is_truncated_and_added_again_makes_no_difference(
+def test_truncated_messages_can_be_added_again(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (64, 1000)]))
@@ -295,7 +295,7 @@ def test_what_is_truncated_and_added_again_makes_no_difference(
     assert contents(path) == [file.encode() for file in model_of(messages, slots, entries).files]
 
 
-def test_retention_drops_whole_files_below_the_logs_start_but_never_the_newest(tmp_path: Path) -> None:
+def test_delete_before_keeps_the_newest_file(tmp_path: Path) -> None:
     index = new_index(tmp_path, entries=31)  # 10 messages a file
     add(index, keyed(25))
     names = index.file_names
@@ -319,7 +319,7 @@ def reopen_after_crash(path: Path, slots: int = 500, entries: int = 2000, truste
 
 @settings(max_examples=60, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_after_a_kill_the_log_from_next_offset_on_makes_the_index_whole(
+def test_index_is_completed_from_next_offset_after_a_kill(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (64, 1000)]))
@@ -343,7 +343,7 @@ def test_after_a_kill_the_log_from_next_offset_on_makes_the_index_whole(
 
 @settings(max_examples=60, deadline=None)
 @given(victim=st.integers(0, 2), first=st.integers(1, 49), count=st.sampled_from([1, 2, 10]))
-def test_entries_that_never_reached_the_disk_are_dropped_with_all_after_them(
+def test_lost_entries_are_dropped_with_all_that_follow(
     tmp_path_factory: pytest.TempPathFactory, victim: int, first: int, count: int
 ) -> None:
     messages = keyed(40, start=1)
@@ -367,7 +367,7 @@ def test_entries_that_never_reached_the_disk_are_dropped_with_all_after_them(
 
 @settings(max_examples=80, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_power_cuts_and_truncated_logs_cost_nothing_that_the_log_has(messages: list[Message], data: st.DataObject) -> None:
+def test_index_survives_power_cuts_and_truncations(messages: list[Message], data: st.DataObject) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (200, 40)]))
     rng = data.draw(st.randoms(use_true_random=False))
     disk = SimulatedDisk()
@@ -428,7 +428,7 @@ def test_slots_are_rebuilt_from_entries(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_file_of_the_wrong_size_goes_with_all_that_follow(tmp_path: Path, clean: bool) -> None:
+def test_file_of_the_wrong_size_is_dropped_with_all_that_follow(tmp_path: Path, clean: bool) -> None:
     messages = keyed(40)
     index = new_index(tmp_path, 16, 50)
     add(index, messages)
@@ -444,7 +444,7 @@ def test_a_file_of_the_wrong_size_goes_with_all_that_follow(tmp_path: Path, clea
     assert contents(tmp_path) == expected
 
 
-def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "123").write_text("mine too")
     index = new_index(tmp_path)
@@ -454,7 +454,7 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "123").exists()
 
 
-def test_full_files_become_safe_with_the_flush_and_memory_of_their_slots_is_given_back(tmp_path: Path) -> None:
+def test_flush_completes_full_files_and_releases_their_slots(tmp_path: Path) -> None:
     index = new_index(tmp_path, 16, 31)
     add(index, keyed(25))
     assert index.full_ms == 0
@@ -495,7 +495,7 @@ class LimitedFile(RealFile):
 
 @settings(max_examples=60, deadline=None)
 @given(messages=message_lists(), data=st.data())
-def test_a_run_that_met_a_full_disk_is_added_again_without_loss_or_double(
+def test_run_can_be_added_again_after_a_full_disk(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20)]))
@@ -514,7 +514,7 @@ def test_a_run_that_met_a_full_disk_is_added_again_without_loss_or_double(
     assert contents(path) == [file.encode() for file in model_of(messages, slots, entries).files]
 
 
-def test_adding_and_asking_go_on_while_another_thread_flushes(tmp_path: Path) -> None:
+def test_adds_and_queries_continue_during_a_flush(tmp_path: Path) -> None:
     index = new_index(tmp_path, 64, 301)
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -540,12 +540,12 @@ def test_adding_and_asking_go_on_while_another_thread_flushes(tmp_path: Path) ->
     assert contents(tmp_path) == [file.encode() for file in model_of(messages, 64, 301).files]
 
 
-def test_limits_that_make_no_file_are_refused(tmp_path: Path) -> None:
+def test_invalid_limits_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="maxIndexNum=1"):
         KeyIndex(RealDisk(), str(tmp_path), entry_limit=1)
 
 
-def test_entries_are_handed_on_to_the_disk_in_large_parts(tmp_path: Path) -> None:
+def test_write_behind_covers_large_ranges(tmp_path: Path) -> None:
     asked: list[tuple[int, int]] = []
     index = new_index(tmp_path, 97, 100_000)
     with mock.patch.object(RealFile, "write_behind", lambda self, offset, size: asked.append((offset, size))):

@@ -11,7 +11,7 @@ from tests.store.simdisk import SimulatedDisk
 
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash"])
-def test_apaches_page_is_read_and_written(tmp_path_factory: pytest.TempPathFactory, case: str) -> None:
+def test_apache_page_is_decoded_and_encoded(tmp_path_factory: pytest.TempPathFactory, case: str) -> None:
     page = (unpack(case, tmp_path_factory.mktemp("store")) / "config" / "timercheck").read_bytes()
     told = manifest(case)["timer"]["check"]
     check = TimerCheckpoint.decode(page)
@@ -29,7 +29,7 @@ def test_apaches_page_is_read_and_written(tmp_path_factory: pytest.TempPathFacto
     assert len(check.encode()) == len(page) == PAGE_SIZE
 
 
-def test_what_is_ours_no_longer_counts_once_apache_wrote_the_page() -> None:
+def test_our_fields_are_invalid_after_apache_wrote_the_page() -> None:
     ours = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, 1000, True)
     assert TimerCheckpoint.decode(ours.encode()) == ours
     page = bytearray(ours.encode())
@@ -38,7 +38,7 @@ def test_what_is_ours_no_longer_counts_once_apache_wrote_the_page() -> None:
     assert (theirs.read_time_ms, theirs.is_ours, theirs.clean) == (99, False, False)
 
 
-def test_it_is_on_the_disk_when_it_is_saved() -> None:
+def test_saved_checkpoint_is_durable() -> None:
     disk = SimulatedDisk()
     assert load_timer_checkpoint(disk, "/timercheck") is None
     save_timer_checkpoint(disk, "/timercheck", TimerCheckpoint(5, precision_ms=100))
@@ -46,12 +46,12 @@ def test_it_is_on_the_disk_when_it_is_saved() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", bytes(4096)])
-def test_a_short_or_empty_page_says_nothing(data: bytes) -> None:
+def test_short_or_empty_page_has_zero_fields(data: bytes) -> None:
     check = TimerCheckpoint.decode(data)
     assert not check.is_ours
     assert not check.clean
 
 
-def test_brokers_send_each_other_apaches_fields_only() -> None:
+def test_encoded_fields_are_apaches_only() -> None:
     fields = TimerCheckpoint(1, 2, 3, 4, 5, 6, 7, 1000, True).encode_fields()
     assert fields == b"".join(number.to_bytes(8, "big") for number in range(1, 8))

@@ -58,7 +58,7 @@ def chains(files: TimerFiles) -> dict[int, tuple[Slot, list[int]]]:
     return found
 
 
-def test_a_clean_stop_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_files_of_a_clean_stop_are_used_unchanged(tmp_path: Path) -> None:
     files = filled(tmp_path)
     before = chains(files)
     files.progress.read_time_ms = T0 + 5 * SECOND
@@ -72,7 +72,7 @@ def test_a_clean_stop_is_taken_as_it_is(tmp_path: Path) -> None:
     assert not TimerCheckpoint.decode((tmp_path / "config" / "timercheck").read_bytes()).clean
 
 
-def test_after_a_crash_the_log_is_cut_at_the_checkpoint_and_the_wheel_made_from_it(tmp_path: Path) -> None:
+def test_crash_truncates_the_log_at_the_checkpoint_and_rebuilds_the_wheel(tmp_path: Path) -> None:
     files = filled(tmp_path)
     before = chains(files)
     files.progress.read_time_ms = T0 + 5 * SECOND
@@ -91,7 +91,7 @@ def test_after_a_crash_the_log_is_cut_at_the_checkpoint_and_the_wheel_made_from_
 
 
 @pytest.mark.parametrize("length", [0, 100, 38_707_199])
-def test_a_wheel_of_another_length_is_made_again(tmp_path: Path, length: int) -> None:
+def test_wheel_of_another_length_is_rebuilt(tmp_path: Path, length: int) -> None:
     files = filled(tmp_path)
     before = chains(files)
     files.saver(files.snapshot(T0), clean=True)()
@@ -99,7 +99,7 @@ def test_a_wheel_of_another_length_is_made_again(tmp_path: Path, length: int) ->
     assert chains(make(tmp_path)) == before
 
 
-def test_a_log_that_is_too_short_is_given_up_for_the_queue(tmp_path: Path) -> None:
+def test_short_log_is_rebuilt_from_the_queue(tmp_path: Path) -> None:
     files = filled(tmp_path)
     files.progress.read_time_ms = T0 + 9 * SECOND
     files.saver(files.snapshot(T0), clean=True)()
@@ -115,7 +115,7 @@ def test_a_log_that_is_too_short_is_given_up_for_the_queue(tmp_path: Path) -> No
         again.log.write_out()
 
 
-def test_files_of_another_size_are_given_up_for_the_queue(tmp_path: Path) -> None:
+def test_files_of_another_size_are_rebuilt_from_the_queue(tmp_path: Path) -> None:
     files = filled(tmp_path)
     files.saver(files.snapshot(T0), clean=True)()
     again = make(tmp_path, segment_size=8192)
@@ -125,7 +125,7 @@ def test_files_of_another_size_are_given_up_for_the_queue(tmp_path: Path) -> Non
     assert [path.stat().st_size for path in (tmp_path / "timerlog").iterdir()] == [8192]
 
 
-def test_nothing_is_made_before_the_first_message(tmp_path: Path) -> None:
+def test_no_files_before_the_first_message(tmp_path: Path) -> None:
     files = make(tmp_path)
     assert not files.begun
     assert list(tmp_path.iterdir()) == []
@@ -145,7 +145,7 @@ def test_expired_files_are_deleted_by_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("case", "clean"), [("a-clean", True), ("a-clean", False), ("b-crash", False)])
-def test_apaches_files_are_opened_whether_they_were_left_in_order_or_not(tmp_path: Path, case: str, clean: bool) -> None:
+def test_apache_files_are_opened_after_a_clean_stop_or_a_crash(tmp_path: Path, case: str, clean: bool) -> None:
     timer = manifest(case)["timer"]
     root = unpack(case, tmp_path)
     files = TimerFiles(RealDisk(), str(root), precision_ms=SECOND, segment_size=1_048_576)
@@ -161,7 +161,7 @@ def test_apaches_files_are_opened_whether_they_were_left_in_order_or_not(tmp_pat
     assert files.problems == []
 
 
-def test_entries_apache_wrote_behind_its_checkpoint_are_cut_and_taken_from_the_queue(tmp_path: Path) -> None:
+def test_apache_entries_behind_the_checkpoint_are_read_from_the_queue_again(tmp_path: Path) -> None:
     root = unpack("b-crash", tmp_path)
     offsets = {entry["commitLogOffset"]: number for number, entry in enumerate(manifest("b-crash")["timer"]["log"])}
     path = root / "config" / "timercheck"
@@ -191,7 +191,7 @@ def test_the_precision_of_a_wheel_in_use_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_apaches_precision_is_found_out(tmp_path: Path, clean: bool) -> None:
+def test_precision_of_an_apache_wheel_is_detected(tmp_path: Path, clean: bool) -> None:
     root = unpack("a-clean", tmp_path)
     files = TimerFiles(RealDisk(), str(root), precision_ms=100, segment_size=1_048_576)
     files.open(clean=clean, now_ms=T0, queue_offset_of=lambda physical_offset: 7)

@@ -32,7 +32,7 @@ def fill(log: TimerLog, count: int, *, chains: int = 1, first: int = 0) -> list[
 
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash"])
-def test_it_writes_what_apache_wrote_and_reads_what_apache_wrote(tmp_path: Path, case: str) -> None:
+def test_apache_files_are_read_and_written_identically(tmp_path: Path, case: str) -> None:
     timer = manifest(case)["timer"]
     theirs = unpack(case, tmp_path / "theirs") / "timerlog" / f"{0:020d}"
     log = make(tmp_path, 1_048_576)
@@ -63,7 +63,7 @@ def test_it_writes_what_apache_wrote_and_reads_what_apache_wrote(tmp_path: Path,
         assert {entry.slot_ms for entry in found} == {slot["timeDivPrecision"] * 1000}
 
 
-def test_a_chain_is_walked_newest_first_in_portions_across_files(tmp_path: Path) -> None:
+def test_chain_is_walked_newest_first_in_batches_across_files(tmp_path: Path) -> None:
     log = make(tmp_path)
     positions = fill(log, 1000, chains=3)
     walked: list[int] = []
@@ -82,7 +82,7 @@ def test_a_chain_is_walked_newest_first_in_portions_across_files(tmp_path: Path)
 @pytest.mark.parametrize(
     ("size", "units", "rest"), [(SMALL, 78, 40), (52 * 100, 99, 52), (52 * 100 + 16, 100, 16), (52 * 100 + 15, 99, 67)]
 )
-def test_a_file_ends_with_a_blank_that_says_how_long_it_is(tmp_path: Path, size: int, units: int, rest: int) -> None:
+def test_file_ends_with_a_blank_of_its_own_length(tmp_path: Path, size: int, units: int, rest: int) -> None:
     log = make(tmp_path, size)
     positions = fill(log, units + 1)
     assert positions[-2] == (units - 1) * UNIT
@@ -94,11 +94,11 @@ def test_a_file_ends_with_a_blank_that_says_how_long_it_is(tmp_path: Path, size:
     assert data[units * UNIT :] == rest.to_bytes(4, "big") + bytes(8) + bytes.fromhex("CBD43194") + bytes(rest - 16)
 
 
-def test_apaches_default_size_ends_with_just_the_blank() -> None:
+def test_file_of_the_default_size_ends_with_the_blank_only() -> None:
     assert 104_857_600 % UNIT == 16
 
 
-def test_a_new_start_finds_the_end_it_is_told(tmp_path: Path) -> None:
+def test_begin_continues_at_the_given_end(tmp_path: Path) -> None:
     positions = fill(make(tmp_path), 200)
     log = make(tmp_path)
     log.load()
@@ -110,7 +110,7 @@ def test_a_new_start_finds_the_end_it_is_told(tmp_path: Path) -> None:
     assert fill(log, 1, first=200) == [positions[-1] + UNIT]
 
 
-def test_the_last_entry_is_found_when_the_end_is_the_end_of_a_file(tmp_path: Path) -> None:
+def test_last_entry_before_the_end_of_a_file(tmp_path: Path) -> None:
     log = make(tmp_path)
     positions = fill(log, 78)
     log.end = SMALL
@@ -118,7 +118,7 @@ def test_the_last_entry_is_found_when_the_end_is_the_end_of_a_file(tmp_path: Pat
     assert make(tmp_path / "none").last_entry() is None
 
 
-def test_truncating_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_truncate_removes_everything_behind(tmp_path: Path) -> None:
     log = make(tmp_path)
     positions = fill(log, 200)
     log.truncate(positions[90])
@@ -141,7 +141,7 @@ def test_runs_cover_every_entry_once(tmp_path: Path) -> None:
     assert found == positions
 
 
-def test_files_go_when_all_their_messages_are_gone_but_never_the_newest(tmp_path: Path) -> None:
+def test_files_of_deleted_messages_are_removed_except_the_newest(tmp_path: Path) -> None:
     log = make(tmp_path)
     positions = fill(log, 200)  # messages at 0, 1000, ...; 78 in a file
     assert log.remove_before(77_000) == []
@@ -165,7 +165,7 @@ def test_damage_ends_a_chain_and_is_reported(tmp_path: Path) -> None:
     assert f"at {positions[5]}" in log.problems[0]
 
 
-def test_an_entry_that_leads_forward_is_damage_too(tmp_path: Path) -> None:
+def test_entry_that_leads_forward_counts_as_damage(tmp_path: Path) -> None:
     log = make(tmp_path)
     first = log.append(NONE, MAGIC | ROLL | DELETE, 1, 1, 1, 1, 1)
     log._pending[4:12] = (4000).to_bytes(8, "big")
@@ -173,7 +173,7 @@ def test_an_entry_that_leads_forward_is_damage_too(tmp_path: Path) -> None:
     assert log.walk(first, 10) == ([], NONE)
 
 
-def test_files_that_are_none_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     fill(make(tmp_path), 200)
     (tmp_path / "timerlog" / "notes.txt").write_text("x")
     (tmp_path / "timerlog" / f"{SMALL:020d}").unlink()
@@ -184,7 +184,7 @@ def test_files_that_are_none_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "timerlog" / "notes.txt").exists()
 
 
-def test_what_the_disk_refused_is_written_later() -> None:
+def test_failed_write_is_retried() -> None:
     disk = SimulatedDisk()
     log = TimerLog(disk, "/store/timerlog", SMALL)
     fill(log, 10)

@@ -20,7 +20,7 @@ def wheel(tmp_path: Path) -> TimerWheel:
 
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash"])
-def test_it_writes_what_apache_wrote_and_reads_what_apache_wrote(tmp_path: Path, wheel: TimerWheel, case: str) -> None:
+def test_apache_files_are_read_and_written_identically(tmp_path: Path, wheel: TimerWheel, case: str) -> None:
     slots = manifest(case)["timer"]["slotsInUse"]
     theirs = unpack(case, tmp_path / "theirs") / "timerwheel"
     for slot in slots:
@@ -39,7 +39,7 @@ def test_it_writes_what_apache_wrote_and_reads_what_apache_wrote(tmp_path: Path,
     assert [read.get(time_ms) for time_ms in times] == [Slot(slot["firstPos"], slot["lastPos"], slot["num"]) for slot in slots]
 
 
-def test_entries_of_a_moment_are_counted_and_lead_from_the_last(wheel: TimerWheel) -> None:
+def test_entries_of_a_slot_are_counted_and_chained_from_the_last(wheel: TimerWheel) -> None:
     assert wheel.get(T0) is None
     wheel.add(T0, 52)
     wheel.add(T0, 104)
@@ -49,7 +49,7 @@ def test_entries_of_a_moment_are_counted_and_lead_from_the_last(wheel: TimerWhee
     assert wheel.get(T0 + SECOND) is None
 
 
-def test_a_moment_two_weeks_later_takes_the_slot_over(wheel: TimerWheel) -> None:
+def test_time_one_turn_later_takes_over_the_slot(wheel: TimerWheel) -> None:
     assert wheel.span_ms == 14 * DAY
     wheel.add(T0, 52)
     assert wheel.get(T0 + 14 * DAY) is None
@@ -58,7 +58,7 @@ def test_a_moment_two_weeks_later_takes_the_slot_over(wheel: TimerWheel) -> None
     assert wheel.get(T0) is None
 
 
-def test_what_was_flushed_is_there_after_a_restart(tmp_path: Path, wheel: TimerWheel) -> None:
+def test_flushed_slots_survive_a_restart(tmp_path: Path, wheel: TimerWheel) -> None:
     for number in range(5000):
         wheel.add(T0 + number * 37 * SECOND, number * 52)
     wheel.flush()
@@ -70,7 +70,7 @@ def test_what_was_flushed_is_there_after_a_restart(tmp_path: Path, wheel: TimerW
 
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("ahead", [0, 1, 127, 128, 129, 5000, SLOTS - 1])
-def test_the_next_slot_in_use_is_found_wherever_the_wheel_begins(wheel: TimerWheel, ahead: int, flushed: bool) -> None:
+def test_next_used_slot_is_found_across_the_wheel_end(wheel: TimerWheel, ahead: int, flushed: bool) -> None:
     start_ms = (T0 // SECOND // SLOTS * SLOTS + SLOTS - 100) * SECOND  # a hundred slots before the end of the file
     wanted_ms = start_ms + ahead * SECOND
     wheel.add(start_ms - SECOND, 104)  # before
@@ -82,7 +82,7 @@ def test_the_next_slot_in_use_is_found_wherever_the_wheel_begins(wheel: TimerWhe
     assert wheel.next_used(wanted_ms + SECOND, start_ms + 1000 * DAY) is None
 
 
-def test_it_is_empty_without_a_file_and_after_a_reset(tmp_path: Path, wheel: TimerWheel) -> None:
+def test_wheel_is_empty_without_a_file_and_after_a_reset(tmp_path: Path, wheel: TimerWheel) -> None:
     assert wheel.next_used(T0, T0 + 100 * DAY) is None
     assert not wheel.is_whole()
     wheel.add(T0, 52)
@@ -94,7 +94,7 @@ def test_it_is_empty_without_a_file_and_after_a_reset(tmp_path: Path, wheel: Tim
     assert wheel.is_whole()
 
 
-def test_a_whole_wheel_in_use_holds_few_pages(wheel: TimerWheel) -> None:
+def test_page_cache_is_limited(wheel: TimerWheel) -> None:
     for step in range(0, SLOTS, 64):
         wheel.add(T0 + step * SECOND, step * 52)
         assert len(wheel._pages) <= 1024
@@ -102,7 +102,7 @@ def test_a_whole_wheel_in_use_holds_few_pages(wheel: TimerWheel) -> None:
         assert wheel.get(T0 + step * SECOND) == Slot(step * 52, step * 52, 1)
 
 
-def test_other_precisions_have_other_steps(tmp_path: Path) -> None:
+def test_precision_determines_the_steps(tmp_path: Path) -> None:
     wheel = TimerWheel(RealDisk(), str(tmp_path / "timerwheel"), 100)
     wheel.add(T0 + 100, 52)
     assert wheel.get(T0 + 199) == Slot(52, 52, 1)
@@ -112,7 +112,7 @@ def test_other_precisions_have_other_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_what_waits_between_two_moments_is_told_slot_by_slot(tmp_path: Path, wheel: TimerWheel, flushed: bool) -> None:
+def test_waiting_yields_the_slots_between_two_times(tmp_path: Path, wheel: TimerWheel, flushed: bool) -> None:
     """Also across the end of the file, and whether the slots are on the disk or not."""
     end_ms = (T0 // (SLOTS * SECOND) + 1) * SLOTS * SECOND
     moments = [end_ms - 2 * DAY, end_ms - 1_000 * SECOND, end_ms - SECOND, end_ms, end_ms + 999 * SECOND, end_ms + DAY]

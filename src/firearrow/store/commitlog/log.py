@@ -252,7 +252,7 @@ class CommitLog:
             )  # fmt: skip
         shared = BATCH_COMMON.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
         if native is None:
-            pieces, entries, offsets, property_blocks = _batch_records(body, queue, self.next_offset, shared)
+            pieces, entries, offsets, property_blocks = batch_records(body, queue, self.next_offset, shared)
         else:
             made = native.batch_records(body, queue.queue_id, queue.next_offset, self.next_offset, shared, queue.topic_piece)
             if made is None:
@@ -572,7 +572,7 @@ def _host_bit(host: bytes, bit: int) -> int:
     return bit if len(host) == 20 else 0
 
 
-def _batch_records(
+def batch_records(
     body: bytes, queue: ConsumeQueue, offset: int, shared: bytes
 ) -> tuple[list[bytes], bytes, list[int], list[bytes]]:
     """Return record pieces, queue entries, log offsets and properties of the messages of a batch send.
