@@ -185,7 +185,7 @@ def lag(options: SimpleNamespace, context: JobContext) -> int:
         context.finish(f"dry run: would ask {options.namesrv} for the lag of groups{where}", **given)
         return 0
     found = work(
-        given, history=options.history, since_ms=wall_ms() - options.since, every_s=_seconds(options.every),
+        given, history=options.history, since_ms=wall_ms() - milliseconds(options.since), every_s=_seconds(options.every),
         count=options.count, report=context.report, stopped=context.stopped,
     )  # fmt: skip
     if options.html:
