@@ -7,7 +7,6 @@ position    earliest, latest, a time, or an offset of a queue
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -47,6 +46,8 @@ def parse_time(text: str) -> datetime | None:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `did you mean X?` for the closest known word; empty if none is close."""
+    import difflib  # only for errors: it takes 3 ms
+
     stripped = {one.lstrip("-"): one for one in known}
     close = difflib.get_close_matches(word.lstrip("-").partition("=")[0], stripped, n=1, cutoff=0.6)
     return f"did you mean {stripped[close[0]]}?" if close else ""
