@@ -164,7 +164,7 @@ def test_numbers_may_come_in_any_order_and_with_gaps(story: Story) -> None:
     assert story.stored() == [b"5", b"3", b"9", b"4", b"0", b"%d" % (2**63 - 1)]
 
 
-def test_what_is_too_old_to_tell_is_refused_and_says_so(tmp_path: Path) -> None:
+def test_number_below_the_window_is_rejected(tmp_path: Path) -> None:
     story = Story(tmp_path, idempotent_producer_window=8)
     for number in range(100):
         story.send(number)
@@ -177,7 +177,7 @@ def test_what_is_too_old_to_tell_is_refused_and_says_so(tmp_path: Path) -> None:
     story.kit.close()
 
 
-def test_a_number_that_was_skipped_is_taken_while_it_can_be_told(tmp_path: Path) -> None:
+def test_skipped_number_is_accepted_within_the_window(tmp_path: Path) -> None:
     story = Story(tmp_path, idempotent_producer_window=8)
     for number in (*range(90), *range(91, 95)):
         story.send(number)
@@ -186,7 +186,7 @@ def test_a_number_that_was_skipped_is_taken_while_it_can_be_told(tmp_path: Path)
     story.kit.close()
 
 
-def test_of_too_many_producers_the_one_unused_for_longest_is_forgotten(tmp_path: Path) -> None:
+def test_least_recently_used_producer_is_evicted(tmp_path: Path) -> None:
     story = Story(tmp_path, idempotent_producer_max_num=3)
     for producer in ("a", "b", "c", "a", "d"):
         story.send(1, producer=producer)
@@ -211,12 +211,12 @@ def test_of_too_many_producers_the_one_unused_for_longest_is_forgotten(tmp_path:
         ({"__PRODUCER_ID": "p" * 129, "__PRODUCER_SEQ": "1"}, "129"),
     ],
 )
-def test_a_producer_that_does_not_say_it_properly_is_refused(story: Story, names: dict[str, str], says: str) -> None:
+def test_malformed_producer_properties_are_rejected(story: Story, names: dict[str, str], says: str) -> None:
     assert says in refused(story.send, None, **names)
     assert story.stored() == []
 
 
-def test_a_delayed_message_is_taken_once_and_delivered_once(story: Story) -> None:
+def test_delayed_message_is_stored_and_delivered_once(story: Story) -> None:
     first = story.send(1, b"later", DELAY="1")
     assert story.send(1, b"later", DELAY="1") == first
     assert len(story.stored(SCHEDULE_TOPIC)) == 1
@@ -257,7 +257,7 @@ def test_a_batch_that_comes_again_is_answered_with_its_first_result(story: Story
     assert story.stored() == [b"0", b"1", b"2"]
 
 
-def test_of_a_batch_only_what_is_new_is_stored(story: Story) -> None:
+def test_only_new_messages_of_a_batch_are_stored(story: Story) -> None:
     _, _, first_ids = story.send_batch((b"0", numbered(0)), (b"1", numbered(1)))
     queue, offset, ids = story.send_batch((b"1", numbered(1)), (b"2", numbered(2)), (b"plain", {}), (b"0", numbered(0)))
     assert story.stored() == [b"0", b"1", b"2", b"plain"]
@@ -270,7 +270,7 @@ def test_a_batch_with_one_number_twice_is_refused(story: Story) -> None:
     assert story.stored() == []
 
 
-def test_everything_is_known_again_after_a_kill_from_the_file_and_the_log(tmp_path: Path) -> None:
+def test_state_is_restored_after_a_kill(tmp_path: Path) -> None:
     story = Story(tmp_path, idempotent_producer_window=8)
     first = [story.send(number, b"%d" % number) for number in range(30)]
     delayed = story.send(500, b"later", DELAY="2")
@@ -302,7 +302,7 @@ def test_without_a_file_more_than_the_newest_segment_is_read(tmp_path: Path) -> 
     story.kit.close()
 
 
-def test_the_first_producer_is_written_down_at_once(story: Story) -> None:
+def test_first_producer_is_saved_at_once(story: Story) -> None:
     story.file.tick(T0)
     story.send(1)
     story.file.tick(T0 + 100)
@@ -312,7 +312,7 @@ def test_the_first_producer_is_written_down_at_once(story: Story) -> None:
     assert story.config.load(FILE)["logOffset"] < story.store.flushed_offset
 
 
-def test_a_damaged_file_is_made_good_from_the_log(story: Story) -> None:
+def test_corrupt_file_is_rebuilt_from_the_log(story: Story) -> None:
     first = story.send(1, b"x")
     story.save()
     story.send(2, b"y")
@@ -330,7 +330,7 @@ def test_a_damaged_file_is_made_good_from_the_log(story: Story) -> None:
         again.kit.close()
 
 
-def test_the_file_never_knows_more_than_the_disk(story: Story) -> None:
+def test_file_is_never_ahead_of_the_durable_log(story: Story) -> None:
     names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
     story.send(0)
     story.save()
@@ -356,7 +356,7 @@ def test_a_broker_without_idempotent_producers_writes_no_file(story: Story) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 12), st.lists(st.integers(0, 40), max_size=120))
-def test_a_window_never_takes_a_number_twice_and_always_tells_what_it_remembers(size: int, numbers: list[int]) -> None:
+def test_window_never_accepts_a_number_twice(size: int, numbers: list[int]) -> None:
     window, taken = ProducerWindow(size), list[int]()
     for number in numbers:
         try:
@@ -384,13 +384,13 @@ def keyed(tmp_path: Path) -> Iterator[Story]:
     told.kit.close()
 
 
-def test_without_the_setting_a_key_may_come_as_often_as_it_likes(story: Story) -> None:
+def test_keys_may_repeat_without_the_setting(story: Story) -> None:
     story.send(None, UNIQ_KEY="U")
     story.send(None, UNIQ_KEY="U")
     assert len(story.stored()) == 2
 
 
-def test_what_another_member_passes_on_twice_is_stored_once(story: Story) -> None:
+def test_message_forwarded_twice_is_stored_once(story: Story) -> None:
     story.flag = PASSED_ON
     first = story.send(None, b"first", UNIQ_KEY="U")
     assert story.send(None, b"again", UNIQ_KEY="U") == first
@@ -414,7 +414,7 @@ def test_a_key_that_comes_again_within_the_window_is_a_repeat_on_any_queue(keyed
     assert keyed.stored(queue=1) == [b"another"]
 
 
-def test_topics_count_for_themselves_and_retries_not_at_all(keyed: Story) -> None:
+def test_keys_are_per_topic_and_ignore_retries(keyed: Story) -> None:
     keyed.kit.topic("Other")
     for topic in ("Orders", "Other", "%RETRY%G", "%RETRY%G"):
         keyed.send(None, topic=topic, UNIQ_KEY="U")
@@ -455,7 +455,7 @@ def test_keys_of_the_window_are_known_again_after_a_kill(keyed: Story) -> None:
     again.kit.close()
 
 
-def test_what_was_delivered_late_is_not_taken_for_a_second_send(keyed: Story) -> None:
+def test_delivery_of_a_held_message_is_not_a_repeat(keyed: Story) -> None:
     keyed.send(None, b"later", UNIQ_KEY="D", DELAY="1")
     keyed.at(T0 + 1_500)
     assert keyed.stored() == [b"later"]
@@ -479,7 +479,7 @@ def test_keys_are_bounded_in_number_and_time() -> None:
 # Over sockets.
 
 
-def test_a_producer_that_loses_its_answers_gets_them_again_also_after_a_restart(tmp_path: Path) -> None:
+def test_lost_replies_are_repeated_also_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         names = {"__PRODUCER_ID": "p", "UNIQ_KEY": "U"}
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as c:
@@ -502,7 +502,7 @@ def test_a_producer_that_loses_its_answers_gets_them_again_also_after_a_restart(
 
 
 @pytest.mark.parametrize("kind", [{"TIMER_DELAY_SEC": "60"}, {"TRAN_MSG": "true", "PGROUP": "P"}, {"DELAY": "3"}])
-def test_what_waits_is_taken_once_and_answered_alike(tmp_path: Path, kind: dict[str, str]) -> None:
+def test_held_message_is_stored_once_and_answered_alike(tmp_path: Path, kind: dict[str, str]) -> None:
     async def story() -> None:
         names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "5", "UNIQ_KEY": "U"} | kind
         async with broker(tmp_path) as running, client(running) as c:

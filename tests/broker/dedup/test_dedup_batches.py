@@ -77,11 +77,11 @@ def test_the_numbers_of_a_batch() -> None:
         [block(1).replace(b"__PRODUCER_ID\x01p\x02", b"__PRODUCER_ID\x01p\x02x\x01y\x02")],
     ],
 )
-def test_any_other_batch_is_left_to_those_who_look_at_each_message(blocks: list[bytes]) -> None:
+def test_other_batches_have_no_rising_numbers(blocks: list[bytes]) -> None:
     assert rising_numbers(joined(*blocks)) is None
 
 
-def test_lengths_that_do_not_fit_are_no_numbers(tmp_path: Path) -> None:
+def test_invalid_lengths_have_no_rising_numbers(tmp_path: Path) -> None:
     story = Story(tmp_path)
     whole = numbers(0, 3)
     for broken in (whole[:-1], whole + b"\0", whole[:3], b"\xff" * 40, whole.replace(b"\0\0\0\x01", b"\0\0\0\x02", 1)):
@@ -99,7 +99,7 @@ pieces = st.sampled_from([
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(pieces, max_size=5).map("".join), max_size=4))
-def test_what_is_found_at_once_is_what_is_found_one_by_one(texts: list[str]) -> None:
+def test_one_pass_equals_message_by_message(texts: list[str]) -> None:
     body = joined(*(text.encode() for text in texts))
     found = rising_numbers(body)
     if found is not None:
@@ -134,7 +134,7 @@ def test_the_repeat_of_one_of_a_batch_names_the_first_key(tmp_path: Path, round_
     story.kit.close()
 
 
-def test_batches_overlap_as_they_like(tmp_path: Path) -> None:
+def test_overlapping_batches_are_stored_once(tmp_path: Path) -> None:
     """The repeats of a task that is tried again begin and end anywhere."""
     story = Story(tmp_path)
     first: dict[int, str] = {}
@@ -170,7 +170,7 @@ def test_a_number_below_the_last_batch_that_was_left_out_is_new(tmp_path: Path) 
     story.kit.close()
 
 
-def test_a_batch_that_the_store_refuses_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_batch_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(tmp_path)
 
     def refuse(*_: Any, **__: Any) -> list[int]:
@@ -186,7 +186,7 @@ def test_a_batch_that_the_store_refuses_is_not_remembered(tmp_path: Path, monkey
     story.kit.close()
 
 
-def test_all_of_a_batch_is_known_after_a_kill(tmp_path: Path) -> None:
+def test_batch_is_restored_after_a_kill(tmp_path: Path) -> None:
     story = Story(tmp_path)
     first = sent(story, numbers(0, 200))
     story.end_round()
@@ -203,7 +203,7 @@ def test_all_of_a_batch_is_known_after_a_kill(tmp_path: Path) -> None:
     story.kit.close()
 
 
-def test_what_was_not_written_when_the_broker_died_is_new(tmp_path: Path) -> None:
+def test_unwritten_messages_are_new_after_a_crash(tmp_path: Path) -> None:
     story = Story(tmp_path)
     sent(story, numbers(0, 10))
     story.end_round()
@@ -231,7 +231,7 @@ steps = st.lists(
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(steps)
-def test_the_quick_way_has_no_other_outcome(told: list[tuple[str, int, int, str, int]]) -> None:
+def test_fast_path_has_the_same_outcome(told: list[tuple[str, int, int, str, int]]) -> None:
     def outcome(root: Path) -> list[Any]:
         story = Story(root, idempotent_producer_window=20)
         dead: list[Story] = []
@@ -275,7 +275,7 @@ def test_numbers_are_the_same_whether_added_one_by_one_or_together() -> None:
         assert (together.sequences, together.floor) == (one.sequences, one.floor)
 
 
-def test_a_numbered_batch_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbered_batch_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(tmp_path)
     monkeypatch.setattr(SendHandler, "_append_once", lambda *_: pytest.fail("message by message"))
     sent(story, numbers(0, 200))

@@ -64,7 +64,7 @@ async def everything(c: Client) -> None:
         assert answer.code == 0, answer.remark
 
 
-def test_apaches_figures_are_there(figures: Figures) -> None:
+def test_apaches_metrics_exist(figures: Figures) -> None:
     """What a broker of RocketMQ 5.5.0 showed after a few messages and transactions; without what is POP's."""
     wanted = """broker_permission commit_messages_total consumer_connections consumer_group_number consumer_inflight_messages
         consumer_lag_latency_milliseconds consumer_lag_messages consumer_queueing_latency_milliseconds consumer_ready_messages
@@ -77,7 +77,7 @@ def test_apaches_figures_are_there(figures: Figures) -> None:
 
 
 @pytest.mark.parametrize(("where", "expression"), queries())
-def test_a_query_finds_what_it_asks_for(figures: Figures, where: str, expression: str) -> None:
+def test_dashboard_queries_match_metrics(figures: Figures, where: str, expression: str) -> None:
     selectors = _SELECTOR.findall(expression)
     assert selectors, expression
     seen: set[str] = set()
@@ -94,7 +94,7 @@ def test_a_query_finds_what_it_asks_for(figures: Figures, where: str, expression
 @pytest.mark.parametrize(
     "panel", [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"], ids=lambda one: one["title"]
 )
-def test_a_legend_names_labels_that_are_left(panel: dict[str, Any]) -> None:
+def test_legends_use_existing_labels(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
         grouped = re.search(r"by \(([^)]*)\)", target["expr"])
@@ -102,7 +102,7 @@ def test_a_legend_names_labels_that_are_left(panel: dict[str, Any]) -> None:
         assert named <= left, target["expr"]
 
 
-def test_panels_do_not_lie_on_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]

@@ -179,7 +179,7 @@ def test_requests_and_transactions_of_a_running_broker(tmp_path: Path) -> None:
     assert value(figures, "rocketmq_message_size_count", topic="Orders") == 1
 
 
-def test_topics_and_groups_that_operators_make_are_timed(tmp_path: Path) -> None:
+def test_creation_latency_is_recorded(tmp_path: Path) -> None:
     async def story() -> Figures:
         settings: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
         async with broker(tmp_path, **settings) as running, client(running) as c:
@@ -282,7 +282,7 @@ def test_a_running_broker_is_scraped(tmp_path: Path) -> None:
     run(story())
 
 
-def test_other_requests_are_refused_and_the_broker_goes_on(tmp_path: Path) -> None:
+def test_other_http_requests_are_rejected(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as running:
             assert (await http(running, b"GET /etc/passwd HTTP/1.1\r\n\r\n"))[0].startswith(b"HTTP/1.1 404")
@@ -299,7 +299,7 @@ def test_other_requests_are_refused_and_the_broker_goes_on(tmp_path: Path) -> No
     run(story())
 
 
-def test_too_many_at_once_are_told_so(tmp_path: Path) -> None:
+def test_too_many_scrapes_are_rejected(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as running:
             assert running.metrics is not None
@@ -314,7 +314,7 @@ def test_too_many_at_once_are_told_so(tmp_path: Path) -> None:
     run(story())
 
 
-def test_a_port_that_is_taken_is_named_and_the_store_let_go(tmp_path: Path) -> None:
+def test_port_in_use_is_reported_and_the_store_closed(tmp_path: Path) -> None:
     async def story() -> None:
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -328,7 +328,7 @@ def test_a_port_that_is_taken_is_named_and_the_store_let_go(tmp_path: Path) -> N
     run(story())
 
 
-def test_a_long_page_leaves_the_loop_to_others() -> None:
+def test_long_page_does_not_block_the_loop() -> None:
     """The loop is asked between any two slices: its longest wait is a slice, not the page."""
 
     def slow_pieces() -> Iterator[str]:

@@ -20,7 +20,7 @@ def counts(running: Broker, *topics: str) -> list[int]:
     return [running.parts.stats.topic_put(topic).nums for topic in topics]
 
 
-def test_the_bytes_that_went_in_are_those_that_come_out(tmp_path: Path) -> None:
+def test_put_and_get_bytes_are_equal(tmp_path: Path) -> None:
     """In the records as they are stored, of single messages, of batches, and of those that waited elsewhere."""
 
     async def story() -> None:

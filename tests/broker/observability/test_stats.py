@@ -20,7 +20,7 @@ def run(stats: BrokerStats, start_ms: int, seconds: int, a_second: int = 0, topi
     return start_ms + seconds * 1000
 
 
-def test_a_steady_stream_is_seen_as_what_it_is() -> None:
+def test_steady_rate_is_reported() -> None:
     stats = BrokerStats("C", T0)
     run(stats, T0, 120, a_second=50)
     view = stats.view("TOPIC_PUT_NUMS", "T")
@@ -84,7 +84,7 @@ def test_rates_are_over_ten_sixty_and_six_hundred_seconds() -> None:
     assert six_hundred == pytest.approx((590 * 10 + 10 * 100) / 600)
 
 
-def test_the_day_begins_at_midnight_here() -> None:
+def test_day_begins_at_local_midnight() -> None:
     midnight = int(time.mktime((2026, 11, 16, 0, 0, 0, 0, 0, -1))) * 1000
     stats = BrokerStats("C", midnight - 5_000)
     run(stats, midnight - 5_000, 5, a_second=10)  # the last tick is at midnight

@@ -39,7 +39,7 @@ def recall(timing: Timing, key: str, deliver_ms: int) -> None:
     timing.put(b"0", TIMER_DELIVER_MS=str(deliver_ms), TIMER_DEL_UNIQKEY=key, UNIQ_KEY=key)
 
 
-def test_they_count_while_they_wait(timing: Timing) -> None:
+def test_messages_are_counted_while_pending(timing: Timing) -> None:
     assert timing.timers.metrics.to_json()["timingCount"] == {}
     for number in range(5):
         timing.put(b"%d" % number, TIMER_DELAY_MS=str(1_000 * number + 500))
@@ -55,7 +55,7 @@ def test_they_count_while_they_wait(timing: Timing) -> None:
     assert waiting(timing) == {"Orders": 0, "Other": 0}
 
 
-def test_a_recall_counts_from_when_it_is_entered_whether_it_finds_its_message_or_not(timing: Timing) -> None:
+def test_recall_counts_once_enqueued_even_without_its_message(timing: Timing) -> None:
     for key in "abc":
         timing.put(key.encode(), TIMER_DELIVER_MS=str(T0 + 3_500), UNIQ_KEY=key)
     timing.go(T0 + 10)
@@ -73,7 +73,7 @@ def test_a_recall_counts_from_when_it_is_entered_whether_it_finds_its_message_or
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("rolls", "kills"), [(True, False), (False, True), (True, True)])
-def test_after_stops_and_kills_the_count_is_what_waits(tmp_path: Path, seed: int, rolls: bool, kills: bool) -> None:
+def test_count_is_exact_after_stops_and_kills(tmp_path: Path, seed: int, rolls: bool, kills: bool) -> None:
     chance = random.Random(seed)
     settings = {"timer_roll_window_slot": 4} if rolls else {}
     timing = Timing(tmp_path / "store", **settings)
@@ -109,7 +109,7 @@ def test_after_stops_and_kills_the_count_is_what_waits(tmp_path: Path, seed: int
     timing.store.close()
 
 
-def test_the_file_is_apaches_and_only_needed_after_a_clean_stop(timing: Timing, tmp_path: Path) -> None:
+def test_file_has_apaches_format_and_is_needed_only_after_a_clean_stop(timing: Timing, tmp_path: Path) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="60")
     timing.put(b"y", topic="Other", TIMER_DELAY_SEC="60")
     timing.go(T0 + 10)
@@ -149,7 +149,7 @@ def test_apaches_messages_are_counted(tmp_path: Path, case: str) -> None:
         timing.store.close()
 
 
-def test_rates_are_of_the_last_ten_seconds(timing: Timing) -> None:
+def test_rates_cover_the_last_ten_seconds(timing: Timing) -> None:
     assert timing.timers.metrics.rates() == (0.0, 0.0)
     for second in range(20):
         for _ in range(3):
@@ -165,7 +165,7 @@ def test_rates_are_of_the_last_ten_seconds(timing: Timing) -> None:
 # What a running broker says.
 
 
-def test_a_replica_asks_how_far_the_timers_are(tmp_path: Path) -> None:
+def test_replica_gets_the_timer_checkpoint(tmp_path: Path) -> None:
     """60: the 56 bytes that Apache's broker sends; 61: its table."""
     recorded = captures.body(captures.answer("slave-5.5.0-registration-and-sync", "GET_TIMER_CHECK_POINT"))
     assert len(recorded) == 56
@@ -203,7 +203,7 @@ async def saved_up_to(c: Client, queue_offset: int) -> TimerCheckpoint:
     raise AssertionError(f"the checkpoint is {check}")
 
 
-def test_switched_off_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_disabled_timers_report_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, timer_wheel_enable=False) as running, client(running) as c:
             assert [(await c.call(code)).code for code in (60, 61)] == [1, 1]
@@ -213,7 +213,7 @@ def test_switched_off_there_is_nothing_to_tell(tmp_path: Path) -> None:
     run(story())
 
 
-def test_the_delay_levels_tell_how_far_they_are(tmp_path: Path) -> None:
+def test_delay_level_offsets_are_reported(tmp_path: Path) -> None:
     """45: by level; 28: the next to be delivered and the end of the level's queue."""
 
     async def story() -> None:

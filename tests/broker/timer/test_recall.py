@@ -44,7 +44,7 @@ def ask(kit: Kit, *, topic: str = "Orders", handle: str | None = None) -> Comman
     return decode(early if early is not None else conn.written[0])
 
 
-def test_it_stores_a_marker_for_the_same_slot(kit: Kit) -> None:
+def test_recall_stores_a_marker_for_the_same_slot(kit: Kit) -> None:
     answer = ask(kit)
     assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"msgId": "U"})
     kit.store.write_out()
@@ -89,13 +89,13 @@ def encoded(text: str | bytes) -> str:
         ({"handle": recall_handle("Orders", "broker-a", T0 + 259_200_000, "U")}, 604, "further ahead"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_stored(kit: Kit, fields: dict[str, Any], code: int, words: str) -> None:
+def test_invalid_request_is_rejected_and_stores_nothing(kit: Kit, fields: dict[str, Any], code: int, words: str) -> None:
     answer = ask(kit, **fields)
     assert (answer.code, words in (answer.remark or "")) == (code, True), answer.remark
     assert kit.store.appended_offset == 0
 
 
-def test_it_can_be_forbidden(kit: Kit) -> None:
+def test_recall_can_be_disabled(kit: Kit) -> None:
     kit.settings.recall_message_enable = False
     answer = ask(kit)
     assert answer.code == ResponseCode.NO_PERMISSION
@@ -117,7 +117,7 @@ def test_it_can_be_forbidden(kit: Kit) -> None:
         ),
     ],
 )
-def test_handles_are_the_ones_that_apaches_broker_made(text: str, key: str, time_ms: int) -> None:
+def test_handles_equal_apaches(text: str, key: str, time_ms: int) -> None:
     """Both were sent by Apache RocketMQ 5.5.0."""
     handle = RecallHandle.parse(text)
     assert handle == ("WDelay_55", "broker-a", time_ms, key)
@@ -142,7 +142,7 @@ def mark(timing: Timing, key: str, out_ms: int, *, topic: str = "Orders", named:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("entered", [False, True])
-def test_a_recalled_message_does_not_come_and_the_others_do(timing: Timing, entered: bool, restarted: bool) -> None:
+def test_only_the_recalled_message_is_not_delivered(timing: Timing, entered: bool, restarted: bool) -> None:
     for key in ("A", "B", "C"):
         timing.put(key.encode(), TIMER_DELIVER_MS=str(T0 + 5_000), UNIQ_KEY=key)
     if entered:
@@ -154,7 +154,7 @@ def test_a_recalled_message_does_not_come_and_the_others_do(timing: Timing, ente
 
 
 @pytest.mark.parametrize("recalled_at_ms", [OUT - 1, OUT])
-def test_a_recall_in_the_last_moment_holds(timing: Timing, recalled_at_ms: int) -> None:
+def test_recall_just_before_delivery_takes_effect(timing: Timing, recalled_at_ms: int) -> None:
     """It is accepted, and its message due, while its marker is still on the way to the disk."""
     timing.put(b"A", TIMER_DELIVER_MS=str(OUT + 1), UNIQ_KEY="A")
     timing.put(b"B", TIMER_DELIVER_MS=str(OUT + 1), UNIQ_KEY="B")
@@ -166,7 +166,7 @@ def test_a_recall_in_the_last_moment_holds(timing: Timing, recalled_at_ms: int) 
     assert timing.at(T0 + HOUR) == [b"B"]
 
 
-def test_message_and_marker_taken_from_the_queue_late_end_each_other(timing: Timing) -> None:
+def test_late_message_and_marker_cancel_each_other(timing: Timing) -> None:
     timing.put(b"A", TIMER_DELAY_SEC="5", UNIQ_KEY="A")
     for number in range(2_500):
         timing.append(b"%d" % number, TIMER_DELAY_SEC="5")
@@ -176,7 +176,7 @@ def test_message_and_marker_taken_from_the_queue_late_end_each_other(timing: Tim
     assert b"A" not in delivered
 
 
-def test_a_slot_left_half_delivered_remembers_what_was_recalled(timing: Timing) -> None:
+def test_partly_delivered_slot_keeps_its_recalls(timing: Timing) -> None:
     for number in range(5):
         timing.put(b"%d" % number, TIMER_DELIVER_MS=str(OUT + 100 + number * 100), UNIQ_KEY=f"K{number}")
     mark(timing, "K3", OUT)
@@ -187,7 +187,7 @@ def test_a_slot_left_half_delivered_remembers_what_was_recalled(timing: Timing) 
 
 
 @pytest.mark.parametrize("named", ["{key}", "{topic}+{key}"])
-def test_both_forms_of_a_key_are_understood(timing: Timing, named: str) -> None:
+def test_both_forms_of_a_key_are_accepted(timing: Timing, named: str) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="A")
     mark(timing, "A", OUT, named=named)
     assert timing.at(T0 + HOUR) == []
@@ -215,7 +215,7 @@ def test_a_message_that_rolls_is_recalled_at_any_time(timing: Timing, after_ms: 
     assert [record.body for record in timing.delivered()] == [b"y"]
 
 
-def test_over_the_wire(tmp_path: Path) -> None:
+def test_recall_over_the_wire(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, flush="SYNC_FLUSH", timer_precision_ms=100) as running, client(running) as c:
             kept = await c.send("Orders", b"kept", TIMER_DELAY_MS="900", UNIQ_KEY="A")

@@ -44,7 +44,7 @@ def killed(timing: Timing, *, until_ms: int) -> None:
     timing.start()
 
 
-def test_what_is_rolled_on_after_its_moment_meets_its_recall(timing: Timing) -> None:
+def test_message_rolled_late_meets_its_recall(timing: Timing) -> None:
     send(timing, "A", T0 + 10_000)
     send(timing, "B", T0 + 10_000)
     timing.end_round()
@@ -56,7 +56,7 @@ def test_what_is_rolled_on_after_its_moment_meets_its_recall(timing: Timing) -> 
     assert {*timing.at(T0 + 20_000)} == {b"B"}  # a kill may repeat it
 
 
-def test_a_recall_that_is_rolled_on_after_its_moment_meets_its_message(timing: Timing) -> None:
+def test_recall_rolled_late_meets_its_message(timing: Timing) -> None:
     send(timing, "A", T0 + 10_000)
     send(timing, "B", T0 + 10_000)
     timing.end_round()
@@ -70,7 +70,7 @@ def test_a_recall_that_is_rolled_on_after_its_moment_meets_its_message(timing: T
 
 
 @pytest.mark.parametrize("recalled_at_ms", [T0, T0 + 2_000, T0 + 5_500, T0 + 6_000])
-def test_what_is_rolled_on_in_time_and_stored_too_late_meets_its_recall(timing: Timing, recalled_at_ms: int) -> None:
+def test_message_rolled_in_time_and_stored_late_meets_its_recall(timing: Timing, recalled_at_ms: int) -> None:
     """The disk stands still after the moment at which the message is rolled on, until after the message is due."""
     send(timing, "A", T0 + 10_000)
     send(timing, "B", T0 + 10_000)
@@ -88,7 +88,7 @@ def test_what_is_rolled_on_in_time_and_stored_too_late_meets_its_recall(timing: 
     assert timing.at(T0 + 15_000) == [b"B"]
 
 
-def test_a_queue_that_is_not_readable_yet_is_waited_for(timing: Timing) -> None:
+def test_delivery_waits_for_an_unreadable_queue(timing: Timing) -> None:
     """As in an elected group: a new leader has the recall, but nobody has told it yet that the others have it too."""
     send(timing, "A", T0 + 5_000)
     timing.end_round()
@@ -122,7 +122,7 @@ def test_more_ahead_than_the_wheel_reaches_does_not_hide_a_recall(tmp_path: Path
     timing.store.close()
 
 
-def test_what_was_taken_late_and_not_delivered_yet_is_not_lost_with_its_master(tmp_path: Path) -> None:
+def test_overdue_message_is_not_lost_with_its_master(tmp_path: Path) -> None:
     """Its slot is over, so it waits in a later one: whoever goes on with the checkpoint alone must take it once more."""
     timing = Timing(tmp_path / "store", timer_flush_interval_ms=10)
     send(timing, "before", T0 + 1_000)
@@ -261,7 +261,7 @@ class Story:
 
 
 @pytest.mark.slow
-def test_whatever_happens_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recalls_hold_under_random_restarts_and_failovers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "SLOTS", WHEEL_S)
     monkeypatch.setattr(wheel, "FILE_SIZE", WHEEL_S * wheel.SLOT_BYTES)
     for seed in range(SEEDS):

@@ -33,7 +33,7 @@ def timing(tmp_path: Path) -> Iterator[Timing]:
 # Restarts.
 
 
-def test_a_restart_goes_on_without_losing_or_repeating(timing: Timing) -> None:
+def test_restart_neither_loses_nor_repeats_messages(timing: Timing) -> None:
     for second in range(1, 11):
         timing.put(b"%d" % second, TIMER_DELAY_SEC=str(second))
     assert timing.at(T0 + 5_000) == [b"1", b"2", b"3", b"4", b"5"]
@@ -59,7 +59,7 @@ def test_a_slot_half_delivered_is_finished_after_a_restart(timing: Timing) -> No
     assert timing.at(T0 + 5_950)[10:] == [b"late"]
 
 
-def test_messages_not_entered_yet_are_entered_after_a_restart(timing: Timing) -> None:
+def test_pending_messages_are_enqueued_after_a_restart(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5")
     timing.restart(after_ms=10_000)
     assert timing.at(timing.now) == [b"x"]
@@ -67,7 +67,7 @@ def test_messages_not_entered_yet_are_entered_after_a_restart(timing: Timing) ->
 
 @pytest.mark.parametrize("away_ms", [HOUR, 8 * DAY, 13 * DAY, 14 * DAY, 15 * DAY, 100 * DAY])
 @pytest.mark.parametrize("crashed", [False, True])
-def test_however_long_it_was_down_nothing_is_lost(timing: Timing, away_ms: int, crashed: bool) -> None:
+def test_long_downtime_loses_nothing(timing: Timing, away_ms: int, crashed: bool) -> None:
     timing.store_settings.file_reserved_time = 24 * 3650
     for hour in range(1, 48, 5):
         timing.put(b"%d" % hour, TIMER_DELAY_SEC=str(hour * 3600))
@@ -87,7 +87,7 @@ def test_however_long_it_was_down_nothing_is_lost(timing: Timing, away_ms: int, 
     assert sorted(timing.at(timing.now + 2 * DAY)) == sorted([b"%d" % hour for hour in range(1, 48, 5)] + new)
 
 
-def test_the_precision_changes_when_no_message_waits(timing: Timing) -> None:
+def test_precision_changes_once_no_message_is_pending(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELIVER_MS=str(T0 + 5_700))
     timing.at(T0)
     timing.settings.timer_precision_ms = 100
@@ -107,7 +107,7 @@ def test_the_precision_changes_when_no_message_waits(timing: Timing) -> None:
 # Crashes.
 
 
-def test_killed_at_any_moment_it_loses_nothing(tmp_path: Path) -> None:
+def test_kill_at_any_time_loses_nothing(tmp_path: Path) -> None:
     """The directory is copied as it is after each step: what a kill leaves."""
     timing = Timing(tmp_path / "store", timer_flush_interval_ms=10)
     chance = random.Random(7)
@@ -177,7 +177,7 @@ def test_power_cuts_lose_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("missing", ["timerlog", "timerwheel", "both", "one file of the log"])
 @pytest.mark.parametrize("clean", [False, True])
-def test_files_that_are_gone_are_made_again_from_the_queue(timing: Timing, tmp_path: Path, missing: str, clean: bool) -> None:
+def test_missing_files_are_rebuilt_from_the_queue(timing: Timing, tmp_path: Path, missing: str, clean: bool) -> None:
     for second in range(1, 301):
         timing.append(b"%d" % second, TIMER_DELAY_SEC=str(second))
     timing.end_round()
@@ -199,7 +199,7 @@ def test_files_that_are_gone_are_made_again_from_the_queue(timing: Timing, tmp_p
     assert timing.at(T0 + 300_000) == [b"%d" % second for second in range(1, 301)]
 
 
-def test_without_a_checkpoint_everything_that_is_still_there_comes(timing: Timing, tmp_path: Path) -> None:
+def test_without_checkpoint_all_messages_are_delivered(timing: Timing, tmp_path: Path) -> None:
     for second in range(1, 11):
         timing.put(b"%d" % second, TIMER_DELAY_SEC=str(second))
     timing.at(T0 + 5_000)
@@ -209,7 +209,7 @@ def test_without_a_checkpoint_everything_that_is_still_there_comes(timing: Timin
     assert set(timing.at(T0 + 20_000)) == {b"%d" % second for second in range(1, 11)}
 
 
-def test_a_disk_that_refuses_only_holds_messages_up() -> None:
+def test_io_error_only_delays_messages() -> None:
     disk = SimulatedDisk()
     timing = Timing("/store", disk)
     timing.put(b"x", TIMER_DELAY_SEC="1")
@@ -221,7 +221,7 @@ def test_a_disk_that_refuses_only_holds_messages_up() -> None:
     assert timing.at(T0 + 4_000) == [b"x"]
 
 
-def test_a_failed_sync_is_never_called_durable() -> None:
+def test_failed_sync_is_never_checkpointed() -> None:
     disk = SimulatedDisk()
     timing = Timing("/store", disk, timer_flush_interval_ms=10)
     timing.put(b"before", TIMER_DELAY_SEC="100")
@@ -240,7 +240,7 @@ def test_a_failed_sync_is_never_called_durable() -> None:
     assert again.at(T0 + 102_000) == [b"before", b"after"]
 
 
-def test_messages_that_are_gone_from_the_log_are_passed_over_and_reported(timing: Timing) -> None:
+def test_missing_messages_are_skipped_and_reported(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5")
     timing.put(b"y", TIMER_DELAY_SEC="5")
     timing.at(T0)
@@ -277,7 +277,7 @@ def arrived(timing: Timing) -> dict[str, int]:
 
 @pytest.mark.parametrize("case", ["a-clean", "b-crash", "d-retention"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_we_go_on_with_what_apache_left(tmp_path: Path, case: str, restarted: bool) -> None:
+def test_timer_files_of_apache_are_continued(tmp_path: Path, case: str, restarted: bool) -> None:
     timing, told = opened(case, tmp_path)
     before = {"timer-past", "timer-soon0", "timer-soon1", "timer-soon2"}
     wanted = {
@@ -302,7 +302,7 @@ def test_we_go_on_with_what_apache_left(tmp_path: Path, case: str, restarted: bo
     timing.stop()
 
 
-def test_apaches_message_comes_at_its_exact_moment_too(tmp_path: Path) -> None:
+def test_apaches_message_is_delivered_at_its_exact_time(tmp_path: Path) -> None:
     timing, _ = opened("a-clean", tmp_path)
     due_ms = 1_794_871_882_500
     timing.at(due_ms - 1)

@@ -66,7 +66,7 @@ def timing(make: Callable[..., Timing]) -> Timing:
         ({"TIMER_DELAY_MS": "77", "TIMER_DELIVER_MS": "1"}, T0 + 77),
     ],
 )
-def test_a_message_comes_at_its_moment_and_not_a_millisecond_before(timing: Timing, names: dict[str, str], due_ms: int) -> None:
+def test_message_is_delivered_at_its_exact_time(timing: Timing, names: dict[str, str], due_ms: int) -> None:
     timing.put(b"x", **names)
     assert timing.at(T0) == []
     assert timing.at(due_ms - 1) == []
@@ -76,7 +76,7 @@ def test_a_message_comes_at_its_moment_and_not_a_millisecond_before(timing: Timi
 
 @pytest.mark.parametrize("now_ms", [T0, T0 + 1, T0 + 999])
 @pytest.mark.parametrize("delay", ["0", "-1", "-9223372036854775808"])
-def test_what_is_due_already_is_stored_as_any_message(timing: Timing, now_ms: int, delay: str) -> None:
+def test_message_due_already_is_stored_directly(timing: Timing, now_ms: int, delay: str) -> None:
     timing.put(b"x", at_ms=now_ms, TIMER_DELAY_MS=delay)
     assert [record.body for record in timing.delivered()] == [b"x"]
     assert timing.waiting() == []
@@ -96,7 +96,7 @@ def test_a_tick_knows_when_the_next_message_is_due(timing: Timing) -> None:
     assert timing.timers.next_due_ms() == T0 + 5_300
 
 
-def test_ten_thousand_over_thirty_seconds_come_in_time(timing: Timing) -> None:
+def test_ten_thousand_messages_are_delivered_in_time(timing: Timing) -> None:
     chance = random.Random(4)
     timing.flushing = False
     for number in range(10_000):
@@ -130,7 +130,7 @@ def test_many_due_messages_are_delivered_in_batches(timing: Timing) -> None:
 
 
 @pytest.mark.slow
-def test_more_for_one_moment_than_are_held_in_memory_all_come(timing: Timing) -> None:
+def test_slot_larger_than_the_memory_limit_is_delivered(timing: Timing) -> None:
     for number in range(MAX_HELD + 500):
         timing.append(b"%d" % number, TIMER_DELIVER_MS=str(T0 + 5_000 - number % 900))
     timing.end_round()
@@ -141,7 +141,7 @@ def test_more_for_one_moment_than_are_held_in_memory_all_come(timing: Timing) ->
     assert len(timing.at(T0 + 6_000)) == MAX_HELD + 500
 
 
-def test_messages_that_come_for_the_open_slot_join_it(timing: Timing) -> None:
+def test_new_messages_join_the_open_slot(timing: Timing) -> None:
     timing.put(b"first", TIMER_DELIVER_MS=str(T0 + 1_900))
     timing.at(T0 + 1_100)
     timing.put(b"second", at_ms=T0 + 1_200, TIMER_DELIVER_MS=str(T0 + 1_500))
@@ -150,7 +150,7 @@ def test_messages_that_come_for_the_open_slot_join_it(timing: Timing) -> None:
     assert timing.at(T0 + 1_900) == [b"second", b"first"]
 
 
-def test_two_hours_pass_in_a_moment(timing: Timing) -> None:
+def test_clock_jump_of_two_hours_delivers_everything(timing: Timing) -> None:
     for minute in range(1, 120):
         timing.put(b"%d" % minute, TIMER_DELIVER_MS=str(T0 + minute * 60_000))
     assert timing.at(T0 + HOUR) == [b"%d" % minute for minute in range(1, 61)]
@@ -230,14 +230,14 @@ def test_an_idle_wheel_writes_nothing(timing: Timing) -> None:
     assert check.read_bytes() == before
 
 
-def test_a_message_consumed_and_sent_on_is_not_delayed_again(timing: Timing) -> None:
+def test_forwarded_message_is_not_delayed_again(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="U")
     timing.at(T0 + 5_000)
     timing.put(b"again", **names_of(timing.delivered()[0]))
     assert [record.body for record in timing.delivered()] == [b"x", b"again"]
 
 
-def test_half_messages_wait_for_their_transaction_first(timing: Timing) -> None:
+def test_half_message_is_not_deferred(timing: Timing) -> None:
     raw = properties.encode({"TIMER_DELAY_SEC": "5"})
     assert not timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, PREPARED, T0, BORN), T0)
     assert timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, 0, T0, BORN), T0)
@@ -262,20 +262,20 @@ def test_half_messages_wait_for_their_transaction_first(timing: Timing) -> None:
         ({"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}, 13, "its properties take"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_stored(timing: Timing, names: dict[str, str], code: int, words: str) -> None:
+def test_invalid_request_is_rejected_and_stores_nothing(timing: Timing, names: dict[str, str], code: int, words: str) -> None:
     with pytest.raises(Refused) as refused:
         timing.put(b"x", **names)
     assert (refused.value.code, words in refused.value.remark) == (code, True), refused.value.remark
     assert timing.store.appended_offset == 0
 
 
-def test_the_longest_delay_is_taken(timing: Timing) -> None:
+def test_maximum_delay_is_accepted(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="259200")
     assert timing.at(T0 + 3 * DAY - 1) == []
     assert timing.at(T0 + 3 * DAY) == [b"x"]
 
 
-def test_switched_off_is_an_error_of_its_own(make: Callable[..., Timing]) -> None:
+def test_disabled_timer_wheel_is_reported(make: Callable[..., Timing]) -> None:
     timing = make(timer_wheel_enable=False)
     with pytest.raises(Refused, match="timerWheelEnable is false") as refused:
         timing.put(b"x", TIMER_DELAY_SEC="5")
@@ -284,7 +284,7 @@ def test_switched_off_is_an_error_of_its_own(make: Callable[..., Timing]) -> Non
     assert timing.at(T0 + HOUR) == [b"plain"]
 
 
-def test_a_slot_can_be_given_a_limit(make: Callable[..., Timing]) -> None:
+def test_full_slot_is_rejected_with_flow_control(make: Callable[..., Timing]) -> None:
     timing = make(timer_congest_num_each_slot=2)
     for _ in range(2):
         timing.put(b"x", TIMER_DELAY_SEC="5")
@@ -298,7 +298,7 @@ def test_a_slot_can_be_given_a_limit(make: Callable[..., Timing]) -> None:
 # Rolling.
 
 
-def test_a_message_far_ahead_is_rolled_on_and_comes_in_time(timing: Timing) -> None:
+def test_distant_message_is_rolled_and_delivered_in_time(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="216000", UNIQ_KEY="U")  # two and a half days
     timing.at(T0)
     assert timing.timers.files.wheel.get(T0 + DAY) == Slot(0, 0, 1)
@@ -316,7 +316,7 @@ def test_a_message_far_ahead_is_rolled_on_and_comes_in_time(timing: Timing) -> N
     assert names_of(timing.delivered()[0])["TIMER_ENQUEUE_MS"] == str(T0 + DAY)
 
 
-def test_further_still_it_is_rolled_by_the_whole_window(timing: Timing) -> None:
+def test_very_distant_message_is_rolled_by_the_whole_window(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="259200")
     timing.at(T0)
     assert timing.timers.files.wheel.get(T0 + 2 * DAY) == Slot(0, 0, 1)
@@ -354,7 +354,7 @@ def test_markers_are_marked_in_the_log(timing: Timing) -> None:
 
 
 @pytest.mark.slow
-def test_waiting_messages_are_not_in_memory(timing: Timing) -> None:
+def test_pending_messages_are_not_in_memory(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="1000")
     timing.go(T0)
     timing.store.tick(T0 + HOUR)
@@ -378,7 +378,7 @@ def test_waiting_messages_are_not_in_memory(timing: Timing) -> None:
 # Over sockets, by the wall clock.
 
 
-def test_many_due_in_one_second_do_not_hold_the_broker_up(tmp_path: Path) -> None:
+def test_many_due_messages_do_not_block_the_broker(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
             due_ms = time.time_ns() // 1_000_000 + 4_000
@@ -402,7 +402,7 @@ def test_many_due_in_one_second_do_not_hold_the_broker_up(tmp_path: Path) -> Non
 # Large messages, and whatever else is asked.
 
 
-def test_large_messages_are_delivered_few_at_a_time(timing: Timing) -> None:
+def test_large_messages_are_delivered_in_small_batches(timing: Timing) -> None:
     for number in range(30):
         timing.put(b"%04d" % number + bytes(1_000_000), TIMER_DELIVER_MS=str(T0 + 5_000))
     timing.go(T0)
@@ -424,7 +424,7 @@ values = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), values))
-def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, str]) -> None:
+def test_any_delay_is_deferred_rejected_or_ignored(names: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         timing = Timing(root)
         message = BrokerMessage("Orders", 2, b"x", properties.encode(names), 0, 0, T0, BORN, internal=False)
@@ -445,7 +445,7 @@ def test_whatever_is_asked_it_is_placed_refused_or_left_alone(names: dict[str, s
     "names",
     [{"TIMER_DELAY_SEC": "soon"}, {"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}],
 )
-def test_what_the_broker_itself_stores_is_never_refused(timing: Timing, names: dict[str, str]) -> None:
+def test_internal_message_is_never_rejected(timing: Timing, names: dict[str, str]) -> None:
     """A transaction that was committed cannot be taken back: a time that cannot be is no time."""
     message = BrokerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
     timing.deferral.put(message, T0)
