@@ -23,7 +23,7 @@ def manifest(case: str) -> dict[str, Any]:
 
 
 def unpack(case: str, target: Path) -> Path:
-    """The store directory, under `target`."""
+    """Unpack a store directory to `target`."""
     with tarfile.open(FIXTURES / f"{case}.tar.gz") as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(target, filter="data")

@@ -1,4 +1,4 @@
-"""The key index told in the plainest way, entry by entry: what `KeyIndex` must write and find, however it goes about it."""
+"""A simple model of the key index, entry by entry: the expected files and query results of `KeyIndex`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ModelIndex:
             self.files[-1].put(key_hash(text), message.offset, message.store_ms)
 
     def query(self, text: str, max_num: int, begin_ms: int, end_ms: int) -> list[int]:
-        """By looking at every entry of every file, without slots and chains."""
+        """Find keys by reading every entry of every file, without slots and chains."""
         hashed = key_hash(text)
         found: dict[int, None] = {}
         for file in reversed(self.files):

@@ -27,7 +27,7 @@ SECTOR = 512
 
 
 class Inode:
-    """A file's bytes now, its bytes as of the last sync, and the sectors that were written in between."""
+    """Content of a file: current bytes, bytes at the last sync, and the sectors written in between."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
@@ -75,7 +75,7 @@ class Inode:
 
 @dataclass
 class Directory:
-    """Names now, names as of the last sync, and the changes in between, in order."""
+    """Names in a directory: current, at the last sync, and the changes in between, in order."""
 
     entries: dict[str, Inode | None] = field(default_factory=dict)  # None: a directory
     durable: dict[str, Inode | None] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class SimulatedFile:
         self._disk.syncs += 1
 
     def write_behind(self, offset: int, size: int) -> None:
-        """Nobody can tell: it promises nothing."""
+        """Do nothing, because write-behind guarantees nothing."""
 
     def size(self) -> int:
         return len(self._inode.data)
@@ -167,7 +167,7 @@ class SimulatedDisk:
     # Faults and power
 
     def fail(self, operation: str, part: str, error: int = errno.EIO) -> None:
-        """From now on `operation` on paths that contain `part` fails."""
+        """Let `operation` fail on paths that contain `part`."""
         self._faults.append((operation, part, OSError(error, os.strerror(error), part)))
 
     def heal(self) -> None:
@@ -295,7 +295,7 @@ class SimulatedDisk:
         return SimulatedLock(self, path)
 
     def files(self, under: str = "/") -> list[str]:
-        """Every path, for tests that damage something."""
+        """Return every path, for tests that damage files."""
         return sorted(
             os.path.join(path, name)
             for path, directory in self.directories.items()

@@ -1,4 +1,4 @@
-"""The C part of the store against the same in Python, and against what must never reach it."""
+"""Native implementations compared with Python, and their handling of invalid arguments."""
 
 from __future__ import annotations
 

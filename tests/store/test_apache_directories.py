@@ -1,4 +1,4 @@
-"""We open what Apache RocketMQ 5.5.0 wrote and serve exactly what its manifest says, then and after we have written to it."""
+"""Directories of Apache RocketMQ 5.5.0: their messages are served, before and after writing to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = ["a-clean", "b-crash", "c1-torn-tail", "c2-bit-flip", "c3-lost-derived",
 
 
 def drain(store: MessageStore, queue: ConsumeQueue) -> list[record.Record]:
-    """Every message of a queue, by pulling from its start to its end."""
+    """Return every message of a queue, by pulling it completely."""
     records: list[record.Record] = []
     offset = queue.min_offset
     while offset < queue.max_offset:
@@ -72,7 +72,7 @@ def tags_code(store: MessageStore, found: record.Record) -> int:
 
 
 def check(store: MessageStore, case: dict[str, Any], extra: dict[tuple[str, int], int] | None = None) -> None:
-    """Every queue's range and every record; `extra` messages of ours follow in some queues."""
+    """Check the range of every queue and every record; `extra` own messages follow in some queues."""
     extra = extra or {}
     ends: dict[tuple[str, int], int] = {}  # by the messages: the queue files of a crashed store may know more or less
     for message in case["messages"]:
@@ -99,7 +99,7 @@ def check(store: MessageStore, case: dict[str, Any], extra: dict[tuple[str, int]
 
 
 def check_keys(store: MessageStore, case: dict[str, Any]) -> None:
-    """Every message is found by its unique key and by each of its keys."""
+    """Check that every message is found by its unique key and its keys."""
     ours: dict[tuple[str, str], set[int]] = {}
     for message in case["messages"]:
         names = [message["uniqKey"] or "", *(message["keys"] or "").split(" ")]

@@ -1,4 +1,4 @@
-"""A batch taken apart while it is appended is stored as the same batch taken apart before."""
+"""Appending the body of a batch send equals appending its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint page and the queue table, to the byte and when they are damaged."""
+"""The checkpoint page and the queue table, byte by byte and damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue arithmetic: entries across memory and files, the first file, files that are deleted from either end."""
+"""Consume queues: entries in memory and files, the first file, deletion of files at either end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store directory that was damaged by more than a power cut: everything that can still be read is served, at its place."""
+"""Recovery of damaged store directories: everything readable is served at its queue offset."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_zeroed_pages_in_the_newest_queue_files_are_detected_after_a_crash(seed:
 
 
 def damage_log(history: History, disk: SimulatedDisk, rng: random.Random) -> list[tuple[int, int]]:
-    """Damages the log in a few places; returns the log ranges."""
+    """Damage the log in a few places and return the log ranges."""
     ranges = []
     everything = sorted(data for sent in history.sent.values() for data in sent)
     for _ in range(rng.randint(1, 3)):

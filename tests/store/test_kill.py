@@ -1,4 +1,4 @@
-"""Real processes, really killed: what a writer said was stored is there, at its queue offset, and nothing it never sent."""
+"""Processes killed with SIGKILL: every acknowledged message survives at its queue offset, and nothing else exists."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_acknowledged_message_survives_kill_9(flush_disk_type: str, tmp_pa
 
 
 def written_until_killed(root: Path, flush_disk_type: str, after_s: float) -> list[tuple[int, int]]:
-    """Queue id and queue offset of all messages the writer reported before it was killed."""
+    """Return queue id and queue offset of all messages the writer reported before the kill."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root), flush_disk_type],
         stdout=subprocess.PIPE,

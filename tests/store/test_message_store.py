@@ -1,4 +1,4 @@
-"""The store as the broker uses it: groups, visibility, errors, lookups, threads, and what an open directory looks like."""
+"""MessageStore: groups, visibility, errors, lookups, threads and files."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_messages_are_refused_while_queue_files_cannot_be_written() -> None:
 
 @pytest.fixture
 def ten() -> MessageStore:
-    """Ten messages in queue 0 at 10 ms steps, tags 0 and 1 in turn, 100 bytes each."""
+    """A store with ten messages in queue 0 at 10 ms steps, tags 0 and 1 alternately, 100 bytes each."""
     store = History().store
     for i in range(10):
         put(store, "Orders", 0, b"x" * 3, store_ms=NOW_MS + 10 * i, tags_code=i % 2)

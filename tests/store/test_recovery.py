@@ -1,4 +1,4 @@
-"""Whatever was acknowledged is there after any crash, exactly at its queue offset, and nothing else is."""
+"""Acknowledged messages survive any crash at their queue offsets, and nothing else exists."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_clean_stop_with_many_unsynced_queues_survives_a_power_cut() -> None:
 
 @pytest.mark.parametrize("seed", range(0, 120, 4))
 def test_random_histories(seed: int) -> None:
-    """Longer than Hypothesis makes them; each seed stands for four lives. A failing one is repeated with `live(seed)`."""
+    """Longer histories than Hypothesis generates, four per seed. Repeat a failing one with `live(seed)`."""
     for number in range(seed, seed + 4):
         live(number)
 

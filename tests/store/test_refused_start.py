@@ -1,4 +1,4 @@
-"""A start that is refused because of a setting leaves the directory as it found it."""
+"""An opening that fails because of a setting leaves the directory unchanged."""
 
 from __future__ import annotations
 

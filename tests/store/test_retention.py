@@ -1,4 +1,4 @@
-"""Old files go by age, by the hour and by how full the disk is; queues and index follow; who loses what can be told."""
+"""Retention: deletion by age, hour and disk usage; queues and index follow, and lost ranges are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENT = 8192
 
 
 class Retained(History):
-    """A store of one queue, filled at a known local time, with a disk whose fullness the test sets."""
+    """A store of one queue, filled at a known local time, with a disk usage set by the test."""
 
     def __init__(self, hour: int = 12) -> None:
         settings = small_settings()
@@ -42,7 +42,7 @@ class Retained(History):
         self.store.tick(self.now_ms)
 
     def first_in(self, segment: int) -> int:
-        """Queue offset of the first message in a segment."""
+        """Return the queue offset of the first message in a segment."""
         offsets = [record.decode(data).physical_offset for data in self.sent["Orders", 0]]
         return min(number for number, offset in enumerate(offsets) if offset >= segment * SEGMENT)
 

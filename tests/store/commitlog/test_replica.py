@@ -1,4 +1,4 @@
-"""A store that follows another log: the same bytes, the same queues and index, in whatever pieces the bytes come."""
+"""Replicas: the same bytes, queues and index, independent of how the bytes are split."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_bytes_of_another_offset_are_rejected(tmp_path: Path) -> None:
 
 
 def test_index_entries_are_retried_after_a_disk_error(tmp_path: Path) -> None:
-    """Few and many records by turns: whatever came first is added first, each once."""
+    """Few and many records alternately: entries are added in order, each once."""
     one, rng = empty(tmp_path / "one"), random.Random(4)
     add(one, "T", 200)
     disk = SimulatedDisk()

@@ -1,4 +1,4 @@
-"""The store of a member of an elected group: what is confirmed stays, what is not can be cut, before and after a restart."""
+"""Truncation in an elected group: confirmed messages stay, unconfirmed ones can be removed, before and after a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def member(root: Path, *, segment: int = SEGMENT) -> MessageStore:
 
 
 def add(store: MessageStore, *bodies: bytes, queue_id: int = 0) -> int:
-    """One group; returns where it ends."""
+    """Write one group and return its end."""
     for body in bodies:
         queue = store.queue("T", queue_id)
         raw = b"KEYS\x01%b\x02" % body[:8]
@@ -49,7 +49,7 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
 
 
 def crash(store: MessageStore) -> None:
-    """The process ends here: the lock is free again, nothing else happens."""
+    """End the process: the lock is released, nothing else happens."""
     store.tick(NOW + 60_000)  # the mark is written several times a second
     store._release()
 
@@ -179,7 +179,7 @@ def test_damage_found_later_is_located_at_the_next_opening(tmp_path: Path) -> No
 
 
 def test_reset_moves_the_log_to_another_offset(tmp_path: Path) -> None:
-    """The leader has deleted what would follow: queues keep the numbers that the records have."""
+    """The leader has deleted the log that would follow: queues take the numbering of the records."""
     leader, follower = member(tmp_path / "l"), member(tmp_path / "f")
     follower.confirm(add(follower, b"old", b"older"))
     for number in range(20):

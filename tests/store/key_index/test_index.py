@@ -1,4 +1,4 @@
-"""The key index: Apache's bytes exactly, the same however messages are grouped, nothing lost by crash or full disk."""
+"""Key index: Apache's format, independence of the grouping into runs, crashes and full disks."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ def test_index_survives_power_cuts_and_truncations(messages: list[Message], data
 
 
 def counted(image: bytes, slots: int) -> bytes:
-    """Without what follows the last entry that counts: entries taken back stay where they were."""
+    """Return the file up to the last counted entry: removed entries stay in the file."""
     return image[: 40 + 4 * slots + 20 * struct.unpack_from(">i", image, 36)[0]]
 
 
@@ -468,7 +468,7 @@ def test_flush_completes_full_files_and_releases_their_slots(tmp_path: Path) -> 
 
 
 class FullDisk(RealDisk):
-    """Takes `room` more writes, then says that there is no space left."""
+    """Accepts `room` more writes and then fails with ENOSPC."""
 
     room = 1 << 30
 

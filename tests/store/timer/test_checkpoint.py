@@ -1,4 +1,4 @@
-"""The timers' checkpoint: Apache's fields, and ours behind them."""
+"""Timer checkpoint: Apache's fields and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timers' files together: taken as they were left, or made again from the timer log."""
+"""Timer files as a whole: opened after a clean stop, or rebuilt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(
 
 
 def enter(files: TimerFiles, time_ms: int, number: int, *, magic: int = MAGIC) -> None:
-    """The message with this queue offset, for this moment."""
+    """Append the entry of a message with this queue offset, due at this time."""
     slot = files.wheel.get(time_ms)
     position = files.log.append(NONE if slot is None else slot.last, magic, T0, time_ms - T0, number * 1000, 200, 0)
     files.wheel.add(time_ms, position, count=-1 if magic & DELETE else 1)
@@ -44,7 +44,7 @@ def filled(root: Path, count: int = 300) -> TimerFiles:
 
 
 def chains(files: TimerFiles) -> dict[int, tuple[Slot, list[int]]]:
-    """Every slot in use from the read time on, with the messages of its chain."""
+    """Return every slot in use from the read time, with the messages of its chain."""
     found: dict[int, tuple[Slot, list[int]]] = {}
     at_ms: int | None = files.progress.read_time_ms
     stop_ms = files.progress.read_time_ms + files.wheel.span_ms

@@ -1,4 +1,4 @@
-"""The timer log: Apache's bytes, chains, file boundaries, what is left after truncation and deletion."""
+"""Timer log: Apache's format, chains, file boundaries, truncation and deletion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(tmp_path: Path, segment_size: int = SMALL) -> TimerLog:
 
 
 def fill(log: TimerLog, count: int, *, chains: int = 1, first: int = 0) -> list[int]:
-    """Entries of several chains in turn; their physical offsets are 1000, 2000, ..."""
+    """Append entries of several chains alternately, with physical offsets 1000, 2000, ..."""
     last = [NONE] * chains
     positions = []
     for number in range(first, first + count):

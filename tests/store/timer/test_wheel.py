@@ -1,4 +1,4 @@
-"""The wheel: Apache's bytes, slots that share a place, looking for the next one in use, little memory."""
+"""Timer wheel: Apache's format, shared slots, search for the next slot in use, memory limit."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_precision_determines_the_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_waiting_yields_the_slots_between_two_times(tmp_path: Path, wheel: TimerWheel, flushed: bool) -> None:
-    """Also across the end of the file, and whether the slots are on the disk or not."""
+    """Slots across the end of the file, on disk or in memory."""
     end_ms = (T0 // (SLOTS * SECOND) + 1) * SLOTS * SECOND
     moments = [end_ms - 2 * DAY, end_ms - 1_000 * SECOND, end_ms - SECOND, end_ms, end_ms + 999 * SECOND, end_ms + DAY]
     for count, moment_ms in enumerate(moments, 1):
