@@ -124,7 +124,7 @@ class NamesrvService:
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = RegisterBrokerBody.decode(request.body, compressed=header.compressed, version=request.version)
-        said = BrokerRegistration(
+        registration = BrokerRegistration(
             cluster=header.cluster_name,
             broker_name=header.broker_name,
             broker_id=header.broker_id,
@@ -137,14 +137,14 @@ class NamesrvService:
             enable_acting_master=header.enable_acting_master,
             zone_name=header.zone_name,
         )
-        registered = self.routes.register(said, conn, self._now_ms())
+        registered = self.routes.register(registration, conn, self._now_ms())
         if registered is None:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"register broker failed: {said.broker_name} with id {said.broker_id} is not known yet and named a single topic;"
-                " it has to register with all its topics first",
+                f"register broker failed: {registration.broker_name} with id {registration.broker_id} is not known yet and named"
+                " a single topic; it has to register with all its topics first",
             )
-        log.debug("broker %s (%s, id %d) registered", said.address, said.broker_name, said.broker_id)
+        log.debug("broker %s (%s, id %d) registered", registration.address, registration.broker_name, registration.broker_id)
         ext = headers.RegisterBrokerResponseHeader(
             ha_server_addr=registered.ha_address, master_addr=registered.master_address
         ).encode()
@@ -165,10 +165,10 @@ class NamesrvService:
 
     def query_data_version(self, conn: Connection, request: Command) -> bytes:
         header = headers.QueryDataVersionRequestHeader.decode(request.ext)
-        said = DataVersion.from_json(fastjson.loads(request.body))
+        registration = DataVersion.from_json(fastjson.loads(request.body))
         kept = self.routes.data_version(header.cluster_name, header.broker_addr)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
-        ext = headers.QueryDataVersionResponseHeader(changed=kept is None or kept != said).encode()
+        ext = headers.QueryDataVersionResponseHeader(changed=kept is None or kept != registration).encode()
         body = fastjson.dumps(kept.to_json()) if kept is not None else b""
         return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
 

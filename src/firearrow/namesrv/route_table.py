@@ -94,47 +94,47 @@ class RouteTable:
 
     # ---- brokers
 
-    def register(self, said: BrokerRegistration, channel: Any, now_ms: int) -> Registered | None:
+    def register(self, registration: BrokerRegistration, channel: Any, now_ms: int) -> Registered | None:
         """Register a broker or renew its registration. Return None if it must register with all its topics first."""
-        self._forget_other_cluster(said)
-        broker = self._brokers.get(said.broker_name)
-        live = self._live.get((said.cluster, said.address))
+        self._forget_other_cluster(registration)
+        broker = self._brokers.get(registration.broker_name)
+        live = self._live.get((registration.cluster, registration.address))
         if broker is not None and live is not None and _has_left(live, channel):
-            return self._master_of(broker, said)
+            return self._master_of(broker, registration)
         known_ids = broker.broker_addrs if broker is not None else {}
-        if self._is_outdated(said, known_ids):
+        if self._is_outdated(registration, known_ids):
             return Registered()
-        if said.broker_id not in known_ids and len(said.topics) == 1:
+        if registration.broker_id not in known_ids and len(registration.topics) == 1:
             return None
         first = broker is None
         if broker is None:
-            broker = BrokerData(cluster=said.cluster, broker_name=said.broker_name, broker_addrs={})
-            self._brokers[said.broker_name] = broker
-        self._clusters.setdefault(said.cluster, {})[said.broker_name] = None
-        broker.enable_acting_master = bool(said.enable_acting_master)
-        broker.zone_name = said.zone_name
-        lowest_before = min(broker.broker_addrs, default=said.broker_id)
-        first = self._place(broker, said) or first
+            broker = BrokerData(cluster=registration.cluster, broker_name=registration.broker_name, broker_addrs={})
+            self._brokers[registration.broker_name] = broker
+        self._clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
+        broker.enable_acting_master = bool(registration.enable_acting_master)
+        broker.zone_name = registration.zone_name
+        lowest_before = min(broker.broker_addrs, default=registration.broker_id)
+        first = self._place(broker, registration) or first
 
-        key = (said.cluster, said.address)
-        if self._owns_topics(broker, said):
-            self._take_topics(broker, said, first)
+        key = (registration.cluster, registration.address)
+        if self._owns_topics(broker, registration):
+            self._take_topics(broker, registration, first)
         self._live[key] = _Live(
-            said.broker_name,
+            registration.broker_name,
             now_ms,
-            said.timeout_ms or DEFAULT_TIMEOUT_MS,
-            said.data_version,
+            registration.timeout_ms or DEFAULT_TIMEOUT_MS,
+            registration.data_version,
             channel,
-            said.ha_address,
+            registration.ha_address,
             [] if live is None else [*live.left, *([] if live.channel is channel else [live.channel])],
         )
-        if said.filter_servers:
-            self._filter_servers[key] = said.filter_servers
+        if registration.filter_servers:
+            self._filter_servers[key] = registration.filter_servers
         else:
             self._filter_servers.pop(key, None)
-        if said.broker_id < lowest_before:
-            self._announce_lowest(broker, offline=None, ha_address=said.ha_address)
-        return self._master_of(broker, said)
+        if registration.broker_id < lowest_before:
+            self._announce_lowest(broker, offline=None, ha_address=registration.ha_address)
+        return self._master_of(broker, registration)
 
     def unregister(self, cluster: str, broker_name: str, address: str, channel: Any = None) -> None:
         live = self._live.get((cluster, address))
@@ -240,62 +240,66 @@ class RouteTable:
 
     # ---- internal
 
-    def _forget_other_cluster(self, said: BrokerRegistration) -> None:
+    def _forget_other_cluster(self, registration: BrokerRegistration) -> None:
         """Move a broker name that registers with another cluster: a name belongs to one cluster."""
-        broker = self._brokers.get(said.broker_name)
-        if broker is not None and broker.cluster != said.cluster:
+        broker = self._brokers.get(registration.broker_name)
+        if broker is not None and broker.cluster != registration.cluster:
             for address in list(broker.broker_addrs.values()):
-                self._remove(broker.cluster, said.broker_name, address)
+                self._remove(broker.cluster, registration.broker_name, address)
 
-    def _is_outdated(self, said: BrokerRegistration, known_ids: dict[int, str]) -> bool:
+    def _is_outdated(self, registration: BrokerRegistration, known_ids: dict[int, str]) -> bool:
         """Return True if another address holds this id with a newer state: this master was deposed and does not know it yet."""
-        other = known_ids.get(said.broker_id)
-        if other is None or other == said.address:
+        other = known_ids.get(registration.broker_id)
+        if other is None or other == registration.address:
             return False
-        live = self._live.get((said.cluster, other))
-        return live is not None and live.data_version.state_version > said.data_version.state_version
+        live = self._live.get((registration.cluster, other))
+        return live is not None and live.data_version.state_version > registration.data_version.state_version
 
-    def _place(self, broker: BrokerData, said: BrokerRegistration) -> bool:
+    def _place(self, broker: BrokerData, registration: BrokerRegistration) -> bool:
         """Assign the address to its id and remove it from any other. Return True if the id is new."""
-        for other_id in [i for i, address in broker.broker_addrs.items() if address == said.address and i != said.broker_id]:
+        for other_id in [
+            i for i, address in broker.broker_addrs.items() if address == registration.address and i != registration.broker_id
+        ]:
             del broker.broker_addrs[other_id]
-        before = broker.broker_addrs.get(said.broker_id)
-        if before is not None and before != said.address:
-            self._live.pop((said.cluster, before), None)
-            self._filter_servers.pop((said.cluster, before), None)
-        broker.broker_addrs[said.broker_id] = said.address
+        before = broker.broker_addrs.get(registration.broker_id)
+        if before is not None and before != registration.address:
+            self._live.pop((registration.cluster, before), None)
+            self._filter_servers.pop((registration.cluster, before), None)
+        broker.broker_addrs[registration.broker_id] = registration.address
         return before is None
 
     @staticmethod
-    def _owns_topics(broker: BrokerData, said: BrokerRegistration) -> bool:
+    def _owns_topics(broker: BrokerData, registration: BrokerRegistration) -> bool:
         """Return True for the broker that defines the topics of its name: the master or an acting master."""
-        acting = said.enable_acting_master is not None and said.broker_id == min(broker.broker_addrs)
-        return said.broker_id == MASTER_ID or acting
+        acting = registration.enable_acting_master is not None and registration.broker_id == min(broker.broker_addrs)
+        return registration.broker_id == MASTER_ID or acting
 
-    def _take_topics(self, broker: BrokerData, said: BrokerRegistration, first: bool) -> None:
-        live = self._live.get((said.cluster, said.address))
-        news = first or live is None or live.data_version != said.data_version or len(said.topics) == 1
-        for topic, config in said.topics.items():
-            if news or said.broker_name not in self._topics.get(topic, {}):
+    def _take_topics(self, broker: BrokerData, registration: BrokerRegistration, first: bool) -> None:
+        live = self._live.get((registration.cluster, registration.address))
+        news = first or live is None or live.data_version != registration.data_version or len(registration.topics) == 1
+        for topic, config in registration.topics.items():
+            if news or registration.broker_name not in self._topics.get(topic, {}):
                 perm = config.perm
-                if said.broker_id != MASTER_ID and broker.enable_acting_master:
+                if registration.broker_id != MASTER_ID and broker.enable_acting_master:
                     perm &= ~PERM_WRITE
-                self._topics.setdefault(topic, {})[said.broker_name] = QueueData(
-                    broker_name=said.broker_name,
+                self._topics.setdefault(topic, {})[registration.broker_name] = QueueData(
+                    broker_name=registration.broker_name,
                     read_queue_nums=config.read_queue_nums,
                     write_queue_nums=config.write_queue_nums,
                     perm=perm,
                     topic_sys_flag=config.topic_sys_flag,
                 )
-        if news and self.delete_topic_with_broker_registration and len(said.topics) > 1:
-            for topic in [t for t, queues in self._topics.items() if said.broker_name in queues and t not in said.topics]:
-                self._drop_queues(topic, said.broker_name)
+        if news and self.delete_topic_with_broker_registration and len(registration.topics) > 1:
+            for topic in [
+                t for t, queues in self._topics.items() if registration.broker_name in queues and t not in registration.topics
+            ]:
+                self._drop_queues(topic, registration.broker_name)
 
-    def _master_of(self, broker: BrokerData, said: BrokerRegistration) -> Registered:
+    def _master_of(self, broker: BrokerData, registration: BrokerRegistration) -> Registered:
         master = broker.broker_addrs.get(MASTER_ID)
-        if said.broker_id == MASTER_ID or master is None:
+        if registration.broker_id == MASTER_ID or master is None:
             return Registered()
-        live = self._live.get((said.cluster, master))
+        live = self._live.get((registration.cluster, master))
         return Registered(live.ha_address, master) if live is not None else Registered()
 
     def _remove(self, cluster: str, broker_name: str, address: str) -> None:

@@ -30,8 +30,8 @@ class HeaderError(ProtocolError):
     """A custom header field is missing (no `value`) or invalid. The text is suitable as the remark of a response."""
 
     def __init__(self, header: str, field: str, value: Any, expected: str) -> None:
-        said = "is missing" if value is None else f"has the value {shown(value)}"
-        super().__init__(f"{header}: the field {field} {said}, expected {expected}")
+        problem = "is missing" if value is None else f"has the value {shown(value)}"
+        super().__init__(f"{header}: the field {field} {problem}, expected {expected}")
         self.header = header
         self.field = field
         self.value = value

@@ -447,9 +447,9 @@ def _json_header(
     code: int, ext_json: bytes | None, flag: int, language: bytes, opaque: int, remark: str | None, tail: bytes
 ) -> bytes:
     ext = b"" if ext_json is None else b',"extFields":%b' % ext_json
-    said = b"" if remark is None else b',"remark":%b' % _dumps(remark)
+    remark_json = b"" if remark is None else b',"remark":%b' % _dumps(remark)
     return b'{"code":%d%b,"flag":%d,"language":%b,"opaque":%d%b,"serializeTypeCurrentRPC":%b' % (
-        code, ext, flag, language, opaque, said, tail,
+        code, ext, flag, language, opaque, remark_json, tail,
     )  # fmt: skip
 
 
@@ -458,14 +458,14 @@ def _binary_header(
 ) -> bytes:
     truncated = (code & 0xFFFF ^ 0x8000) - 0x8000
     head = _BINARY_HEAD.pack(truncated, LANGUAGE_CODES.get(language, LANGUAGE_CODES[OTHER_LANGUAGE]), version, opaque, flag)
-    said = (remark or "").encode()
+    remark_bytes = (remark or "").encode()
     parts: list[bytes] = []
     for key, value in ext.items():
         if value is not None:
             name, content = key.encode(), text(value).encode()
             parts += (_I16.pack(len(name)), name, _I32.pack(len(content)), content)
     fields = b"".join(parts)
-    return b"".join((head, _I32.pack(len(said)), said, _I32.pack(len(fields)), fields))
+    return b"".join((head, _I32.pack(len(remark_bytes)), remark_bytes, _I32.pack(len(fields)), fields))
 
 
 def _frame(kind: int, header: bytes, body: bytes) -> bytes:
@@ -475,8 +475,9 @@ def _frame(kind: int, header: bytes, body: bytes) -> bytes:
 
 def _refuse_lengths(length: int, header_length: int) -> NoReturn:
     if not 4 < length <= _MAX_LENGTH:
-        said = length & 0xFFFFFFFF
-        raise ProtocolError(f"a frame of {said} bytes, expected 5 to {_MAX_LENGTH}; does the peer speak this protocol?")
+        raise ProtocolError(
+            f"a frame of {length & 0xFFFFFFFF} bytes, expected 5 to {_MAX_LENGTH}; does the peer speak this protocol?"
+        )
     if not 0 < header_length <= MAX_HEADER:
         raise ProtocolError(f"a header of {header_length} bytes, expected 1 to {MAX_HEADER}")
     raise ProtocolError(f"a header of {header_length} bytes in a frame of {length}")

@@ -81,28 +81,28 @@ def _inflate(body: bytes, version: int) -> RegisterBrokerBody:
     if not inflater.eof:
         raise ProtocolError(f"a compressed registration that is cut off or larger than {MAX_INFLATED} bytes")
     parts = _Parts(raw)
-    said = RegisterBrokerBody(data_version=DataVersion.from_json(fastjson.loads(parts.sized())))
+    registration = RegisterBrokerBody(data_version=DataVersion.from_json(fastjson.loads(parts.sized())))
     for _ in range(parts.count()):
         config = _topic_config(parts.sized())
-        said.topic_config_table[config.topic_name] = config
+        registration.topic_config_table[config.topic_name] = config
     servers = fastjson.loads(parts.sized())
-    said.filter_server_list = RegisterBrokerBody.from_json({"filterServerList": servers}).filter_server_list
+    registration.filter_server_list = RegisterBrokerBody.from_json({"filterServerList": servers}).filter_server_list
     if version >= VERSION_5_0_0:
         for _ in range(parts.count()):
             mapping = fastjson.loads_object(parts.sized())
-            said.topic_queue_mapping_info_map[str(mapping.get("topic", ""))] = mapping
-    return said
+            registration.topic_queue_mapping_info_map[str(mapping.get("topic", ""))] = mapping
+    return registration
 
 
-def _deflate(said: RegisterBrokerBody) -> bytes:
-    texts = [fastjson.dumps(said.data_version.to_json())]
-    out = [_sized(texts[0]), _I32.pack(len(said.topic_config_table))]
-    for config in said.topic_config_table.values():
+def _deflate(registration: RegisterBrokerBody) -> bytes:
+    texts = [fastjson.dumps(registration.data_version.to_json())]
+    out = [_sized(texts[0]), _I32.pack(len(registration.topic_config_table))]
+    for config in registration.topic_config_table.values():
         numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_filter_type}"
         attributes = fastjson.dumps(config.attributes)
         out.append(_sized(f"{config.topic_name} {numbers} ".encode() + attributes))
-    out += (_sized(fastjson.dumps(said.filter_server_list)), _I32.pack(len(said.topic_queue_mapping_info_map)))
-    out += [_sized(fastjson.dumps(mapping)) for mapping in said.topic_queue_mapping_info_map.values()]
+    out += (_sized(fastjson.dumps(registration.filter_server_list)), _I32.pack(len(registration.topic_queue_mapping_info_map)))
+    out += [_sized(fastjson.dumps(mapping)) for mapping in registration.topic_queue_mapping_info_map.values()]
     return zlib.compress(b"".join(out))
 
 
@@ -119,8 +119,14 @@ def _topic_config(text: bytes) -> TopicConfig:
         raise ProtocolError(f"a topic in a compressed registration: {shown(text)}, expected `topic read write perm filterType`")
     attributes = fastjson.loads_object(parts[5]) if len(parts) > 5 else {}
     read, write, perm = (int(part) for part in parts[1:4])
-    said = {"topicName": parts[0], "readQueueNums": read, "writeQueueNums": write, "perm": perm, "topicFilterType": parts[4]}
-    return TopicConfig.from_json({**said, "attributes": attributes})
+    values = {
+        "topicName": parts[0],
+        "readQueueNums": read,
+        "writeQueueNums": write,
+        "perm": perm,
+        "topicFilterType": parts[4],
+    }
+    return TopicConfig.from_json({**values, "attributes": attributes})
 
 
 class _Parts:
