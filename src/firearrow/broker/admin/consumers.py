@@ -1,7 +1,7 @@
-"""Questions that only a consumer can answer: the broker passes them on, on the consumer's own connection, and relays the answer.
+"""Requests that only a consumer can answer. The broker forwards them on the consumer's connection and relays the response.
 
-307 what are you doing, 309 consume this one message and say how it went, 223 which offsets are you at. The answers are relayed as
-bytes: clients of different languages write them differently, and only the asking tool has to understand them.
+307 returns the running info of a consumer, 309 consumes one message directly, 223 returns its offsets. Responses are relayed as
+bytes: clients of different languages write them differently, and only the requesting tool has to parse them.
 """
 
 from __future__ import annotations

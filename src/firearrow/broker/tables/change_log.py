@@ -1,8 +1,8 @@
-"""Topics and groups of an elected group, kept in its log: what was answered to an operator outlives the leader that answered.
+"""Replicated log of topic and group changes in an elected group, so that an acknowledged change survives a failover.
 
-The leader stores every change of a topic or a group as a message in a topic of the broker's own, and requests that make such a
-change are answered when the message is confirmed. Followers copy the tables every second anyway (ha/metadata_sync.py); one that
-is elected applies the changes of its last minutes once more, in their order: each says what a topic or group is from then on.
+The leader stores every change of a topic or group as a message in a system topic. Requests that make such a change are answered
+once the message is confirmed. Followers copy the tables every second anyway (ha/metadata_sync.py). A newly elected leader applies
+the changes of the last minutes again, in order: each contains the complete configuration of a topic or group.
 
     rmq_sys_group_tables   queue 0: topics, queue 1: groups     body: {"name": ..., "config": ... or null}
 """
