@@ -433,13 +433,13 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
     how = (
         "after a clean stop"
         if report.clean
-        else f"after a crash, {report.records} messages of {report.scanned_bytes} bytes checked"
+        else f"after a crash, {report.scanned_bytes} bytes with {report.records} records checked"
     )
     log.info("store %s opened %s: the log ends at %d", directory, how, report.log_end)
     if report.cut_bytes:
-        log.warning("%d bytes behind the end of the log were no messages; they are kept in %s", report.cut_bytes, report.cut_path)
+        log.warning("removed %d bytes after the last complete record of the log; they are saved in %s", report.cut_bytes, report.cut_path)
     for start, end in report.damaged:
-        log.warning("messages at log offsets %d to %d are damaged and cannot be read", start, end)
+        log.warning("log offsets %d to %d are damaged and cannot be read", start, end)
     for problem in report.problems:
         log.warning("store: %s", problem)
 
