@@ -437,7 +437,9 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
     )
     log.info("store %s opened %s: the log ends at %d", directory, how, report.log_end)
     if report.cut_bytes:
-        log.warning("removed %d bytes after the last complete record of the log; they are saved in %s", report.cut_bytes, report.cut_path)
+        log.warning(
+            "removed %d bytes after the last complete record of the log; they are saved in %s", report.cut_bytes, report.cut_path
+        )
     for start, end in report.damaged:
         log.warning("log offsets %d to %d are damaged and cannot be read", start, end)
     for problem in report.problems:
