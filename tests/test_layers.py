@@ -109,12 +109,13 @@ def modules() -> Iterator[tuple[str, Path]]:
 def imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield (line, dotted path below `firearrow`) of every import, also inside functions."""
     for node in ast.walk(parsed(path)):
-        names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: use absolute imports"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
         for name in names:
             if name.startswith("firearrow."):
                 yield node.lineno, tuple(name.split(".")[1:])

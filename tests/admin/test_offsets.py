@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.offsets import Target
 from firearrow.client.message import MessageQueue
 from firearrow.testing.cluster import AsyncCluster
 from tests.admin.kit import consuming, running, send
@@ -35,7 +36,8 @@ def test_group_is_moved_to_each_kind_of_position(server_side: str) -> None:
             assert await admin.committed_offset("g", Q0) == 5, "a plan changes nothing"
 
             moment = cluster.clock.now() - timedelta(seconds=30)
-            for to, offset in (("earliest", 0), ("latest", 5), (moment, 3), (2, 2)):
+            targets: list[tuple[Target, int]] = [("earliest", 0), ("latest", 5), (moment, 3), (2, 2)]
+            for to, offset in targets:
                 (changed,) = await admin.reset_offset("g", "T", to)
                 assert changed.after == offset
                 assert await admin.committed_offset("g", Q0) == offset

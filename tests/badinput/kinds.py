@@ -7,6 +7,7 @@ missing or non-numeric field; Firearrow rejects it with code 29 and the name of 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_GROUP, BAD_FIELD = 1, 13, 26, 29
@@ -14,7 +15,7 @@ HALF = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "U1"}
 
 
 class Case(NamedTuple):
-    changes: dict[str, str | None]  # properties of a send, fields of another request; None: the field is missing
+    changes: Mapping[str, str | None]  # properties of a send, fields of another request; None: the field is missing
     code: int
     apaches: int | None = None  # Apache's code if it differs
 
@@ -77,11 +78,11 @@ SEND_BACKS = [
 ]
 
 
-def properties_text(names: dict[str, str | None]) -> str:
+def properties_text(names: Mapping[str, str | None]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in names.items())
 
 
-def send_fields(topic: str, names: dict[str, str | None]) -> dict[str, str]:
+def send_fields(topic: str, names: Mapping[str, str | None]) -> dict[str, str]:
     born_ms = time.time_ns() // 1_000_000  # a half message born long ago would be given up
     return {
         "a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4" if "TRAN_MSG" in names else "0", "g": str(born_ms),
@@ -89,5 +90,5 @@ def send_fields(topic: str, names: dict[str, str | None]) -> dict[str, str]:
     }  # fmt: skip
 
 
-def changed(fields: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in (fields | changes).items() if value is not None}
+def changed(fields: dict[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**fields, **changes}.items() if value is not None}

@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from firearrow.wire import fastjson, record
@@ -72,8 +73,12 @@ class HonestClient:
         self._sent += 4
         order: list[int] = []
         futures = [send(self._link, HONEST, 0, b"honest %d" % number, f"honest-{number}") for number in numbers]
+
+        def answered(number: int, _: object) -> None:
+            order.append(number)
+
         for number, future in zip(numbers, futures, strict=True):
-            future.add_done_callback(lambda _, number=number: order.append(number))
+            future.add_done_callback(partial(answered, number))
         answers = await asyncio.wait_for(asyncio.gather(*futures), PATIENCE_S)
         if any(answer.code == ResponseCode.SYSTEM_BUSY for answer in answers):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from bench.process import BenchError
 
 
 def loaded(msgs_per_s: float) -> LoadResult:
-    return LoadResult(**{field.name: 0 for field in fields(LoadResult)} | {"msgs_per_s": msgs_per_s, "cpu_us_per_msg": 10.0})
+    values: dict[str, Any] = dict.fromkeys((field.name for field in fields(LoadResult)), 0)
+    return LoadResult(**values | {"msgs_per_s": msgs_per_s, "cpu_us_per_msg": 10.0})
 
 
 def test_drifting_rates_do_not_affect_the_median_of_pairs() -> None:

@@ -164,7 +164,8 @@ def test_offsets_are_committed_and_queried(kit: Kit) -> None:
 def test_commits_of_what_cannot_be_are_refused_and_not_kept(kit: Kit, ext: dict[str, Any]) -> None:
     kit.topic("T")
     kit.parts.groups.find_or_create("G", kit.now)
-    assert kit.ask(15, **{"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3} | ext).code == 29
+    valid: dict[str, Any] = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3}
+    assert kit.ask(15, **valid | ext).code == 29
     assert kit.parts.offsets.is_empty()
 
 

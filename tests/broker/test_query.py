@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firearrow.wire import record
@@ -16,8 +18,8 @@ def bodies(answer: Command) -> list[bytes]:
     return [found.body for found in record.decode_all(answer.body)]
 
 
-def by_key(kit: Kit, key: str, topic: str = "T", **ext: object) -> Command:
-    wish = {"topic": topic, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": FOREVER}
+def by_key(kit: Kit, key: str, topic: str = "T", **ext: Any) -> Command:
+    wish: dict[str, Any] = {"topic": topic, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": FOREVER}
     return kit.ask(12, **wish | ext)
 
 
@@ -77,7 +79,7 @@ def test_offsets_by_time_and_at_the_ends(kit: Kit) -> None:
         kit.now += 100
 
     def search(timestamp: int, boundary: str | None = None) -> str:
-        ext: dict[str, object] = {"topic": "T", "queueId": 0, "timestamp": timestamp}
+        ext: dict[str, Any] = {"topic": "T", "queueId": 0, "timestamp": timestamp}
         answer = kit.ask(29, **ext | ({"boundaryType": boundary} if boundary else {}))
         offset: str = answer.ext["offset"]
         return offset
@@ -99,7 +101,7 @@ def test_offsets_by_time_and_at_the_ends(kit: Kit) -> None:
 
 def test_unknown_topic_is_empty(kit: Kit) -> None:
     for topic, queue_id in (("Nope", 0), ("T", 99), ("../../x", -1)):
-        where = {"topic": topic, "queueId": queue_id}
+        where: dict[str, Any] = {"topic": topic, "queueId": queue_id}
         assert kit.ask(29, timestamp=5, **where).ext == {"offset": "0"}
         assert kit.ask(30, **where).ext == {"offset": "0"}
         assert kit.ask(31, **where).ext == {"offset": "0"}

@@ -134,7 +134,7 @@ def test_replies_are_not_stored_if_disabled(tmp_path: Path) -> None:
         ({"i": "v\x01" + "v" * 32_767}, b"x", ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
-def test_invalid_reply_is_rejected_and_not_pushed(story: Story, header: dict[str, str], body: bytes, code: int) -> None:
+def test_invalid_reply_is_rejected_and_not_pushed(story: Story, header: dict[str, Any], body: bytes, code: int) -> None:
     answer = story.reply(body=body, **header)
     assert answer is not None
     assert (answer.code, story.kit.called, story.kept()) == (code, [], [])

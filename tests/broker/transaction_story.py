@@ -78,7 +78,7 @@ class TransactionStory:
     def connect(self, conn: FakeConnection, group: str = GROUP) -> None:
         self.parts.clients.heartbeat_of_producer(cast(Connection, conn), f"client-{conn.peer_port}", group, "JAVA", 513, 1)
 
-    def half(self, body: bytes, *, group: str = GROUP, born_ms: int | None = None, **names: str) -> Sent:
+    def half(self, body: bytes, *, group: str = GROUP, born_ms: int | None = None, **names: Any) -> Sent:
         """Sends half a transaction; fails if that is refused."""
         answer = self.send(body, group=group, born_ms=born_ms, **names)
         assert answer.code == ResponseCode.SUCCESS, answer.remark

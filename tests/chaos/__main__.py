@@ -54,7 +54,7 @@ async def _all(entries: list[Entry], rounds: int) -> list[Outcome]:
 
 
 def _print(outcomes: list[Outcome]) -> None:
-    rows = [COLUMNS]
+    rows: list[tuple[str, ...]] = [COLUMNS]
     for one in outcomes:
         wrong = len(one.wrong.doubled) + len(one.wrong.foreign) + len(one.wrong.out_of_order)
         numbers = (one.rounds, one.sent, one.acknowledged, len(one.wrong.lost), wrong)

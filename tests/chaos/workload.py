@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -76,7 +77,7 @@ class Workload:
         async with Admin(self._fleet.namesrv.address) as admin:
             await admin.create_topic(self.topic, queues=QUEUES)
         for machine in self._fleet.brokers:
-            await until(lambda machine=machine: _has_topic(machine, self.topic), f"{machine.name} has the topic")
+            await until(partial(_has_topic, machine, self.topic), f"{machine.name} has the topic")
         await self._producer.start()
         self._lanes = [asyncio.ensure_future(self._lane(number)) for number in range(LANES)]
         return self

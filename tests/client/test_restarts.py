@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
                 for n in range(MESSAGES):
                     body = b"%d" % n
                     await producer.wait_for_capacity()
-                    producer.send_nowait(Message("Orders", body)).add_done_callback(lambda done, body=body: settle(body, done))
+                    producer.send_nowait(Message("Orders", body)).add_done_callback(partial(settle, body))
                     if n % 10 == 0:
                         await asyncio.sleep(0.001)
 

@@ -29,7 +29,7 @@ def call(
 
 def has_route(namesrv: str, topic: str) -> bool:
     try:
-        return call(namesrv, 105, {"topic": topic})[0]["code"] == 0
+        return bool(call(namesrv, 105, {"topic": topic})[0]["code"] == 0)
     except OSError:
         return False
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.offsets import Target
 from firearrow.admin.sync import Admin
 from firearrow.cli.main import main
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
@@ -103,7 +104,9 @@ def test_groups_and_offsets(cluster: Cluster, admin: Admin, topic: str) -> None:
     assert (progress.broker_offset, progress.consumer_offset, progress.lag) == (3, 3, 0)
     assert group in admin.topic_groups(topic)
     wait_until(lambda: [one.members for one in admin.list_groups() if one.group == group] == [0], "the member is gone")
-    for to, offset in (("earliest", 0), ("latest", 3), (1, 1), (datetime.now(UTC) - timedelta(hours=1), 0)):
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    targets: list[tuple[Target, int]] = [("earliest", 0), ("latest", 3), (1, 1), (an_hour_ago, 0)]
+    for to, offset in targets:
         (change,) = admin.reset_offset(group, topic, to)
         assert change.after == offset
         assert admin.committed_offset(group, queue) == offset

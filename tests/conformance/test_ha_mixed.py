@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def send(broker: str, numbers: range, more: str = "") -> None:
     for number in numbers:
         ext = {"a": "P", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES), "f": "0", "g": "1700000000000"}
         ext |= {"h": "0", "i": f"TAGS\x01t{number % 3}\x02KEYS\x01k{number}\x02{more}", "j": "0", "k": "false", "m": "false"}
-        wait_until(lambda ext=ext, number=number: is_stored(broker, ext, f"{number} ".encode() * 500), "it is stored", PATIENCE_S)
+        wait_until(partial(is_stored, broker, ext, f"{number} ".encode() * 500), "it is stored", PATIENCE_S)
 
 
 def send_timers(broker: str) -> None:
@@ -86,7 +87,7 @@ def log_bytes(directory: Path, end: int) -> bytes:
 
 
 def topic_is_known(broker: str) -> bool:
-    return rawcall.call(broker, 351, {"topic": TOPIC})[0]["code"] == 0
+    return bool(rawcall.call(broker, 351, {"topic": TOPIC})[0]["code"] == 0)
 
 
 def compare(master: tuple[str, Path], slave: tuple[str, Path], note: Callable[[], str]) -> None:
@@ -97,12 +98,12 @@ def compare(master: tuple[str, Path], slave: tuple[str, Path], note: Callable[[]
     wait_until(lambda: end_of_log(slave[0]) == end, f"the slave has the log up to {end}", PATIENCE_S)
     assert log_bytes(master[1], end) == log_bytes(slave[1], end), note()
     wait_until(lambda: topic_is_known(slave[0]), "the slave knows the topic", PATIENCE_S)
+
+    def is_complete(queue_id: int) -> bool:
+        return max_offset(slave[0], queue_id) == max_offset(master[0], queue_id)
+
     for queue_id in range(QUEUES):
-        wait_until(
-            lambda queue_id=queue_id: max_offset(slave[0], queue_id) == max_offset(master[0], queue_id),
-            "the slave has the queue",
-            PATIENCE_S,
-        )
+        wait_until(partial(is_complete, queue_id), "the slave has the queue", PATIENCE_S)
         records = pull_all(master[0], queue_id)
         assert records
         assert pull_all(slave[0], queue_id) == records, note()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def round_trip(java: Agent, namesrv: str, topic: str, producer: str | None = Non
         java.call("producer.start", name=name, namesrv=namesrv)
     bodies = [f"{topic}-{i}" for i in range(12)]
     for body in bodies:
-        patiently(lambda body=body: send(java, name, topic, body))
+        patiently(partial(send, java, name, topic, body))
     wait_until(lambda: any(rawcall.has_route(address, topic) for address in namesrv.split(";")), "the route")
     consumer = fresh("push")
     patiently(lambda: java.call("push.start", name=consumer, group=consumer, namesrv=namesrv, topics={topic: "*"}))

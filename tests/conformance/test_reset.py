@@ -114,7 +114,7 @@ def test_progress_shows_the_reset(java: Agent, cluster: Cluster, mqadmin: Mqadmi
     java.consumed(name, 24)
     java.call("push.stop", name=name)
 
-    def lag() -> list[str]:
+    def lag() -> list[tuple[str, str]]:
         printed = mqadmin("consumerProgress", "-n", cluster.namesrv, "-g", group)
         return re.findall(rf"^{topic}\s+{cluster.broker_name}\s+0\s+(\d+)\s+(\d+)", printed, re.MULTILINE)
 

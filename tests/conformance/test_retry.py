@@ -27,7 +27,7 @@ def start_push(java: Agent, cluster: Cluster) -> Iterator[StartPush]:
     def start(topic: str, **options: Any) -> str:
         name = fresh("push")
         # The retry topic of a new group has no route yet: make the client refresh its routes soon.
-        options = {"group": fresh("group"), "pollNameServerMs": 1_000} | options
+        options = {"group": fresh("group"), "pollNameServerMs": 1_000, **options}
         java.call("push.start", name=name, namesrv=cluster.namesrv, topics={topic: "*"}, **options)
         started.append(name)
         return name

@@ -21,7 +21,7 @@ def test_acknowledged_messages_are_where_the_answer_says(
     java: Agent, producer: str, puller: str, make_topic: MakeTopic, mode: str
 ) -> None:
     topic = make_topic()
-    sent = [
+    sent: list[dict[str, Any]] = [
         {
             "body": f"body-{i} ü中🙂",
             "tags": f"Tag{i % 3}",

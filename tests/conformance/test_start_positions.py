@@ -32,7 +32,8 @@ def test_a_new_group_reads_a_young_topic_from_its_first_message(
     java.call("producer.send", name=producer, topic=topic, messages=[{"body": f"{i}"} for i in range(12)])
     name = fresh("push")
 
-    java.call("push.start", name=name, group=fresh("young"), namesrv=cluster.namesrv, topics={topic: "*"}, **{"from": position})
+    start: dict[str, Any] = {"from": position}
+    java.call("push.start", name=name, group=fresh("young"), namesrv=cluster.namesrv, topics={topic: "*"}, **start)
 
     messages = java.consumed(name, 12)
     assert sorted(int(one["body"]) for one in messages) == list(range(12))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def make_topics(cluster: Cluster) -> None:
         ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
         ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         assert rawcall.call(cluster.broker, 17, ext)[0]["code"] == 0
-        wait_until(lambda name=topic: rawcall.has_route(cluster.namesrv, name), "the route")
+        wait_until(partial(rawcall.has_route, cluster.namesrv, topic), "the route")
 
 
 def copy_store(source: Cluster, directory: Path) -> None:

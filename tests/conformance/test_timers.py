@@ -182,7 +182,9 @@ def test_a_finer_precision_and_many_rolls(
     cluster = start_cluster({"timerPrecisionMs": "100", "timerRollWindowSlot": "30"})
     producer = start_producer(cluster, make_topic(on=cluster))
     now_ms = int(time.time() * 1000)
-    messages = [{"body": f"m{number}", "setDeliverTimeMs": now_ms + 1_000 + number * 137} for number in range(60)]
+    messages: list[dict[str, Any]] = [
+        {"body": f"m{number}", "setDeliverTimeMs": now_ms + 1_000 + number * 137} for number in range(60)
+    ]
     producer.send(messages)
     arrived = producer.wait_for({one["body"] for one in messages})
     late = sorted(arrived[str(one["body"])]["storeTimestamp"] - int(str(one["setDeliverTimeMs"])) for one in messages)

@@ -92,7 +92,7 @@ def test_the_package_can_be_built_from_the_files_that_the_dockerfile_copies(tmp_
             else:
                 destination.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / source, destination)
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",

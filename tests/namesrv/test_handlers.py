@@ -8,13 +8,14 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from firearrow.namesrv.handlers import HANDLERS, NamesrvService
 from firearrow.namesrv.kv_config import KvConfig
 from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net.connection import Connection
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.route import TopicRouteData
@@ -64,7 +65,9 @@ class Desk:
         self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", *, conn: Conn | None = None, version: int = 513
     ) -> Command:
         conn = conn or self.conn
-        self.service.received(conn, [Command(code=code, opaque=7, flag=0, version=version, ext=ext or {}, body=body)])
+        self.service.received(
+            cast(Connection, conn), [Command(code=code, opaque=7, flag=0, version=version, ext=ext or {}, body=body)]
+        )
         return conn.written.pop()
 
     def register(
@@ -120,7 +123,7 @@ def frame(line: dict[str, Any]) -> bytes:
 
 
 def replay(desk: Desk, request: dict[str, Any]) -> tuple[Command, bytes]:
-    desk.service.received(desk.conn, FrameDecoder().feed(frame(request)))
+    desk.service.received(cast(Connection, desk.conn), FrameDecoder().feed(frame(request)))
     return desk.conn.written.pop(), desk.conn.frames.pop()
 
 
@@ -309,13 +312,14 @@ def test_members_are_notified_of_a_new_lowest_broker_id() -> None:
 def test_route_keys_are_quoted_for_new_clients_and_bare_for_old_ones() -> None:
     desk = Desk()
     desk.register()
-    for version, ext, key in [
+    cases: list[tuple[int, dict[str, Any], bytes]] = [
         (317, {}, b'{0:"10.0.0.1:10911"}'),
         (400, {}, b'{0:"10.0.0.1:10911"}'),
         (401, {}, b'{"0":"10.0.0.1:10911"}'),
         (317, {"acceptStandardJsonOnly": "true"}, b'{"0":"10.0.0.1:10911"}'),
         (317, {"acceptStandardJsonOnly": True}, b'{"0":"10.0.0.1:10911"}'),
-    ]:
+    ]
+    for version, ext, key in cases:
         answer = desk.ask(105, {"topic": "T", **ext}, version=version)
         assert key in answer.body
         assert b" " not in answer.body
@@ -463,7 +467,7 @@ def test_one_way_requests_are_served_and_not_answered() -> None:
     desk = Desk()
     request = encode_request(100, {"namespace": "N", "key": "k", "value": "v"}, opaque=1, oneway=True)
     unknown = encode_request(9999, {}, opaque=2, oneway=True)
-    desk.service.received(desk.conn, FrameDecoder().feed(request + unknown))  # type: ignore[arg-type]
+    desk.service.received(cast(Connection, desk.conn), FrameDecoder().feed(request + unknown))
     assert desk.conn.frames == []
     assert desk.service.kv_config.get("N", "k") == "v"
 

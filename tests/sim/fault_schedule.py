@@ -133,9 +133,12 @@ class FaultSchedule:
         leaders = [other for other in self._world.machines.values() if other.leads and other is not machine]
         if leaders:
             leader = leaders[0]
-            self._world.on(
-                leader, lambda: leader.leads and leader.node and leader.node.transfer_leadership(machine.name, leader.clock())
-            )
+
+            def hand_over() -> None:
+                if leader.leads and leader.node:
+                    leader.node.transfer_leadership(machine.name, leader.clock())
+
+            self._world.on(leader, hand_over)
         return f"to {machine.name}"
 
     def expire(self, machine: Machine) -> str:

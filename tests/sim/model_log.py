@@ -64,6 +64,7 @@ class ModelLog:
         self._mark_number, mark = self._load_mark()
         self._bases: list[int] = []
         self._end = 0
+        self._dirty: set[int] = set()
         self._recover()
         self.lost = self._end < mark
         self._write_mark(self._end)
@@ -227,7 +228,7 @@ class ModelLog:
 
     def _recover(self) -> None:
         bases = sorted(int(name) for name in self._disk.listdir(self._directory))
-        self._dirty: set[int] = set()
+        self._dirty = set()
         self._durable = 0
         end: int | None = None
         for base in bases:

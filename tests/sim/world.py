@@ -21,6 +21,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from firearrow.ha.raft.raft import Options, Role
@@ -61,7 +62,7 @@ class World:
         self.rng = random.Random(seed)
         self.now = 0
         self.lines: list[str] | None = [] if trace else None
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []
         self.events = 0
         members = [f"n{i}" for i in range(self.rng.choice((3, 3, 5)))]
         options = Options(
@@ -91,7 +92,7 @@ class World:
         for machine in self.machines.values():
             self._start(machine)
             self._tick_later(machine)
-            self.after(self.rng.randint(500, 1500), lambda machine=machine: self._copy_tables(machine))
+            self.after(self.rng.randint(500, 1500), partial(self._copy_tables, machine))
         self.after(self.rng.randint(500, 2500), self.faults.strike)
         self.after(100, self.run_client)
         self._run_until(FAULTS_MS)
@@ -113,7 +114,7 @@ class World:
         if not done():
             self.now = end
 
-    def after(self, delay_ms: int, event: Callable[[], None]) -> None:
+    def after(self, delay_ms: int, event: Callable[[], object]) -> None:
         self.events += 1
         heapq.heappush(self._queue, (self.now + delay_ms, self.events, event))
 
@@ -191,7 +192,7 @@ class World:
         node.log_lines.clear()
         for receiver, data in node.outbox:
             for delay, arrived in self.network.carry(machine.name, receiver, data):
-                self.after(delay, lambda to=self.machines[receiver], data=arrived: self._deliver(to, data))
+                self.after(delay, partial(self._deliver, self.machines[receiver], arrived))
         node.outbox.clear()
         if node.sync_wanted and not machine.sync_planned:
             machine.sync_planned = True
@@ -200,7 +201,7 @@ class World:
             self.after(self.rng.randint(100, 1500) if slow else self.rng.randint(1, 15), lambda: self._sync(machine, life))
         if node.raft.has_backlog and not machine.backlog_planned:
             machine.backlog_planned = True
-            self.after(1, lambda life=machine.lives: self._send_backlog(machine, life))
+            self.after(1, partial(self._send_backlog, machine, machine.lives))
         if self.invariants.check(machine):
             self._acknowledge(machine)
         elif node.raft.role is Role.HALTED:
@@ -399,7 +400,7 @@ class World:
                 machine.paused_until = self.now
             if machine.damaged_for_good:
                 machine.wipe()
-            self.after(self.rng.randint(0, 3000), lambda machine=machine: self.restart(machine))
+            self.after(self.rng.randint(0, 3000), partial(self.restart, machine))
 
 
 def _work(log: ModelLog | SimulatedStore) -> list[Message]:

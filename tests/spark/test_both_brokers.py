@@ -66,7 +66,8 @@ def test_query_scan_and_java_client_agree_on_every_kind_of_message(spark: Any, j
 
 def send_every_kind(java: Agent, namesrv: str) -> int:
     """Return the number of messages of the topic, which is the expected number of rows."""
-    for name, more in (("plain", {}), ("lz4", {"compression": "LZ4"}), ("zstd", {"compression": "ZSTD"})):
+    producers: dict[str, dict[str, Any]] = {"plain": {}, "lz4": {"compression": "LZ4"}, "zstd": {"compression": "ZSTD"}}
+    for name, more in producers.items():
         java.call("producer.start", name=name, namesrv=namesrv, group=f"p-{name}", **more)
     messages: list[dict[str, Any]] = [
         {"body": "plain"},
@@ -97,7 +98,7 @@ def send_every_kind(java: Agent, namesrv: str) -> int:
 
     fail = [{"body": "again", "times": 1}, {"body": "doomed", "times": ALWAYS}]
     topics = {TOPIC: "r || d"}
-    how = {"maxReconsumeTimes": 1, "delayLevel": 1, "pollNameServerMs": 1_000, "fail": fail}
+    how: dict[str, Any] = {"maxReconsumeTimes": 1, "delayLevel": 1, "pollNameServerMs": 1_000, "fail": fail}
     java.call("push.start", name="refuses", group=GROUP, namesrv=namesrv, topics=topics, **how)
     wait_until(lambda: rawcall.has_route(namesrv, TOPICS[2]), "a dead letter", 90)
     total = len(messages) + 2 + len(batch) + 1

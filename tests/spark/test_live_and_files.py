@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from firearrow import Message, PullConsumer
+from firearrow import Message, PullConsumer, ReceivedMessage
 from firearrow.client.producer.transaction import LocalTransactionState
 from firearrow.client.sync.clients import Producer, TransactionProducer
 from tests.cli.process import ANY_PORTS, Started
@@ -37,7 +37,7 @@ def test_live_read_and_store_scan_return_the_same_rows(tmp_path: Path) -> None:
         files = rows(scan(store, subscribe="Kinds", brokerName=broker_name, maxSplitBytes="100k"))
         halves = scan(store, includeSystemTopics="true")
         with PullConsumer(name_server, group="g", topics=["Kinds"], start_from="earliest") as consumer:
-            pulled = {}
+            pulled: dict[tuple[int, int], ReceivedMessage] = {}
             while len(pulled) < len(live):
                 for message in consumer.poll():
                     pulled[message.queue.queue_id, message.queue_offset] = message

@@ -95,6 +95,8 @@ def test_audit_and_dedupe_find_duplicates(spark: Any, brokers: Any, tmp_path: Pa
     assert len(partial.samples["missing_right"]) == 3
     assert spark.read.parquet(str(tmp_path / "differences")).count() == 50
     assert (doubled.missing_right, doubled.doubled_right, doubled.rows_right) == (0, 300, 650)
+    assert done.totals is not None
+    assert again.totals is not None
     assert (done.duplicates, done.totals.rows, again.totals.rows) == (300, 350, 0)
     assert bodies(brokers, "Again") == bodies(brokers, "Source")
     assert has_flags(brokers, "Again")

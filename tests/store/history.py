@@ -50,7 +50,7 @@ class History:
         self.count = 0
         self.moved: list[MovedMin] = []
         self.store = self._new_store()
-        self.report = self.store.open()
+        self.report: RecoveryReport = self.store.open()
 
     # Events
 
@@ -118,7 +118,7 @@ class History:
     def reopen(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         self.store = self._new_store()
-        self.report: RecoveryReport = self.store.open()
+        self.report = self.store.open()
 
     # Checks
 

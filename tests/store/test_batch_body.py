@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_batch_body_equals_a_batch_of_split_messages(tmp_path: Path) -> None:
     for number in range(200):  # some of them over the end of a segment
         body = some_batch(rng)
         born = BORN_V6 if number % 17 == 0 else BORN
-        said = {"sys_flag": 0, "born_ms": number, "born_host": born, "store_ms": 7, "reconsume_times": number % 3}
+        said: dict[str, Any] = {"sys_flag": 0, "born_ms": number, "born_host": born, "store_ms": 7, "reconsume_times": number % 3}
         messages = [(flag, text, raw, tags_code_of(raw)) for flag, text, raw in batch.split(body)]
         assert one.append_batch_body(one.queue("T", number % 3), body, **said) == other.append_batch(
             other.queue("T", number % 3), messages, **said

@@ -96,7 +96,7 @@ def test_message_larger_than_a_segment_is_rejected_without_changes() -> None:
         put(history.store, "Orders", 0, b"x" * 8100)
     with pytest.raises((struct.error, ValueError)):
         history.store.append(queue, b"", b"", 0, flag=1 << 40, sys_flag=0, born_ms=0, born_host=HOST, store_ms=0)
-    assert (queue.next_offset, queue.tail, history.store.write_out()) == (0, b"", None)
+    assert (queue.next_offset, bytes(queue.tail), history.store.write_out()) == (0, b"", None)
 
 
 def test_oversized_properties_are_rejected() -> None:
@@ -108,7 +108,7 @@ def test_oversized_properties_are_rejected() -> None:
         store.append(queue, b"", b"p" * 32768, 0, flag=0, sys_flag=0, born_ms=0, born_host=HOST, store_ms=0)
     with pytest.raises(ValueError, match="32767"):
         store.append_batch(queue, [(0, b"", b"p" * 32768, 0)], sys_flag=0, born_ms=0, born_host=HOST, store_ms=0)
-    assert (queue.next_offset, queue.tail, store.write_out()) == (0, b"", None)
+    assert (queue.next_offset, bytes(queue.tail), store.write_out()) == (0, b"", None)
 
 
 def test_prepared_and_rolled_back_messages_get_no_queue_entry() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import firearrow as fa
@@ -70,7 +72,11 @@ def test_settled_slave_has_the_offsets() -> None:
         with cluster.producer() as producer:
             producer.send(fa.Message("Orders", b"A1"))
             seen: list[bytes] = []
-            consumer = {"group": "billing", "subscribe": {"Orders": "*"}, "listener": lambda message: seen.append(message.body)}
+            consumer: dict[str, Any] = {
+                "group": "billing",
+                "subscribe": {"Orders": "*"},
+                "listener": lambda message: seen.append(message.body),
+            }
             with cluster.push_consumer(start_from="earliest", **consumer):
                 assert cluster.settle()
             producer.send(fa.Message("Orders", b"A2"))

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.wire import frame as wire_frame
-from firearrow.wire.accelerated import enable_native_headers
+from firearrow.wire.accelerated import enable_native_headers, native
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.frame import Command, FrameDecoder
 from firearrow.wire.header_schema import Header
 from firearrow.wire.headers.client import EndTransactionRequestHeader, PullMessageRequestHeader, SendMessageRequestHeader
 
-if wire_frame.native is None:
+if native is None:
     pytest.skip("the extension module was not built", allow_module_level=True)
 enable_native_headers()
 
@@ -56,7 +56,7 @@ def written(code: Any, ext: Any, **others: Any) -> bytes:
 
 
 def decoded(data: bytes, *, in_c: bool) -> tuple[list[Command], str | None]:
-    with mock.patch.object(wire_frame, "native", wire_frame.native if in_c else None):
+    with mock.patch.object(wire_frame, "native", native if in_c else None):
         try:
             return FrameDecoder().feed(data), None
         except ProtocolError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firearrow.wire.bodies import SubscriptionGroupConfig
@@ -49,7 +51,8 @@ def test_a_group_is_deleted_with_or_without_its_offsets(kit: Kit, field: str) ->
     for clean in ("false", "true"):
         kit.parts.groups.find_or_create("G", kit.now)
         kit.parts.offsets.commit("G", "T", 0, 5)
-        assert kit.ask(207, groupName="G", **{field: clean}).code == 0
+        ext: dict[str, Any] = {"groupName": "G", field: clean}
+        assert kit.ask(207, **ext).code == 0
         assert kit.parts.groups.find("G") is None
         assert kit.parts.offsets.query("G", "T", 0) == (None if clean == "true" else 5)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import QueueBody
 from firearrow.wire.java_hash import tags_code
@@ -43,7 +45,7 @@ def test_topics_may_be_named_and_left_overs_of_an_online_group_are_not_shown(kit
     commit(kit, "G", "T", 0, 1)
     commit(kit, "G", "Old", 0, 1)
 
-    def shown(**ext: str) -> list[str]:
+    def shown(**ext: Any) -> list[str]:
         return [mq["topic"] for mq, _ in body_of(kit.ask(208, consumerGroup="G", **ext))["offsetTable"] or []]
 
     assert sorted(shown()) == ["Old", "T"]

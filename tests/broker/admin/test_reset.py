@@ -26,7 +26,7 @@ def ready(kit: Kit) -> Kit:
 
 
 def reset(kit: Kit, **ext: Any) -> dict[int, int]:
-    wish = {"topic": "WAdm", "group": "WAdmG_55", "timestamp": 0, "isForce": "true", "queueId": -1, "offset": -1}
+    wish: dict[str, Any] = {"topic": "WAdm", "group": "WAdmG_55", "timestamp": 0, "isForce": "true", "queueId": -1, "offset": -1}
     return {mq["queueId"]: offset for mq, offset in body_of(kit.ask(222, **wish | ext))["offsetTable"]}
 
 
@@ -76,7 +76,7 @@ def test_to_a_time_to_the_end_to_an_offset_and_one_queue_only(ready: Kit) -> Non
     ],
 )
 def test_resets_that_are_refused_change_nothing(ready: Kit, ext: dict[str, Any], code: int) -> None:
-    wish = {"topic": "WAdm", "group": "WAdmG_55", "timestamp": 0, "isForce": "true", "queueId": -1, "offset": -1}
+    wish: dict[str, Any] = {"topic": "WAdm", "group": "WAdmG_55", "timestamp": 0, "isForce": "true", "queueId": -1, "offset": -1}
     assert ready.ask(222, **wish | ext).code == code
     assert offsets(ready) == [4, 4]
     assert ready.woken == []
@@ -84,7 +84,14 @@ def test_resets_that_are_refused_change_nothing(ready: Kit, ext: dict[str, Any],
 
 def test_at_the_consumers_they_are_told_and_the_broker_keeps_its_offsets(ready: Kit) -> None:
     ready.settings.use_server_side_reset_offset = False
-    wish = {"topic": "WAdm", "group": "WAdmG_55", "timestamp": T0, "isForce": "false", "queueId": -1, "offset": -1}
+    wish: dict[str, Any] = {
+        "topic": "WAdm",
+        "group": "WAdmG_55",
+        "timestamp": T0,
+        "isForce": "false",
+        "queueId": -1,
+        "offset": -1,
+    }
     assert ready.ask(222, **wish).code == 206
     conn = FakeConnection()
     ready.beat(conn, "a", "WAdmG_55", "WAdm")

@@ -12,7 +12,7 @@ from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import ADDRESS, Kit, body_of
 
-WISH = {
+WISH: dict[str, Any] = {
     "topic": "Orders",
     "defaultTopic": "TBW102",
     "readQueueNums": 6,
@@ -90,7 +90,8 @@ def test_deleting(kit: Kit) -> None:
 
 def test_all_topics_in_one_answer(kit: Kit) -> None:
     kit.topic("T", 3)
-    for ext in ({}, {"topicSeq": "0", "dataVersion": "", "maxTopicNum": "2"}):
+    pages: list[dict[str, Any]] = [{}, {"topicSeq": "0", "dataVersion": "", "maxTopicNum": "2"}]
+    for ext in pages:
         answer = kit.ask(21, **ext)
         body = body_of(answer)
         assert answer.ext == {}, "a number of topics would announce more pages"

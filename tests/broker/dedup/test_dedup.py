@@ -143,7 +143,7 @@ def test_the_answer_to_a_repeat_names_the_key_of_the_first(story: Story) -> None
 
 
 def test_a_repeat_that_comes_before_the_first_is_written_is_a_repeat_too(story: Story) -> None:
-    names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
+    names: dict[str, Any] = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
     assert story.start(b"first", **names) == story.start(b"again", **names)
     story.end_round()
     assert story.stored() == [b"first"]
@@ -226,7 +226,7 @@ def test_delayed_message_is_stored_and_delivered_once(story: Story) -> None:
 
 
 def test_a_consumers_retries_are_not_repeats(story: Story) -> None:
-    names = {"UNIQ_KEY": "U", "RETRY_TOPIC": "Orders"}
+    names: dict[str, Any] = {"UNIQ_KEY": "U", "RETRY_TOPIC": "Orders"}
     story.send(1, b"x", topic="%RETRY%G", **names)
     story.send(1, b"x", topic="%RETRY%G", **names)
     assert story.stored("%RETRY%G") == [b"x", b"x"]
@@ -331,7 +331,7 @@ def test_corrupt_file_is_rebuilt_from_the_log(story: Story) -> None:
 
 
 def test_file_is_never_ahead_of_the_durable_log(story: Story) -> None:
-    names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
+    names: dict[str, Any] = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
     story.send(0)
     story.save()
     story.start(b"x", **names)
@@ -481,7 +481,7 @@ def test_keys_are_bounded_in_number_and_time() -> None:
 
 def test_lost_replies_are_repeated_also_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
-        names = {"__PRODUCER_ID": "p", "UNIQ_KEY": "U"}
+        names: dict[str, Any] = {"__PRODUCER_ID": "p", "UNIQ_KEY": "U"}
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as c:
             sends = [c.send("Orders", b"%d" % n, **names, __PRODUCER_SEQ=str(n)) for n in (1, 2, 1, 2, 3)]
             first = await asyncio.gather(*sends)
@@ -504,7 +504,7 @@ def test_lost_replies_are_repeated_also_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [{"TIMER_DELAY_SEC": "60"}, {"TRAN_MSG": "true", "PGROUP": "P"}, {"DELAY": "3"}])
 def test_held_message_is_stored_once_and_answered_alike(tmp_path: Path, kind: dict[str, str]) -> None:
     async def story() -> None:
-        names = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "5", "UNIQ_KEY": "U"} | kind
+        names: dict[str, Any] = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "5", "UNIQ_KEY": "U"} | kind
         async with broker(tmp_path) as running, client(running) as c:
             first, again = await asyncio.gather(*(c.send("Orders", b"x", queue_id=3, **names) for _ in range(2)))
             end = running.parts.store.max_offset

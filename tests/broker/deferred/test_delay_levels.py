@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,12 @@ class Story:
         self.store, self.inner = self.kit.store, self.kit.parts.inner
         self.delay = self.kit.delay
 
-    def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
+    def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: Any) -> None:
         """A client's message."""
         self.delay.check(self.message(b"", sys_flag, internal=False, **names), at_ms)
         self.put_inner(body, at_ms=at_ms, sys_flag=sys_flag, **names)
 
-    def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: str) -> None:
+    def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: Any) -> None:
         """A message that the broker itself stores."""
         self.kit.parts.deferral.put(self.message(body, sys_flag, **names), at_ms)
         self.end_round()

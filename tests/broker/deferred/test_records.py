@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -129,7 +129,7 @@ def test_corruption_is_detected_before_delivery(body: bytes, at: int, value: int
         ({}, T0 + 2_000),
     ],
 )
-def test_exact_delivery_time_is_used_where_known(names: dict[str, str], due: int) -> None:
+def test_exact_delivery_time_is_used_where_known(names: dict[str, Any], due: int) -> None:
     store = FakeStore()
     (record,) = read_records(reader(store), [store.add(a_record(**names))])
     assert record is not None

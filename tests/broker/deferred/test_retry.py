@@ -45,7 +45,7 @@ class Story:
         self.parts.groups.update(SubscriptionGroupConfig(group_name="G", **more), self.kit.now)
 
     def send_back(self, offset: int, *, version: int = 513, **ext: Any) -> Command:
-        asked = {"offset": offset, "group": "G", "delayLevel": 0} | ext
+        asked: dict[str, Any] = {"offset": offset, "group": "G", "delayLevel": 0} | ext
         conn = FakeConnection(42000)
         response = self.kit.start(RequestCode.CONSUMER_SEND_MSG_BACK, conn=conn, version=version, **asked)
         self.end_round()
@@ -269,7 +269,7 @@ def test_properties_that_leave_no_room_are_refused_with_the_reason(story: Story)
 def test_a_one_way_send_back_is_stored_and_not_answered(story: Story) -> None:
     offset = story.kit.put("Orders", 0, b"x")
     conn = FakeConnection(42000)
-    ext = {"offset": offset, "group": "G", "delayLevel": 0}
+    ext: dict[str, Any] = {"offset": offset, "group": "G", "delayLevel": 0}
     assert story.kit.start(RequestCode.CONSUMER_SEND_MSG_BACK, conn=conn, flag=2, **ext) is None
     story.end_round()
     assert conn.written == []

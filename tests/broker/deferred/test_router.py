@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def message(*, internal: bool = True, **names: str) -> BrokerMessage:
         ({"DELAY": "soon"}, "Orders", 2),
     ],
 )
-def test_put_stores_the_message_in_its_holding_topic(kit: Kit, names: dict[str, str], topic: str, queue_id: int) -> None:
+def test_put_stores_the_message_in_its_holding_topic(kit: Kit, names: dict[str, Any], topic: str, queue_id: int) -> None:
     stored = message(**names)
     kit.parts.deferral.put(stored, T0)
     assert (stored.topic, stored.queue_id, stored.queue_offset) == (topic, queue_id, 0)

@@ -19,7 +19,7 @@ def test_expression_for_all_messages(expression: str | None) -> None:
 @pytest.mark.parametrize("expression", ["TagA||TagB", "TagA || TagB", " TagB||TagA||TagA ", "TagA||||TagB||"])
 def test_expression_with_tags(expression: str) -> None:
     built = sub.build("T", expression, 7)
-    assert sub.tag_codes(built) == {TAG_A, TAG_B}
+    assert sub.tag_codes(built) == frozenset({TAG_A, TAG_B})
     assert set(built.tags_set) == {"TagA", "TagB"}
     assert set(built.code_set) == {TAG_A, TAG_B}
     assert built.sub_version == 7
@@ -32,7 +32,7 @@ def test_expression_without_tags_is_rejected() -> None:
 
 
 def test_codes_are_computed_from_the_expression() -> None:
-    assert sub.tag_codes(SubscriptionData("T", "TagA", expression_type=None)) == {TAG_A}
+    assert sub.tag_codes(SubscriptionData("T", "TagA", expression_type=None)) == frozenset({TAG_A})
 
 
 def test_sql_expression_has_no_tag_codes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.broker.running import bodies, broker, client, records, send_header
 from tests.broker.send.test_group_commit import Replicated
 from tests.support.waiting import run
 
-CONSUMED = {
+CONSUMED: dict[str, Any] = {
     "WAIT": "true", "DELAY": "0", "KEYS": "k", "TAGS": "t", "UNIQ_KEY": "U", "PGROUP": "P", "TRAN_MSG": "false",
     "__transactionId__": "U", "TRANSACTION_CHECK_TIMES": "3", "TRAN_PREPARED_QUEUE_OFFSET": "7", "REAL_TOPIC": "Other",
     "REAL_QID": "3", "RETRY_TOPIC": "Other", "ORIGIN_MESSAGE_ID": "O", "RECONSUME_TIME": "2", "MAX_RECONSUME_TIMES": "16",
@@ -248,7 +248,7 @@ def test_reserved_flags_are_removed(tmp_path: Path, said: int, stored: int) -> N
 @pytest.mark.parametrize(
     ("names", "waits"), [({}, True), ({"WAIT": "true"}, True), ({"WAIT": "false"}, False), ({"MUST_WAIT": "false"}, True)]
 )
-def test_wait_false_is_acknowledged_before_the_flush(tmp_path: Path, names: dict[str, str], waits: bool) -> None:
+def test_wait_false_is_acknowledged_before_the_flush(tmp_path: Path, names: dict[str, Any], waits: bool) -> None:
     async def story() -> None:
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as c:
             policy = Replicated()  # as slow as can be

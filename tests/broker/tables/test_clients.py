@@ -114,7 +114,7 @@ def test_a_pull_that_is_newer_than_the_heartbeat_is_served_at_once() -> None:
 
     same = story.clients.seen_in_pull("G", "T", 5)
     assert same is not None
-    assert story.clients.tag_codes("G", same) == {TAG_A}
+    assert story.clients.tag_codes("G", same) == frozenset({TAG_A})
     older = story.clients.seen_in_pull("G", "T", 0)  # Go clients send 0
     assert older is same
 
@@ -125,7 +125,7 @@ def test_a_pull_that_is_newer_than_the_heartbeat_is_served_at_once() -> None:
 
     told = story.clients.seen_in_pull("G", "T", 9, "TagB", "TAG")
     assert told is not None
-    assert story.clients.tag_codes("G", told) == {TAG_B}
+    assert story.clients.tag_codes("G", told) == frozenset({TAG_B})
     assert _expression(story, "T") == "TagB"
     story.beat(a, T=("TagA", 8))  # overtaken by the pull
     assert _expression(story, "T") == "TagB"

@@ -132,7 +132,7 @@ def test_a_write_that_failed_is_tried_again_with_the_next_change() -> None:
 
 
 def test_joined_texts_are_what_the_writer_would_have_written() -> None:
-    table = {"a": {"x": 1, "m": {"k": "v"}, "e": {}}, 'q"uote': {"l": ["t"]}, "ä": {"s": 'a": b'}}
+    table: dict[str, dict[str, Any]] = {"a": {"x": 1, "m": {"k": "v"}, "e": {}}, 'q"uote': {"l": ["t"]}, "ä": {"s": 'a": b'}}
     texts = EntryTexts()
     for name, value in table.items():
         texts.put(name, value)

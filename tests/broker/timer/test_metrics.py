@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_recall_counts_once_enqueued_even_without_its_message(timing: Timing) ->
 @pytest.mark.parametrize(("rolls", "kills"), [(True, False), (False, True), (True, True)])
 def test_count_is_exact_after_stops_and_kills(tmp_path: Path, seed: int, rolls: bool, kills: bool) -> None:
     chance = random.Random(seed)
-    settings = {"timer_roll_window_slot": 4} if rolls else {}
+    settings: dict[str, Any] = {"timer_roll_window_slot": 4} if rolls else {}
     timing = Timing(tmp_path / "store", **settings)
     due_ms: dict[str, int] = {}
     recalled: set[str] = set()

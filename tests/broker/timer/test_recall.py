@@ -236,7 +236,8 @@ def test_recall_over_the_wire(tmp_path: Path) -> None:
 def test_only_timer_messages_have_a_handle(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path) as running, client(running) as c:
-            for names in ({}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "0"}, {"DELAY": "1", "TIMER_DELAY_MS": "900"}):
+            kinds: list[dict[str, Any]] = [{}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "0"}, {"DELAY": "1", "TIMER_DELAY_MS": "900"}]
+            for names in kinds:
                 sent = await c.send("Orders", b"x", **names)
                 assert (sent.code, "recallHandle" in sent.ext) == (0, False)
             refused = await c.send("Orders", b"x", TIMER_DELAY_SEC="259201")

@@ -66,7 +66,7 @@ def timing(make: Callable[..., Timing]) -> Timing:
         ({"TIMER_DELAY_MS": "77", "TIMER_DELIVER_MS": "1"}, T0 + 77),
     ],
 )
-def test_message_is_delivered_at_its_exact_time(timing: Timing, names: dict[str, str], due_ms: int) -> None:
+def test_message_is_delivered_at_its_exact_time(timing: Timing, names: dict[str, Any], due_ms: int) -> None:
     timing.put(b"x", **names)
     assert timing.at(T0) == []
     assert timing.at(due_ms - 1) == []
@@ -177,7 +177,7 @@ def test_a_hundred_milliseconds_precision(make: Callable[..., Timing]) -> None:
 
 
 def test_held_message_has_apaches_format_and_is_delivered_unchanged(timing: Timing) -> None:
-    sent = {"TAGS": "new", "KEYS": "k", "UNIQ_KEY": "U", "TIMER_DELAY_MS": "5500"}
+    sent: dict[str, Any] = {"TAGS": "new", "KEYS": "k", "UNIQ_KEY": "U", "TIMER_DELAY_MS": "5500"}
     timing.put(b"x", at_ms=T0 + 300, **sent)
     (waiting,) = timing.waiting()
     placed = sent | {"TIMER_OUT_MS": str(T0 + 5_000), "REAL_TOPIC": "Orders", "REAL_QID": "2"}
@@ -233,7 +233,8 @@ def test_an_idle_wheel_writes_nothing(timing: Timing) -> None:
 def test_forwarded_message_is_not_delayed_again(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="5", UNIQ_KEY="U")
     timing.at(T0 + 5_000)
-    timing.put(b"again", **names_of(timing.delivered()[0]))
+    names: dict[str, Any] = {**names_of(timing.delivered()[0])}
+    timing.put(b"again", **names)
     assert [record.body for record in timing.delivered()] == [b"x", b"again"]
 
 
@@ -262,7 +263,7 @@ def test_half_message_is_not_deferred(timing: Timing) -> None:
         ({"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}, 13, "its properties take"),
     ],
 )
-def test_invalid_request_is_rejected_and_stores_nothing(timing: Timing, names: dict[str, str], code: int, words: str) -> None:
+def test_invalid_request_is_rejected_and_stores_nothing(timing: Timing, names: dict[str, Any], code: int, words: str) -> None:
     with pytest.raises(Refused) as refused:
         timing.put(b"x", **names)
     assert (refused.value.code, words in refused.value.remark) == (code, True), refused.value.remark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -51,7 +51,7 @@ def forget(story: TransactionStory, sent: Sent) -> None:
         {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"},
     ],
 )
-def test_cached_half_is_committed_like_one_read_from_the_log(story: TransactionStory, names: dict[str, str]) -> None:
+def test_cached_half_is_committed_like_one_read_from_the_log(story: TransactionStory, names: dict[str, Any]) -> None:
     group = names.get("PGROUP", GROUP)
     quick, read = story.half(b"body", group=group, **names), story.half(b"body", group=group, **names)
     assert remembered(story, quick) == (not names.keys() & {"DELAY", "CHECK_IMMUNITY_TIME_IN_SECONDS"})

@@ -156,8 +156,12 @@ def test_the_search_for_commits_is_short_even_if_a_half_stays_open_for_long(
     assert 5 < len(before.ops()) < 12
 
     started: list[int] = []
-    search = committed_since
-    monkeypatch.setattr(recovery, "committed_since", lambda store, start: started.append(start) or search(store, start))
+
+    def search(store: Any, start: int) -> Any:
+        started.append(start)
+        return committed_since(store, start)
+
+    monkeypatch.setattr(recovery, "committed_since", search)
     after = before.reopened(tmp_path / "after")
     assert before.store.max_offset - started[0] < 25_000
     assert after.halves()[0].body == b"open"
@@ -195,7 +199,7 @@ class Producers:
         body = f"m{len(self.fates)}"
         fate = self.fates[body] = self.random.choice([COMMIT, COMMIT, ROLLBACK])
         immunity = self.random.choice(["", "", "", "70"])
-        more = {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity else {}
+        more: dict[str, Any] = {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity else {}
         sent = story.half(body.encode(), fate=str(fate), **more)
         if self.random.random() < 0.5:
             self.decide(story, sent, fate)
@@ -215,14 +219,14 @@ class Producers:
         story.kit.told.clear()
         if self.sent and self.random.random() < 0.5:
             sent = self.random.choice(self.sent)
-            (record,) = [half for half in story.halves() if half.queue_offset == sent.queue_offset][:1] or [None]
+            record = next((half for half in story.halves() if half.queue_offset == sent.queue_offset), None)
             if record is not None:
                 self.decide(story, sent, int(properties.parse(record.properties)["fate"]))
 
 
 def live(story: TransactionStory, producers: Producers, times: range, halves: bool) -> list[tuple[int, dict[str, Any]]]:
     """A while of ordinary life. Returns (durable log, saved offsets) as they were at every moment."""
-    history = [(0, {})]
+    history: list[tuple[int, dict[str, Any]]] = [(0, {})]
     for now_ms in times:
         story.at(now_ms)
         producers.answer(story, 0.4)

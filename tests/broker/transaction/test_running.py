@@ -21,7 +21,7 @@ from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broke
 from tests.support.waiting import run
 
 TOPIC, GROUP = "Orders", "P"
-SOON = {"transaction_check_interval": 100, "transaction_time_out": 50, "transaction_op_batch_interval": 50}
+SOON: dict[str, Any] = {"transaction_check_interval": 100, "transaction_time_out": 50, "transaction_op_batch_interval": 50}
 
 
 class Producer(Client):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_members_are_killed_stopped_and_started(start: Start, tmp_path: Path) ->
         out, _ = one.process.communicate(timeout=30)
         return one.process.returncode, out.decode(), one.log
 
-    def status() -> dict[str, dict[str, str]]:
+    def status() -> dict[str, dict[str, Any]]:
         return {row["name"]: row for row in json.loads(cluster("status", "-o", "json")[1])}
 
     before = status()

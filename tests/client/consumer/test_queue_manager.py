@@ -13,7 +13,8 @@ from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.queue_locks import QueueLockClient
-from firearrow.client.consumer.queue_manager import QueueManager, StartFrom
+from firearrow.client.consumer.queue_manager import QueueManager
+from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.subscription import subscription
 from firearrow.client.errors import ConnectionLost, FirearrowError
 from firearrow.client.message import MessageQueue

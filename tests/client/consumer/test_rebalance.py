@@ -66,9 +66,11 @@ def test_share_is_allocated_from_readable_queues_and_members() -> None:
 
 
 def test_one_responding_broker_is_sufficient() -> None:
+    failures: list[list[str] | None] = [None, []]
+
     async def story() -> None:
         for silent in ("1:1", "2:2"):
-            for trouble in (None, []):
+            for trouble in failures:
                 instance, shares = FakeInstance(), []  # type: ignore[var-annotated]
                 instance.members[silent] = trouble
                 random.seed(1)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from typing import Any
 
 from rocketmq.client import Message, Producer, PushConsumer
 
@@ -30,7 +31,7 @@ def main() -> None:
     complete = threading.Event()
     lock = threading.Lock()
 
-    def take(message: object) -> None:
+    def take(message: Any) -> None:
         with lock:
             received.append(
                 {

@@ -62,7 +62,12 @@ def test_next_leader_delivers_deferred_messages_once(tmp_path: Path) -> None:
             await asyncio.sleep(2)  # by then the others know that it was delivered
             leader.signal(signal.SIGKILL)
             other = await members.leader(besides=leader)
-            ext = {"producerGroup": "P", "tranStateTableOffset": half["queueOffset"], "commitOrRollback": "8", "msgId": "x"}
+            ext: dict[str, object] = {
+                "producerGroup": "P",
+                "tranStateTableOffset": half["queueOffset"],
+                "commitOrRollback": "8",
+                "msgId": "x",
+            }
             ext |= {
                 "commitLogOffset": str(int(half["msgId"][16:], 16)),
                 "fromTransactionCheck": "false",

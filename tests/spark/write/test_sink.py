@@ -291,7 +291,7 @@ def test_invalid_frames_are_rejected(fields: list[tuple[str, str]], topic: str |
 
 
 def test_read_frame_can_be_written_unchanged() -> None:
-    from firearrow.spark.decode.columns import TYPES
+    from firearrow.spark.decode.schema import TYPES
     from firearrow.spark.write.input_columns import match_columns
 
     assert set(match_columns(list(TYPES.items()), "Copy").indexes) == {"body", "keys", "tags", "properties", "flag"}

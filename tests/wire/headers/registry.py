@@ -6,13 +6,14 @@ from types import ModuleType
 from typing import Final
 
 from firearrow.wire.codes import RequestCode as Code
-from firearrow.wire.header_schema import Header, HeaderType
+from firearrow.wire.header_schema import Header
 from firearrow.wire.headers import admin, client, namesrv
 
 
 def _request_headers(*modules: ModuleType) -> dict[int, type[Header]]:
-    classes = [found for module in modules for found in vars(module).values() if isinstance(found, HeaderType)]
-    return {int(found.CODE): found for found in classes if found.CODE is not None}  # type: ignore[attr-defined]
+    members = [member for module in modules for member in vars(module).values()]
+    classes = [member for member in members if isinstance(member, type) and issubclass(member, Header)]
+    return {int(found.CODE): found for found in classes if found.CODE is not None}
 
 
 REQUEST_HEADERS: Final[dict[int, type[Header]]] = _request_headers(client, admin, namesrv)
