@@ -54,6 +54,6 @@ def _class_path() -> str:
 
 
 def _run(command: list[str], what: str) -> None:
-    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise BenchError(f"{command[0]} could not {what}:\n{(ended.stdout + ended.stderr)[-3000:]}")

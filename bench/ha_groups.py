@@ -140,7 +140,7 @@ def settings_of(topology: str, ports: Sequence[int]) -> list[dict[str, str]]:
     """Return the settings of the members except ports, for both kinds of broker."""
     if topology != DLEDGER:
         # Apache's SYNC_MASTER does not wait for replicas unless inSyncReplicas is 2.
-        master = {"brokerRole": topology.split()[0], "brokerId": "0", "inSyncReplicas": "2"}
+        master = {"brokerRole": topology.split(maxsplit=1)[0], "brokerId": "0", "inSyncReplicas": "2"}
         return [master, {"brokerRole": "SLAVE", "brokerId": "1"}]
     peers = ";".join(f"n{number}-127.0.0.1:{port + 3}" for number, port in enumerate(ports))
     common = {"enableDLegerCommitLog": "true", "dLegerGroup": BROKER_NAME, "dLegerPeers": peers}

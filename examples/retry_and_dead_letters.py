@@ -8,19 +8,18 @@ import firearrow as fa
 from firearrow.admin.sync import Admin
 
 NAME_SERVER = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
-broken = True
+database_is_up = threading.Event()
 processed = threading.Event()
 
 
 def handle(message: fa.ReceivedMessage) -> None:
-    if broken:
+    if not database_is_up.is_set():
         raise RuntimeError("the database is down")
     print("processed", message.body.decode())
     processed.set()
 
 
 def main() -> None:
-    global broken
     with fa.Producer(NAME_SERVER, group="invoices") as producer:
         producer.send(fa.Message("ExampleInvoices", b"invoice 7"))
     with (
@@ -38,7 +37,7 @@ def main() -> None:
             time.sleep(0.2)
         letters = admin.dead_letters_of("accounting")
         print("dead letters:", len(letters))
-        broken = False
+        database_is_up.set()
         admin.resend_dead_letters(letters)
         assert processed.wait(60), "the message was not processed within a minute"
 

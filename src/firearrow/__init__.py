@@ -78,7 +78,7 @@ _NAMES = {
 }  # fmt: skip
 _MODULE_OF = {name: f"firearrow.client.{module}" for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 (a computed list)
 
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept every name

@@ -22,7 +22,7 @@ QUICK = {("2m", "loopback"), ("2m", "clocks"), ("dledger-3", "clocks")}
         pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
         for pair in dict.fromkeys((entry.form, entry.environment) for entry in ENTRIES)
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_no_acknowledged_message_is_lost(form: str, environment: str, tmp_path: Path) -> None:
     reason = catalogue.missing(environment)

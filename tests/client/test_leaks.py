@@ -27,7 +27,7 @@ def test_memory_threads_and_descriptors_stay_flat(tmp_path: Path) -> None:
     cluster = servers.start_firearrow(tmp_path, {"flushDiskType": "ASYNC_FLUSH"})
     try:
         command = [sys.executable, "-m", "tests.client.leak_cycles", cluster.namesrv, str(CYCLES)]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100 + 2 * CYCLES)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=100 + 2 * CYCLES)
     finally:
         cluster.kill()
     assert ended.returncode == 0, ended.stderr[-4000:]

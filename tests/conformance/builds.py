@@ -155,6 +155,6 @@ def _digest(sources: list[Path]) -> str:
 
 
 def _run(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, check=False, text=True, timeout=900)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")

@@ -230,10 +230,10 @@ async def test_transactions(world: World) -> None:
         return state.ROLLBACK if message.body == b"asked, dropped" else state.COMMIT
 
     async with world.transaction_producer(execute=execute, check=check) as producer:
-        for body in outcomes:
+        for body, outcome in outcomes.items():
             message = fa.Message(topic, body, tags="t", keys=["k"], properties=OWN)
             result = await producer.send_in_transaction(message, "order")
-            assert (result.state, result.result.status) == (outcomes[body], fa.SendStatus.OK)
+            assert (result.state, result.result.status) == (outcome, fa.SendStatus.OK)
         with pytest.raises(LookupError, match="the table is gone"):
             await producer.send_in_transaction(fa.Message(topic, b"broken"), "order")
         await until(lambda: {m.body for m in asked} == {b"asked, kept", b"asked, dropped", b"broken"}, "the broker asks")

@@ -46,6 +46,7 @@ def test_sends_and_consumes(
         [*command(), cluster.namesrv, topic, group, str(COUNT)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
+        check=False,
         text=True,
         timeout=120,
         cwd=tmp_path,

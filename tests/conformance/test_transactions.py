@@ -224,7 +224,7 @@ def test_decisions_about_something_else_are_refused(newest: Agent, asking: Clust
 
 
 @pytest.mark.skipif(servers.TARGET == "apache", reason="both sides are chosen by the test")
-@pytest.mark.parametrize("kinds", [("firearrow", "apache"), ("apache", "firearrow")], ids=lambda kinds: " then ".join(kinds))
+@pytest.mark.parametrize("kinds", [("firearrow", "apache"), ("apache", "firearrow")], ids=" then ".join)
 def test_the_other_broker_goes_on_with_open_transactions(newest: Agent, tmp_path: Path, kinds: tuple[str, str]) -> None:
     """The directory contains copies, decisions and undecided transactions."""
     # Leave time to save the progress: Apache's broker relies on it alone.

@@ -171,7 +171,7 @@ def test_invalid_usage_is_reported(words: list[str], expected: str, capsys: pyte
 def test_missing_pyspark_is_reported_with_what_to_install() -> None:
     code = "import sys; sys.modules['pyspark'] = None; from firearrow.cli.main import main; main(['spark', 'sql', 'SELECT 1'])"
 
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
 
     assert ended.returncode == 1
     assert ended.stderr == "firearrow spark sql: pyspark is not installed: pip install 'firearrow[spark]'\n"
@@ -182,7 +182,7 @@ def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     words = ["spark", "sql", "SELECT 1", "--archive", str(tmp_path)]
 
     ended = subprocess.run(
-        [sys.executable, "-m", "firearrow", *words], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "firearrow", *words], env=environment, capture_output=True, check=False, text=True, timeout=60
     )
 
     assert ended.returncode == 1

@@ -169,7 +169,7 @@ class History:
             store_host=HOST,
             now_ms=lambda: self.now_ms,
             memory_bytes=1 << 33,
-            on_min_moved=lambda moved: self.moved.extend(moved),
+            on_min_moved=self.moved.extend,
         )
 
     def _record(

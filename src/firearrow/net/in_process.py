@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -37,7 +38,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 Tap = Callable[["MemoryTransport", bytes], None]
 
 _listeners: dict[str, MemoryListener] = {}
-_hosts_given = 0
+_host_numbers = itertools.count()
 
 
 def listen(service: Service, address: str) -> MemoryListener:
@@ -64,11 +65,10 @@ async def serve(service: Service, host: str, port: int, *, idle_timeout_ms: int 
 
 def free_host() -> str:
     """Return a host without listeners that was not returned recently."""
-    global _hosts_given
     taken = {address.rpartition(":")[0] for address in _listeners}
     while True:
-        _hosts_given = _hosts_given % 65_534 + 1
-        host = f"{NETWORK}{_hosts_given >> 8}.{_hosts_given & 255}"
+        number = next(_host_numbers) % 65_534 + 1
+        host = f"{NETWORK}{number >> 8}.{number & 255}"
         if host not in taken:
             return host
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from firearrow.config.fields import SettingError, setting
@@ -24,8 +25,6 @@ _CERTIFICATE, _KEY, _TRUSTED = "tls.server.certPath", "tls.server.keyPath", "tls
 
 log = logging.getLogger("firearrow.net")
 
-_unchecked: SSLContext | None = None
-
 
 def client_context(tls: bool | SSLContext) -> SSLContext | None:
     """Return the context to connect with, None for a plain connection."""
@@ -36,15 +35,14 @@ def client_context(tls: bool | SSLContext) -> SSLContext | None:
     return tls
 
 
+@cache
 def _unchecked_context() -> SSLContext:
-    global _unchecked
-    if _unchecked is None:
-        import ssl
+    import ssl
 
-        _unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        _unchecked.check_hostname = False
-        _unchecked.verify_mode = ssl.CERT_NONE
-    return _unchecked
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 @dataclass(slots=True)

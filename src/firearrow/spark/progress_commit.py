@@ -73,7 +73,7 @@ class ProgressListener(StreamingQueryListener):
             try:
                 cluster_client(self._options.client()).commit(self._group, changed)
                 self.committed |= changed
-            except Exception as error:  # no error may stop the query
+            except Exception as error:  # noqa: BLE001 (no error may stop the query)
                 log.warning("could not commit the progress of a stream: %s", error)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (Spark's name)

@@ -183,6 +183,6 @@ class Housekeeper:
     def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the owner decides)
             # A failed job must not end the thread, other jobs are still due. The owner decides what the error means.
             self._on_error(error)

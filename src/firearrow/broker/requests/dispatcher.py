@@ -115,7 +115,7 @@ class RequestDispatcher:
                     response = handler(conn, request, now)
                     if response is not None:
                         self._stats.served(code, ResponseCode.SUCCESS, self._now_ms() - now)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (every error is answered)
                 response = _error_response(conn, request, error)
                 self._stats.served(*_failed(code, error), self._now_ms() - now)
             if response and not request.flag & 2:

@@ -83,7 +83,7 @@ names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=T
 @member_options
 def kill(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
     """Kill members with SIGKILL. NAME is a member such as namesrv, broker-a, broker-a-slave or n0."""
-    return run_async(_control("kill", names, data, Output(output)), log_level=log_level)
+    return run_async(_control("kill", names, data.absolute(), Output(output)), log_level=log_level)
 
 
 @cluster.command("stop")
@@ -91,7 +91,7 @@ def kill(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int
 @member_options
 def stop(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
     """Stop members with SIGTERM."""
-    return run_async(_control("stop", names, data, Output(output)), log_level=log_level)
+    return run_async(_control("stop", names, data.absolute(), Output(output)), log_level=log_level)
 
 
 @cluster.command("start")
@@ -99,7 +99,7 @@ def stop(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int
 @member_options
 def start(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
     """Start members again with the same configuration."""
-    return run_async(_control("start", names, data, Output(output)), log_level=log_level)
+    return run_async(_control("start", names, data.absolute(), Output(output)), log_level=log_level)
 
 
 @cluster.command("status")
@@ -113,7 +113,7 @@ def status(names: tuple[str, ...], data: Path, output: str, log_level: str) -> i
 async def _control(verb: str, names: tuple[str, ...], data: Path, out: Output) -> int:
     async def work() -> int:
         for name in names:
-            result = await control.request(data.absolute(), verb, name)
+            result = await control.request(data, verb, name)
             out.item({"name": name, "action": verb, "result": result}, result)
         return SUCCESS
 

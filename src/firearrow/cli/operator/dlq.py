@@ -102,10 +102,7 @@ async def export(admin: Admin, out: Output, group: str, file: str, **filters: An
     if file == "-":
         sys.stdout.write(lines)
         return
-    with open(file, "x", encoding="utf-8") as opened:
-        opened.write(lines)
-        opened.flush()
-        os.fsync(opened.fileno())
+    _write_new_file(file, lines)
     out.done(f"wrote {plural(len(letters), 'dead letter')} of {group} to {file}", group=group, count=len(letters))
 
 
@@ -115,11 +112,7 @@ async def export(admin: Admin, out: Output, group: str, file: str, **filters: An
 @admin_command(destructive=True)
 async def import_dead_letters(admin: Admin, out: Output, file: str, to: str, rate: float | None) -> int:
     """Send the dead letters of an export again; `-` is standard input."""
-    if file == "-":
-        text = sys.stdin.read()
-    else:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read()
+    text = sys.stdin.read() if file == "-" else _read_file(file)
     letters = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -128,6 +121,18 @@ async def import_dead_letters(admin: Admin, out: Output, file: str, to: str, rat
             except AdminError as error:
                 raise AdminError(f"{file}, line {number}: {error}; nothing was sent") from None
     return await _resend(admin, out, letters, to, rate)
+
+
+def _write_new_file(file: str, text: str) -> None:
+    with open(file, "x", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _read_file(file: str) -> str:
+    with open(file, encoding="utf-8") as opened:
+        return opened.read()
 
 
 async def _select(admin: Admin, out: Output, group: str, limit: int | None, filters: dict[str, Any]) -> list[DeadLetter]:

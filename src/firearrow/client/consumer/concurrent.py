@@ -114,7 +114,7 @@ class ConcurrentDispatcher:
             return None
         try:
             self._call(messages)
-        except BaseException as error:  # SystemExit in a listener must not end the worker thread
+        except BaseException as error:  # noqa: BLE001 (SystemExit in a listener must not end the worker thread)
             return failure(error, messages)
         return None
 
@@ -124,7 +124,7 @@ class ConcurrentDispatcher:
             return None
         try:
             self._call(messages[0])
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (SystemExit in a listener must not end the worker thread)
             return failure(error, messages)
         return None
 

@@ -27,7 +27,7 @@ async def consume_once(
     if coroutine:
         try:
             await call([message])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (reported to the operator)
             outcome = failure(error, [message])
     else:
         outcome = await _call_in_thread(call, message)
@@ -51,7 +51,7 @@ async def _call_in_thread(call: Callable[[list[ReceivedMessage]], Any], message:
         outcome: Outcome = None
         try:
             call([message])
-        except BaseException as error:  # reported to the operator
+        except BaseException as error:  # noqa: BLE001 (reported to the operator)
             outcome = failure(error, [message])
         loop.call_soon_threadsafe(set_outcome, outcome)
 

@@ -122,7 +122,7 @@ class OrderlyDispatcher:
         for batch in self._batches(turn):
             try:
                 self._call(batch)
-            except BaseException as error:  # SystemExit in a listener must not end the worker thread
+            except BaseException as error:  # noqa: BLE001 (SystemExit in a listener must not end the worker thread)
                 turn.failure = failure(error, batch)
                 turn.consumed += turn.failure.first
                 return

@@ -94,7 +94,7 @@ class ThreadWorkers(Generic[J, R]):
             with contextlib.suppress(RuntimeError):  # it is working and will see `_stopped`
                 thread.wakeup.release()
         ends = time.monotonic() + timeout_s
-        while any(thread.job is not None for thread in self._threads) and time.monotonic() < ends:
+        while any(thread.job is not None for thread in self._threads) and time.monotonic() < ends:  # noqa: ASYNC110 (set by other threads)
             await asyncio.sleep(CHECK_INTERVAL_S)
         self._settle_finished()
         return all(thread.job is None for thread in self._threads)

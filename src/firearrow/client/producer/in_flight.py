@@ -279,7 +279,7 @@ class InFlightSends:
                 try:
                     for hook in self._hooks:
                         hook.before_send(context)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 (the error of a hook fails the send)
                     self._finish(send, None, error)
                     return
         send.attempts += 1

@@ -565,7 +565,7 @@ class Producer:
             left_s = max(0.001, timeout_s - (loop.time() - began))
             try:
                 send = self._start_send(message, queue, selector, sharding_key, extra, left_s)
-            except Exception as invalid:
+            except Exception as invalid:  # noqa: BLE001 (raised to the caller by the future)
                 future.set_exception(invalid)
             else:
                 send.add_done_callback(lambda done: _copy_outcome(done, future))

@@ -286,7 +286,7 @@ class RouteCache:
         except asyncio.CancelledError:
             failure = closed_error("producer")
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (raised to the waiting sends)
             failure = error
         finally:
             if targets is not None:

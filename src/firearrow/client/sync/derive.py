@@ -217,7 +217,7 @@ def _promise(
     def begin() -> None:
         try:
             method(*args, **kwargs).add_done_callback(finish)
-        except BaseException as error:  # raised to the caller by the future
+        except BaseException as error:  # noqa: BLE001 (raised to the caller by the future)
             promise.set_exception(error)
 
     background().submit(begin)

@@ -135,7 +135,7 @@ class _Waiting(Generic[R]):
     async def _finish(self) -> None:
         try:
             self._value.append(await self._call())
-        except BaseException as error:  # raised in the waiting thread
+        except BaseException as error:  # noqa: BLE001 (raised in the waiting thread)
             self._error = error
         finally:
             self.done.release()
@@ -189,7 +189,7 @@ def remaking(inherited: object) -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    global _process
+    global _process  # noqa: PLW0603 (a forked child starts with new state)
     _inherited.append(_process)
     _process = _Process()
 

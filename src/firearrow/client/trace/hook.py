@@ -205,7 +205,7 @@ class Trace:
             producer = await self._started()
             for message in self._messages(waiting):
                 await producer.send(message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (no error of a trace may reach the application)
             log.warning("sending traces of group %s to %s failed: %s", self._group, self._topic, error)
 
     def _messages(self, contexts: list[Context]) -> Iterator[Message]:

@@ -184,7 +184,7 @@ class HaSlave:
 
     async def _connect(self, address: str) -> MasterLink:
         store = self._store
-        while store.settings.sync_flush and store.flushed_offset < store.max_offset and store.writable:
+        while store.settings.sync_flush and store.flushed_offset < store.max_offset and store.writable:  # noqa: ASYNC110 (set by the flusher thread)
             await asyncio.sleep(_FLUSH_WAIT_S)  # the first report counts as an acknowledgement
         _, link = await dial(lambda: MasterLink(self), address, CONNECT_TIMEOUT_S)
         end = store.max_offset if store.max_offset > store.min_offset else 0

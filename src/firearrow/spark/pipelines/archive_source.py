@@ -135,8 +135,8 @@ def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns)
             wanted.remove("flag")
         elif missing:
             raise SparkOptionError(f"the archive {file.location!r} was written without the column {missing[0]}")
-        for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted):
-            batch = _between_times(batch, options)
+        for stored in opened.iter_batches(_BATCH_ROWS, columns=wanted):
+            batch = _between_times(stored, options)
             if batch.num_rows:
                 arrays = {name: batch.column(name) for name in wanted}
                 arrays["topic"] = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)

@@ -63,9 +63,8 @@ def copy_parts(task: CopyTask) -> dict[str, Any]:
 
 
 def _batches(part: Part, task: CopyTask) -> Iterator[Any]:
-    for batch in part.read(task.reading, select_columns(_READ)):
-        if task.selection is not None:
-            batch = task.selection.filter(batch)
+    for read in part.read(task.reading, select_columns(_READ)):
+        batch = read if task.selection is None else task.selection.filter(read)
         if batch.num_rows:
             yield batch
 

@@ -83,7 +83,7 @@ class SparkEngine:
         try:
             self._context: Any = spark.sparkContext
             self.parallelism = max(2, int(self._context.defaultParallelism))
-        except Exception:  # Spark Connect has no context; the error depends on its version
+        except Exception:  # noqa: BLE001 (Spark Connect has no context; the error depends on its version)
             self._context, self.parallelism = None, 8
 
     def run(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:
@@ -95,7 +95,7 @@ class SparkEngine:
                 return self._run_connected(items, work)
             numbers = self._context.parallelize(range(len(items)), len(items))
             return [json.loads(text) for text in numbers.map(lambda number: json.dumps(work(items[number]))).collect()]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (Spark wraps the errors of tasks; the type depends on its version)
             raise _task_error_of(error) from None
 
     def _run_connected(self, items: Sequence[T], work: Callable[[T], Result]) -> list[Result]:

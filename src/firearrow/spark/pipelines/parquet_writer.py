@@ -55,9 +55,8 @@ def write_part(task: WriteTask) -> dict[str, Any]:
     if "storeTimestamp" not in names or "topic" not in names:
         raise AssertionError("the paths need the columns storeTimestamp and topic")
     try:
-        for batch in task.part.read(task.options, task.columns):
-            if task.selection is not None:
-                batch = task.selection.filter(batch)
+        for read in task.part.read(task.options, task.columns):
+            batch = read if task.selection is None else task.selection.filter(read)
             for topic, day, rows in _by_topic_and_day(batch):
                 files.add(topic, day, rows.drop_columns(["topic"]))
     except BaseException:

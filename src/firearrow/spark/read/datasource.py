@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pyspark
@@ -150,16 +151,16 @@ def plan_partitions(wanted: Sequence[Range], options: DataSourceOptions) -> list
     return [RangePartition(task) for task in planned] or [RangePartition([])]
 
 
-_frozen = False
-
-
 def freeze_once(options: DataSourceOptions) -> None:
     """Exclude loaded modules from garbage collection, which Spark runs after every task."""
-    global _frozen
-    if options["workerGcFreeze"] and not _frozen:
-        _frozen = True
-        gc.collect()
-        gc.freeze()
+    if options["workerGcFreeze"]:
+        _freeze()
+
+
+@cache
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def _check_version() -> None:

@@ -69,8 +69,8 @@ def plan_splits(options: DataSourceOptions) -> list[Split]:
 def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
     wanted = _RecordFilter(options)
     for split in splits:
-        for records in _read(split, options["failOnDataLoss"]):
-            records = records.filter(wanted(records)) if len(records) else records
+        for read in _read(split, options["failOnDataLoss"]):
+            records = read.filter(wanted(read)) if len(read) else read
             if len(records):
                 yield record_batch(
                     records, columns, broker_name=options["brokerName"], decompress=options["decompress"], names=names

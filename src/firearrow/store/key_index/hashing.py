@@ -114,7 +114,7 @@ def powers_of_31(count: int) -> HashArray:
 
 def _powers_for(count: int) -> tuple[HashArray, HashArray]:
     """Return the powers of 31 and of 31**8 that keys of `count` bytes need, or more."""
-    global _powers
+    global _powers  # noqa: PLW0603 (a cache that grows)
     if len(_powers[0]) < count:
         _powers = _make_powers(max(count, 2 * len(_powers[0])))
     return _powers
