@@ -109,7 +109,7 @@ def _class(name: str) -> str:
         own_constructor = "__init__" in vars(cls)
         if own_constructor:
             lines.append(_code(_signature(name, cls.__init__)))
-        lines.append(f"Is also {bases}. {_doc(cls)}" if bases != "`Exception`" else _doc(cls))
+        lines.append(f"Subclass of {bases}. {_doc(cls)}" if bases != "`Exception`" else _doc(cls))
     elif issubclass(cls, enum.Enum):
         lines += [_doc(cls), "\n".join(f"- `{member.name}` = `{member.value!r}`" for member in cls) + "\n"]
     elif dataclasses.is_dataclass(cls):

@@ -139,7 +139,7 @@ class ReceivedMessage:
 
     @property
     def msg_id(self) -> str:
-        """The id made by the producer, or the offset id if it made none."""
+        """The id assigned by the producer, or the offset id if the producer assigned none."""
         return self._text(_UNIQ_KEY) or self.offset_msg_id
 
     @property

@@ -32,7 +32,7 @@ VIRTUAL_NODES = 10
 
 
 class AllocationStrategy(Protocol):
-    """A way to share queues among members; implement it for a strategy of your own."""
+    """Interface of the strategies that distribute queues over members. Implement it for a custom strategy."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class AllocationStrategy(Protocol):
 
 
 class Averagely:
-    """Adjacent queues in equal shares: the default."""
+    """Strategy that assigns adjacent queues in equal shares. The default."""
 
     name = "AVG"
 
@@ -61,7 +61,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """Queues assigned in turn."""
+    """Strategy that assigns queues to the members in turn."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -74,7 +74,7 @@ class AveragelyByCircle:
 
 
 class ConsistentHash:
-    """Few queues move when the members change; the shares are uneven."""
+    """Strategy with consistent hashing: few queues move when the members change, but the shares are uneven."""
 
     name = "CONSISTENT_HASH"
 
@@ -95,7 +95,7 @@ class ConsistentHash:
 
 
 class Configured:
-    """A fixed list of queues, independent of the other members."""
+    """Strategy that assigns a fixed list of queues, independent of the other members."""
 
     name = "CONFIG"
 
@@ -109,7 +109,7 @@ class Configured:
 
 
 class MachineRoom:
-    """Only the queues of the given machine rooms; broker names have the form `room@broker`."""
+    """Strategy that assigns only the queues of the given machine rooms. Broker names have the form `room@broker`."""
 
     name = "MACHINE_ROOM"
 
@@ -134,7 +134,9 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Queues go to consumers in the machine room of the broker; those of rooms without consumers are shared by all.
+    """Strategy that assigns queues to consumers in the machine room of the broker.
+
+    All consumers share the queues of rooms without consumers.
 
     `queue_room` and `consumer_room` return the room of a queue and of a client id. They must be the same for every member.
     """

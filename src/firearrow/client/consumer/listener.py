@@ -40,9 +40,9 @@ Listener = (
 class RetryLater(Exception):  # noqa: N818 (a request, not an error)
     """Raised by a listener to have a message redelivered.
 
-    `delay_level` 1 to 18 chooses the delay (1 s, 5 s, 10 s, 30 s, 1 m, ...); 0 leaves it to the broker, which waits longer each
-    time; -1 makes the message a dead letter. In a list, the messages before `first` are acknowledged. An orderly consumer
-    suspends the queue for `suspend_time` and then delivers the message again.
+    `delay_level` 1 to 18 chooses the delay (1 s, 5 s, 10 s, 30 s, 1 m, ...). With 0 the broker increases the delay with every
+    retry. With -1 the message becomes a dead letter. In a list, the messages before `first` are acknowledged. An orderly
+    consumer suspends the queue for `suspend_time` and then redelivers the message.
     """
 
     def __init__(self, delay_level: int = 0, *, first: int = 0, suspend_time: Duration | None = None, reason: str = "") -> None:

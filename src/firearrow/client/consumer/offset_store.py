@@ -55,7 +55,7 @@ class OffsetStore(Protocol):
         """Forget a queue that now belongs to another member."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the stored offset, None if there is no such. FirearrowError if it is temporarily unavailable."""
+        """Return the stored offset, or None if none is stored. FirearrowError if it is temporarily unavailable."""
 
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> None:
         """Save the noted offsets of these queues. With `confirmed`, wait for the responses."""

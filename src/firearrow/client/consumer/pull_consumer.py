@@ -53,7 +53,7 @@ log = logging.getLogger("firearrow.client")
 
 
 class PullConsumer:
-    """Returns messages on request, by `poll` or by iteration."""
+    """Consumer that returns messages on request, by `poll` or by iteration."""
 
     @document_keywords
     def __init__(
@@ -77,9 +77,9 @@ class PullConsumer:
         group                     the consumer group; its members share the queues
         topics                    topics to consume completely
         subscribe                 a topic, or a mapping of topics to expressions: "*", tags ("new || paid") or Sql("amount > 100")
-        start_from                where a group without offsets starts: "latest" skips the messages that exist already,
+        start_from                where a group without offsets starts: "latest" skips the existing messages,
                                   "earliest" returns them, a datetime returns those stored since. A group with offsets
-                                  always continues where it stopped
+                                  always continues at its offsets
         auto_commit               commit the messages of a `poll` when the next one is called; otherwise only `commit` does
         pull_batch                messages requested by one pull
         allocation                the strategy that shares the queues among the members; default: `Averagely`
@@ -204,7 +204,7 @@ class PullConsumer:
             await running.rebalance.run_once()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Unsubscribe from a topic; its queues go to the other members of the group."""
+        """Unsubscribe from a topic; the other members of the group take over its queues."""
         running = self._open()
         name = with_namespace(topic, self._options.namespace)
         if self._subscriptions.pop(name, None) is not None:
@@ -235,7 +235,7 @@ class PullConsumer:
         return route.read_queues()
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues assigned at present, sorted."""
+        """Return the currently assigned queues, sorted."""
         return self._open().fetching.queues()
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -271,7 +271,7 @@ class PullConsumer:
         await self._open().fetching.commit(offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the committed offset of the group, None if there is no such."""
+        """Return the committed offset of the group, or None if it has not committed any."""
         return await self._open().offsets.read(queue)
 
     async def lag(self) -> dict[MessageQueue, int]:

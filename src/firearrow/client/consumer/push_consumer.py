@@ -82,7 +82,7 @@ log = logging.getLogger("firearrow.client")
 
 
 class PushConsumer:
-    """Calls a listener with every message of its subscriptions.
+    """Consumer that calls a listener with every message of its subscriptions.
 
     If the listener returns, the message is acknowledged; if it raises, the message is redelivered.
     """
@@ -122,11 +122,11 @@ class PushConsumer:
         listener                  a function (called in worker threads) or coroutine function that takes a message
         orderly                   deliver the messages of a queue one after the other
         broadcasting              deliver every message to every member; offsets are kept in a local file
-        start_from                where a group without offsets starts: "latest" skips the messages that exist already,
+        start_from                where a group without offsets starts: "latest" skips the existing messages,
                                   "earliest" delivers them, a datetime delivers those stored since. A group with offsets
-                                  always continues where it stopped
+                                  always continues at its offsets
         batch_size                above 1: the listener takes lists of at most this many messages
-        concurrency               the maximum of simultaneous calls of the listener
+        concurrency               the maximum number of simultaneous calls of the listener
         allocation                the strategy that shares the queues among the members; default: `Averagely`
         max_attempts              deliveries of a message before it becomes a dead letter; default: 17, orderly: unlimited
         suspend_time              orderly: time between two attempts for one message (1 s)
@@ -134,7 +134,7 @@ class PushConsumer:
         pull_batch                messages requested by one pull
         max_held_messages         messages held per queue before pulling pauses
         max_held_bytes            the same limit in bytes
-        max_span                  the largest distance of offsets in flight in one queue; not for orderly consumers
+        max_span                  the largest distance between offsets in flight in one queue; not for orderly consumers
         shutdown_timeout          how long `close` waits for calls of the listener (30 s)
         local_offset_dir          directory of the offsets of a broadcasting consumer; default: ~/.rocketmq_offsets
         hooks                     `ConsumeHook` objects called before and after every call of the listener
@@ -245,7 +245,7 @@ class PushConsumer:
             await running.instance.heartbeat_now()
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues assigned at present, sorted, including those of the retry topic."""
+        """Return the currently assigned queues, sorted, including those of the retry topic."""
         return sorted(self._open().consuming.queues)
 
     async def commit(self) -> None:

@@ -69,7 +69,7 @@ async def min_offset(instance: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Return the offset of the first message stored at or after a time; the end of the queue if there is no such."""
+    """Return the offset of the first message stored at or after a time; the end of the queue if no message is that recent."""
     header = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
     address = await master_address(instance, queue)
     answer = await instance.check(address, header)

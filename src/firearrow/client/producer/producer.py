@@ -60,7 +60,7 @@ _now_ns = time.time_ns
 
 
 class Producer:
-    """Sends messages. Its methods belong to the event loop on which `start` ran."""
+    """Producer of messages. Its methods belong to the event loop on which `start` ran."""
 
     @document_keywords
     def __init__(
@@ -86,16 +86,16 @@ class Producer:
 
         group                     the producer group, known to brokers for transactions and in statistics
         send_timeout              for all attempts of one send together (3 s)
-        retries                   attempts after the first when a broker rejects a message; on another broker if there is one.
+        retries                   attempts after the first when a broker rejects a message; on another broker if one exists.
                                   While brokers cannot be reached, attempts continue until `send_timeout` expires
-        attempt_timeout           for one attempt; default: the time that is left
+        attempt_timeout           for one attempt; default: the remaining time
         compress_over             compress bodies of at least this many bytes
         compression               zlib, lz4 or zstd
         max_message_size          the largest body in bytes, before compression
         latency_fault             temporarily avoid slow or failed brokers
         retry_unless_ok           try another broker also if a broker stored the message with a status other than OK
-        idempotent                number the messages, so that a Firearrow broker stores each of them once, however often it is
-                                  sent; retries stay on one queue
+        idempotent                number the messages, so that a Firearrow broker stores each of them once even if it is sent
+                                  repeatedly; retries stay on one queue
         max_in_flight             sends in flight at once; further sends wait
         max_in_flight_bytes       the same limit for their bodies
         hooks                     `SendHook` objects called before and after every send
@@ -139,7 +139,7 @@ class Producer:
     # ---- lifecycle
 
     async def start(self) -> None:
-        """Prepare the producer; connections are opened on demand. Does nothing if it is started already."""
+        """Prepare the producer; connections are opened on demand. Does nothing if the producer is already started."""
         if self._sending is not None:
             return
         self._loop = asyncio.get_running_loop()
@@ -167,7 +167,7 @@ class Producer:
         log.info("producer %s started as %s", self.group, instance.client_id)
 
     async def close(self) -> None:
-        """Wait for the sends in flight, unregister from the brokers and close. Does nothing if it is closed already."""
+        """Wait for the sends in flight, unregister from the brokers and close. Does nothing if the producer is already closed."""
         sending, instance = self._sending, self._instance
         if sending is None or instance is None:
             return
@@ -316,7 +316,7 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> ReceivedMessage:
-        """Send a request message and return the reply of its consumer (`reply`). RequestTimeout if none comes in time."""
+        """Send a request message and return the reply of its consumer (`reply`). RequestTimeout if no reply arrives in time."""
         instance = self._known()
         await self._routes().get(message.topic)
         await instance.ensure_known_to_brokers()

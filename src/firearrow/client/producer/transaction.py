@@ -82,7 +82,7 @@ class TransactionSendResult:
 
 
 class TransactionProducer(Producer):
-    """A producer that can also send in transactions."""
+    """A producer that also sends transactional messages."""
 
     @document_keywords
     def __init__(
@@ -104,7 +104,7 @@ class TransactionProducer(Producer):
         """Create a transaction producer; it connects in `start`.
 
         group                     required: the broker asks any member of it for the outcome of a transaction, so every member
-                                  must be able to answer for the transactions of all
+                                  must know the outcome of the transactions of all members
         execute                   `execute(message, argument)` runs the local transaction and returns its state
         check                     `check(message)` returns the state of a transaction whose outcome the broker does not know
 

@@ -21,12 +21,12 @@ from firearrow.client.sync.signals import return_on_sigterm
 
 
 class Producer(SyncClient[producer.Producer]):
-    """Sends messages.
+    """Blocking producer of messages.
 
         with Producer("127.0.0.1:9876", group="orders") as producer:
             producer.send(Message("Orders", b"hello"))
 
-    After a fork the same object works in the child, with connections of its own.
+    After a fork the same object works in the child, with its own connections.
     """
 
     @same_constructor(producer.Producer)
@@ -58,12 +58,12 @@ class TransactionProducer(Producer):
 
 
 class PushConsumer(SyncClient[push_consumer.PushConsumer]):
-    """Calls a listener with every message of its subscriptions.
+    """Consumer that calls a listener with every message of its subscriptions.
 
         with PushConsumer("127.0.0.1:9876", group="billing", subscribe={"Orders": "new || paid"}, listener=handle) as consumer:
             consumer.run()
 
-    It consumes in threads of its own once started; `run` only waits.
+    A started consumer consumes in its own threads; `run` only waits.
     """
 
     remade_after_fork = False
@@ -91,7 +91,7 @@ class PushConsumer(SyncClient[push_consumer.PushConsumer]):
 
 
 class PullConsumer(SyncClient[pull_consumer.PullConsumer]):
-    """Returns messages on request, by `poll` or by iteration.
+    """Consumer that returns messages on request, by `poll` or by iteration.
 
     with PullConsumer("127.0.0.1:9876", group="audit", topics=["Orders"]) as consumer:
         for message in consumer:
