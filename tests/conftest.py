@@ -1,8 +1,16 @@
-"""Report of flaky tests: tests that failed and passed when they were repeated (`--reruns`, see .ci/run)."""
+"""Settings of all tests.
+
+- Hypothesis has no deadlines: a busy machine must not fail a test.
+- Tests that failed and passed when repeated (`--reruns`, see .ci/run) are reported as FLAKY.
+"""
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("firearrow", deadline=None)
+hypothesis.settings.load_profile("firearrow")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,7 +14,7 @@ WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 
 
 def lines(session: str) -> list[dict[str, Any]]:
-    """What went over connections to the broker."""
+    """Captured frames of connections to the broker."""
     all_lines = [json.loads(line) for line in (WIRE / f"{session}.jsonl").read_text().splitlines()]
     return [line for line in all_lines if "header" in line and not line["conn"].startswith("ns")]
 

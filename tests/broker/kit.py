@@ -127,7 +127,7 @@ class Kit:
         flag: int = 0,
         **ext: Any,
     ) -> Command:
-        """The answer. AssertionError if there is none yet."""
+        """Return the response; raise AssertionError if it is missing."""
         response = self.start(code, body, conn=conn, version=version, language=language, flag=flag, **ext)
         assert response is not None, f"request {code} was not answered"
         return decode(response)

@@ -209,7 +209,7 @@ class _Words:
         return [self._rng.choice(NAMES)] if self._rng.random() < 0.85 else self._operand(depth)
 
     def _ordered(self, depth: int) -> list[str]:
-        """What may stand beside < and BETWEEN."""
+        """Operands of < and BETWEEN."""
         draw = self._rng.random()
         if self._wild:
             return self._operand(depth)

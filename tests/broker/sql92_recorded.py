@@ -1,4 +1,4 @@
-"""What Apache RocketMQ 5.5.0 answers for the cases of sql92_cases: tests/fixtures/sql92/verdicts.jsonl.
+"""Recorded results of Apache RocketMQ 5.5.0 for the cases of sql92_cases: tests/fixtures/sql92/verdicts.jsonl.
 
 The first line is {"messages": n, "digest": ...} of the messages that the verdicts are about, every other line
 {"expression": text, "verdicts": a letter for each message, or null where the expression does not compile}.

@@ -1,7 +1,7 @@
-"""The SQL92 filter once more, slow and plain: walks the tree for every message, with values as Java has them.
+"""Reference implementation of the SQL92 filter: walks the tree for every message, with Java's value types.
 
-Written from the rules and not from the code generator, to hold the generator against. A value is None, a str, a bool, or a number
-with the name of its Java type. Reading numbers goes through exact fractions instead of Python's int and float.
+Written from the rules, independently of the code generator that it verifies. A value can be None, a str, a bool, or a number with
+the name of its Java type. Reading numbers goes through exact fractions instead of Python's int and float.
 """
 
 from __future__ import annotations

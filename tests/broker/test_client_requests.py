@@ -178,7 +178,7 @@ def test_a_group_without_an_offset_starts_at_zero_while_the_first_message_is_the
     kit.put("T", 0, b"one")
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).ext == {"offset": "0"}
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound="false").code == 22
-    kit.parts.store_settings.access_message_in_memory_max_ratio = 0  # nothing is young any more
+    kit.parts.store_settings.access_message_in_memory_max_ratio = 0  # no message counts as recent
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).code == 22
 
 

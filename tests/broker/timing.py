@@ -87,7 +87,7 @@ class Timing:
             self.store.confirm(self.store.flush() if self.flushing else self.store.max_offset)
 
     def at(self, now_ms: int) -> list[bytes]:
-        """What has been delivered by then, in all."""
+        """Return all messages delivered by then."""
         self.go(now_ms)
         return [record.body for record in self.delivered()]
 

@@ -35,7 +35,7 @@ GROUP = "P"
 
 @dataclass
 class Sent:
-    """What a producer knows of its half message."""
+    """A half message as its producer knows it."""
 
     queue_offset: int
     log_offset: int
@@ -166,7 +166,7 @@ class TransactionStory:
         return True
 
     def saved_offsets(self) -> dict[str, Any]:
-        """What consumerOffset.json would hold now."""
+        """Return the current content of consumerOffset.json."""
         table = self.parts.offsets.wrapper().offset_table
         return {"offsetTable": {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in table.items()}}
 
@@ -204,7 +204,7 @@ class TransactionStory:
         return found
 
     def boundaries(self) -> list[int]:
-        """Where the records of the log begin, and where the last one ends."""
+        """Return the start offsets of the records of the log and the end of the last."""
         found = [0]
         while found[-1] < self.store.confirm_offset:
             raw = self.store.read_record(found[-1])

@@ -198,4 +198,4 @@ def test_commands(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main(["doctor", "-n", cluster.namesrv])
-    assert "looked at 1 name servers, 1 addresses, 1 brokers" in capsys.readouterr().out
+    assert "checked 1 name server, 1 address, 1 broker" in capsys.readouterr().out

@@ -105,6 +105,6 @@ def test_the_state_of_one_consumer(kit: Kit) -> None:
     kit.beat(FakeConnection(2), "b", "G", "T")
     kit.start(223, topic="T", group="G", clientAddr="b")
     assert [call[0].peer_port for call in kit.called] == [2]
-    kit.called[0][4](Command(0, flag=1, body=b"\xff"), "")  # an answer that is none
+    kit.called[0][4](Command(0, flag=1, body=b"\xff"), "")  # malformed response
     assert body_of(decode(kit.operator.written[0])) == {"consumerTable": {}, "messageQueueTable": {}}
     assert fastjson.loads(decode(kit.operator.written[0]).body)

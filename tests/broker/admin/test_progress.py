@@ -1,4 +1,4 @@
-"""How far groups are."""
+"""Progress of consumer groups."""
 
 from __future__ import annotations
 

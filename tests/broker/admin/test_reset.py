@@ -43,7 +43,7 @@ def test_a_captured_reset_of_mqadmin(ready: Kit) -> None:
     assert captures.shape(body_of(answer)) == captures.shape(recorded)
     assert offsets(ready) == [0, 0]
     assert ready.woken == [("WAdm", 0), ("WAdm", 1)], "pulls that are held are answered at once"
-    assert ready.told == [], "nobody is told: the pulls are"
+    assert ready.told == [], "no member is notified: the parked pulls are answered"
     assert not ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 4), "from before the reset"
     assert ready.parts.offsets.take_reset("WAdmG_55", "WAdm", 0) == 0
 

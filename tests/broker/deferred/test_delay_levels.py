@@ -45,7 +45,7 @@ class Story:
         return BrokerMessage("Orders", 2, body, raw, 7, sys_flag, T0 - 5, BORN, reconsume_times=3, internal=internal)
 
     def at(self, now_ms: int) -> list[bytes]:
-        """What has been delivered by then, in all."""
+        """Return all messages delivered by then."""
         while self.delay.tick(now_ms):
             self.end_round()
         self.end_round()

@@ -1,4 +1,4 @@
-"""Records of timer messages: read together, looked at without being taken apart."""
+"""Records of timer messages: batch reads and inspection without decoding."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_corruption_is_detected_before_delivery(body: bytes, at: int, value: int
         ({"TIMER_DELIVER_MS": str(T0 + 1_234)}, T0 + 1_234),
         ({"TIMER_DELAY_MS": "1500"}, T0 + 5 + 1_500),
         ({"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1500"}, T0 + 5 + 1_000),
-        ({"TIMER_DELAY_MS": "1500", "TIMER_ROLL_TIMES": "1"}, T0 + 2_000),  # stored again since: not known any more
+        ({"TIMER_DELAY_MS": "1500", "TIMER_ROLL_TIMES": "1"}, T0 + 2_000),  # stored again: the original time is lost
         ({"TIMER_DELIVER_MS": str(T0 + 1_999), "TIMER_ROLL_TIMES": "1"}, T0 + 1_999),
         ({"TIMER_DELIVER_MS": str(T0 + 1_000)}, T0 + 2_000),  # not after the slot's moment: what it says is not meant
         ({"TIMER_DELIVER_MS": str(T0 + 90_000)}, T0 + 2_000),

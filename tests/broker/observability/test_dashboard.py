@@ -65,7 +65,7 @@ async def everything(c: Client) -> None:
 
 
 def test_apaches_metrics_exist(figures: Figures) -> None:
-    """What a broker of RocketMQ 5.5.0 showed after a few messages and transactions; without what is POP's."""
+    """Metrics of a RocketMQ 5.5.0 broker after a few messages and transactions, without those of POP."""
     wanted = """broker_permission commit_messages_total consumer_connections consumer_group_number consumer_inflight_messages
         consumer_lag_latency_milliseconds consumer_lag_messages consumer_queueing_latency_milliseconds consumer_ready_messages
         finish_message_latency_milliseconds_count half_messages message_size_count messages_in_total messages_out_total

@@ -28,7 +28,7 @@ _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 
 
 def parse(text: str) -> Figures:
-    """What Prometheus reads; AssertionError where the text is not in its format."""
+    """Parse an exposition; raise AssertionError if the format is invalid."""
     figures: Figures = {}
     kinds: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""What the broker says about messages that were put: each under the topic where it is stored, as it is stored there."""
+"""Put statistics: each message counts under the topic in which it is stored."""
 
 from __future__ import annotations
 

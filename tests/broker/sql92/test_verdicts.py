@@ -1,4 +1,4 @@
-"""Every verdict that Apache RocketMQ 5.5.0 gave, given again (tests/conformance asks it anew)."""
+"""Results of the SQL92 filter compared with the recorded results of Apache RocketMQ 5.5.0 (tests/conformance records them)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is connected. Each test is a transcript: what happens, and who is told."""
+"""Connected clients. Each test is a transcript of events and notifications."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Story:
     def beat(
         self, conn: Connection, group: str = "G", now_ms: int = 0, model: str = "CLUSTERING", **topics: tuple[str, int]
     ) -> list[str]:
-        """A heartbeat of the connection's client, topic=(expression, version); returns who is told."""
+        """Send a heartbeat, topic=(expression, version); return the notified members."""
         wanted = [SubscriptionData(topic, expression, sub_version=version) for topic, (expression, version) in topics.items()]
         data = ConsumerData(group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", wanted)
         beat = HeartbeatData(self.ports[conn], consumer_data_set=[data])

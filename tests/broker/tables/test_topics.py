@@ -1,4 +1,4 @@
-"""The topic table: what is there at the start, what sending and operators make of it, what is saved and who hears of it."""
+"""The topic table: initial content, creation by sends and operators, persistence and listeners."""
 
 from __future__ import annotations
 

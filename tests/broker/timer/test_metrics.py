@@ -1,4 +1,4 @@
-"""How many timer messages wait, by topic: exact through rolls, recalls, restarts and crashes; and what a running broker says."""
+"""Pending timer messages per topic: exact through rolls, recalls, restarts and crashes; and the answers of a running broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Recalled messages that roll, through kills, stops, stalled disks and changes of master: what was recalled in time never comes,
-and what was not always does.
+"""Recalled messages that roll, through kills, stops, stalled disks and changes of master: a message recalled in
+time is never delivered, any other always is.
 
-FIREARROW_RECALL_SEEDS says how many lives of a broker are told."""
+FIREARROW_RECALL_SEEDS sets the number of seeds."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_more_ahead_than_the_wheel_reaches_does_not_hide_a_recall(tmp_path: Path
 
 
 def test_overdue_message_is_not_lost_with_its_master(tmp_path: Path) -> None:
-    """Its slot is over, so it waits in a later one: whoever goes on with the checkpoint alone must take it once more."""
+    """The message waits in a later slot; a master that resumes from the checkpoint alone must enqueue it again."""
     timing = Timing(tmp_path / "store", timer_flush_interval_ms=10)
     send(timing, "before", T0 + 1_000)
     timing.end_round()
@@ -251,7 +251,7 @@ class Story:
         self.timing = self._started(self.disk.power_cut(self.chance), now_ms)
 
     def change_master(self) -> None:
-        """The copy that goes on has the log and the last checkpoint, not the timer log."""
+        """Continue with a copy that has the log and the last checkpoint, but not the timer log."""
         self.round()
         timing = self.timing
         timing.store.drain()

@@ -267,7 +267,7 @@ def opened(case: str, tmp_path: Path) -> tuple[Timing, dict[str, Any]]:
 
 
 def arrived(timing: Timing) -> dict[str, int]:
-    """When each message of FxTimer came, by its key, in all queues."""
+    """Return the delivery time of each message of FxTimer by key, over all queues."""
     return {
         names_of(record)["KEYS"]: record.store_timestamp
         for queue_id in range(4)

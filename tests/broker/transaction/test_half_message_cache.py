@@ -70,7 +70,7 @@ def test_cached_half_is_committed_like_one_read_from_the_log(story: TransactionS
 
 
 def alike(record: Record, sent: Sent) -> tuple[object, ...]:
-    """What two messages have in common that differ in their unique keys only."""
+    """Return the common part of two messages that differ only in their unique keys."""
     raw = record.properties.replace(sent.transaction_id.encode(), b"KEY")
     return (
         record.topic, record.queue_id, record.body, raw, record.flag, record.sys_flag, record.born_timestamp, record.born_host,

@@ -188,7 +188,7 @@ def test_commits_are_found_in_every_segment_and_behind_large_records(tmp_path: P
 
 
 class Producers:
-    """What the producers of a story know: every message is bound to be committed, rolled back, or never decided."""
+    """Expectations of the producers: every message is committed, rolled back, or never decided."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -73,6 +73,7 @@ _READ: Final = {
     Kind.LONG: "(int({0}) if {0}.isdigit() and len({0}) < 19 else int64({0}))",
     Kind.DOUBLE: "double({0})",
 }
+NULL: Final = "None"  # the SQL null in generated code
 _MIRRORED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "=="}
 _SEARCH: Final = {"CONTAINS": "{1} in {0}", "STARTSWITH": "{0}.startswith({1})", "ENDSWITH": "{0}.endswith({1})"}
 
@@ -136,16 +137,16 @@ class _Writer:
             case Match():
                 return self._match(node, form)
             case IsNull():
-                return _formed(f"({self._operand(node.operand)} is None)", form, never_null=True)
+                return _formed(f"({self._operand(node.operand)} is {NULL})", form, never_null=True)
             case Truth():
-                return self._tested(node.subject, "{0} is None", form)
+                return self._tested(node.subject, f"{{0}} is {NULL}", form)
         assert isinstance(node, Constant), node
         return _formed(str(node.value), form)
 
     def _not(self, node: Not, form: _Form, strict: bool) -> str:
         if form is _Form.VALUE:
             inner = self._temporary()
-            return f"(None if ({inner} := {self.condition(node.operand, form)}) is None else not {inner})"
+            return f"(None if ({inner} := {self.condition(node.operand, form)}) is {NULL} else not {inner})"
         return self.condition(node.operand, _Form.FALSE if form is _Form.TRUE else _Form.TRUE, strict)
 
     def _joined(self, node: And | Or, form: _Form, strict: bool) -> str:
@@ -168,7 +169,7 @@ class _Writer:
             f"({name} := {self.condition(each, _Form.VALUE)}) is {decisive}"
             for name, each in zip(held, node.operands, strict=True)
         )
-        return f"({decisive} if {decided} else None if {' or '.join(f'{name} is None' for name in held)} else {other})"
+        return f"({decisive} if {decided} else None if {' or '.join(f'{name} is {NULL}' for name in held)} else {other})"
 
     def _equal(self, node: Equal, form: _Form) -> str:
         left, right = node.left, node.right
@@ -202,7 +203,7 @@ class _Writer:
             return f"({first} == {second})"
         if form is _Form.FALSE:
             return f"({first} != {second} and {again} is not None)"
-        return f"({first} == {second} or (None if {again} is None else False))"
+        return f"({first} == {second} or (None if {again} is {NULL} else False))"
 
     def _order(self, node: Order, form: _Form) -> str:
         left, right = node.left, node.right
@@ -214,13 +215,13 @@ class _Writer:
         if isinstance(left, Property) and isinstance(right, Property):
             first, second = self._mention(left), self._mention(right)
             test = f"order({self._mention(left)}, {self._mention(right)}) {node.symbol} 0"
-            return _formed(f"(None if {first} is None or {second} is None else {test})", form)
+            return _formed(f"(None if {first} is {NULL} or {second} is {NULL} else {test})", form)
         if kinds[0] in NUMBERS and kinds[1] in NUMBERS:
             return _formed(str(_ORDERS[node.symbol](compare_numbers(left, right), 0)), form, never_null=True)
         # One side is always null. The right side is evaluated only if the left is not null.
         if kinds[0] is Kind.NULL:
             return _formed(self._operand(left), form)
-        return _formed(f"(None if {self._operand(left)} is None else {self._operand(right)})", form)
+        return _formed(f"(None if {self._operand(left)} is {NULL} else {self._operand(right)})", form)
 
     def _between(self, node: Between, form: _Form) -> str:
         kind = kind_of(node.low)
@@ -249,7 +250,7 @@ class _Writer:
         """Generate a test of one property. Absent gives null, false with `never_null`. `absent_fails`: it rejects None."""
         first, again = self._mention(subject), self._mention(subject)
         if form is _Form.VALUE and not never_null:
-            return f"(None if {first} is None else {test.format(again)})"
+            return f"(None if {first} is {NULL} else {test.format(again)})"
         if form is _Form.FALSE and not never_null:
             return f"({first} is not None and not {test.format(again)})"
         positive = f"({test.format(first)})" if absent_fails else f"({first} is not None and {test.format(again)})"

@@ -41,7 +41,7 @@ class GroupTable:
         self._file = TableFile(save, self._file_form, submit)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(group, config)` for every change from now on; `config` is None after a deletion."""
+        """Call `listener(group, config)` for every change from now on; after a deletion `config` = None."""
         self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:

@@ -108,7 +108,7 @@ class TopicTable:
         self._file = TableFile(save, self._file_form, submit)
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(topic, config)` for every change from now on; `config` is None after a deletion."""
+        """Call `listener(topic, config)` for every change from now on; after a deletion `config` = None."""
         self._listeners.append(listener)
 
     # Reading.
