@@ -49,25 +49,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, _consume_stats(broker, header.consumer_group, topics))
 
     def get_broker_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
-        is_order = GetConsumeStatsInBrokerHeader.decode(request.ext).is_order
-        groups: list[dict[str, list[ConsumeStats]]] = []
-        total_diff = total_inflight = 0
-        for group in list(broker.groups.all()):
-            found = []
-            for topic in offsets.topics_of(group):
-                config = broker.topics.find(topic)
-                if config is None or (is_order and not config.order):
-                    continue
-                stats = _consume_stats(broker, group, [topic])
-                if not stats.offset_table:
-                    continue
-                found.append(stats)
-                for queue in stats.offset_table.values():
-                    total_diff += max(queue.broker_offset - queue.consumer_offset, 0)
-                    total_inflight += max(queue.pull_offset - queue.consumer_offset, 0)
-            if found:
-                groups.append({group: found})
-        return json_answer(request, ConsumeStatsList(groups, broker.address, total_diff, total_inflight))
+        return json_answer(request, _broker_consume_stats(broker, GetConsumeStatsInBrokerHeader.decode(request.ext).is_order))
 
     def query_consume_time_span(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = QueryConsumeTimeSpanRequestHeader.decode(request.ext)
@@ -132,6 +114,27 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         RequestCode.GET_ALL_DELAY_OFFSET: get_all_delay_offset,
         RequestCode.QUERY_CONSUME_QUEUE: query_consume_queue,
     }
+
+
+def _broker_consume_stats(broker: BrokerContext, ordered_only: bool) -> ConsumeStatsList:
+    groups: list[dict[str, list[ConsumeStats]]] = []
+    total_diff = total_inflight = 0
+    for group in list(broker.groups.all()):
+        found = []
+        for topic in broker.offsets.topics_of(group):
+            config = broker.topics.find(topic)
+            if config is None or (ordered_only and not config.order):
+                continue
+            stats = _consume_stats(broker, group, [topic])
+            if not stats.offset_table:
+                continue
+            found.append(stats)
+            for queue in stats.offset_table.values():
+                total_diff += max(queue.broker_offset - queue.consumer_offset, 0)
+                total_inflight += max(queue.pull_offset - queue.consumer_offset, 0)
+        if found:
+            groups.append({group: found})
+    return ConsumeStatsList(groups, broker.address, total_diff, total_inflight)
 
 
 def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> ConsumeStats:

@@ -40,6 +40,11 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
+    return _change_handlers(broker) | _query_handlers(broker)
+
+
+def _change_handlers(broker: BrokerContext) -> dict[int, Handler]:
+    """Handlers that create, change, delete and clean up topics."""
     topics = broker.topics
 
     def update_and_create_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
@@ -80,6 +85,35 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             forget_topic(broker, name, now_ms)
         return done(request)
 
+    def clean_unused_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
+        stored = {queue.topic for queue in broker.store.queues()}
+        for topic in stored - topics.all().keys():
+            if not is_system_topic(topic) and not topic.startswith(LMQ_PREFIX):
+                forget_topic(broker, topic, now_ms)
+        return done(request)
+
+    def nothing_to_clean(conn: Connection, request: Command, now_ms: int) -> bytes:
+        """Respond with success: queue files always follow the log, so 306 has nothing to do."""
+        return done(request)
+
+    def delete_expired_commitlog(conn: Connection, request: Command, now_ms: int) -> bytes:
+        broker.store.delete_expired(now_ms)
+        return done(request)
+
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: update_and_create_topic,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: update_and_create_topic_list,
+        RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
+        RequestCode.CLEAN_UNUSED_TOPIC: clean_unused_topic,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: nothing_to_clean,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: delete_expired_commitlog,
+    }
+
+
+def _query_handlers(broker: BrokerContext) -> dict[int, Handler]:
+    """Handlers that describe topics and their consumers."""
+    topics = broker.topics
+
     def get_all_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
         GetAllTopicConfigRequestHeader.decode(request.ext)
         mapping = DataVersion(timestamp=broker.boot_ms)
@@ -116,25 +150,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         known = broker.clients.subscription(header.group, header.topic)
         return json_answer(request, QuerySubscriptionResponseBody(header.group, header.topic, known))
 
-    def clean_unused_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
-        stored = {queue.topic for queue in broker.store.queues()}
-        for topic in stored - topics.all().keys():
-            if not is_system_topic(topic) and not topic.startswith(LMQ_PREFIX):
-                forget_topic(broker, topic, now_ms)
-        return done(request)
-
-    def nothing_to_clean(conn: Connection, request: Command, now_ms: int) -> bytes:
-        """Respond with success: queue files always follow the log, so 306 has nothing to do."""
-        return done(request)
-
-    def delete_expired_commitlog(conn: Connection, request: Command, now_ms: int) -> bytes:
-        broker.store.delete_expired(now_ms)
-        return done(request)
-
     return {
-        RequestCode.UPDATE_AND_CREATE_TOPIC: update_and_create_topic,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: update_and_create_topic_list,
-        RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: get_all_topic_config,
         RequestCode.GET_TOPIC_CONFIG: get_topic_config,
         RequestCode.GET_TOPIC_STATS_INFO: get_topic_stats_info,
@@ -142,9 +158,6 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: query_topic_consume_by_who,
         RequestCode.QUERY_TOPICS_BY_CONSUMER: query_topics_by_consumer,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: query_subscription_by_consumer,
-        RequestCode.CLEAN_UNUSED_TOPIC: clean_unused_topic,
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: nothing_to_clean,
-        RequestCode.DELETE_EXPIRED_COMMITLOG: delete_expired_commitlog,
     }
 
 
