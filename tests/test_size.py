@@ -20,7 +20,7 @@ EXCEPTIONS = {
     "client/producer/producer.py:Producer": PUBLIC_KEYWORDS,
     "client/producer/transaction.py:TransactionProducer": PUBLIC_KEYWORDS,
     "client/consumer/push_consumer.py:PushConsumer": PUBLIC_KEYWORDS,
-    "client/producer/in_flight.py:SendAttempt": "one object per send; an additional object or dictionary would cost on the hot path",
+    "client/producer/in_flight.py:SendAttempt": "one object per send; another object would cost on the hot path",
     "client/consumer/pull_loop.py:PullLoop": "callbacks of the consumer that owns the loop; each is one event of a pull",
     "client/consumer/orderly.py:OrderlyDispatcher": "the consumer's options for orderly consumption, passed through unchanged",
 }

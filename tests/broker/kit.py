@@ -73,7 +73,7 @@ class Kit:
         self.rounds = 0
         self.held_answers: list[bytes] | None = None  # a list: answers wait here until the test says that they are stored
         groups = GroupTable(self.settings, self._saver("groups"), submit=self.store.submit)
-        self.parts = BrokerContext(
+        self.context = BrokerContext(
             settings=self.settings,
             store_settings=store_settings,
             store=self.store,
@@ -92,7 +92,7 @@ class Kit:
             stats=stats,
             request_modes=RequestModes(self._saver("modes")),
             deferral=DeferralRouter(writer, self.delay, self.timers),
-            inner=writer,
+            writer=writer,
             delay=self.delay,
             timers=self.timers,
             address=ADDRESS,
@@ -106,11 +106,11 @@ class Kit:
             register_all=self._count_registration,
             wake_queue=lambda topic, queue_id: self.woken.append((topic, queue_id)),
         )
-        self.parts.topics.add_system_topics(T0)
-        self.parts.groups.add_built_in_groups(T0)
+        self.context.topics.add_system_topics(T0)
+        self.context.groups.add_built_in_groups(T0)
         self.handlers: dict[int, Handler] = {}
         for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query):
-            self.handlers |= module.handlers(self.parts)
+            self.handlers |= module.handlers(self.context)
         self.operator = FakeConnection(50000)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class Kit:
             return encode_response(request, 29, str(error))
 
     def topic(self, name: str = "T", queues: int = 4, perm: int = 6) -> None:
-        self.parts.topics.ensure(name, queues, perm, self.now)
+        self.context.topics.ensure(name, queues, perm, self.now)
 
     def put(self, topic: str, queue_id: int, body: bytes, *, tags: str = "", keys: str = "", uniq: str = "") -> int:
         """Stores a message now; returns its physical offset."""

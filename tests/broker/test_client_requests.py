@@ -48,15 +48,15 @@ def test_heartbeats_of_every_client_are_understood(kit: Kit, session: str, group
         assert answer.code == 0
         assert answer.version >= 401, "clients refuse SQL filters of brokers that look old"
         assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-    consumers = kit.parts.clients.consumer_group(group)
+    consumers = kit.context.clients.consumer_group(group)
     assert consumers is not None
     assert consumers.message_model == "CLUSTERING"
     assert consumers.consume_type == "CONSUME_PASSIVELY"
     for topic, codes in tags.items():
         known = consumers.subscription(topic)
         assert known is not None
-        assert kit.parts.clients.tag_codes(group, known) == codes
-    retry = kit.parts.topics.find(f"%RETRY%{group}")
+        assert kit.context.clients.tag_codes(group, known) == codes
+    retry = kit.context.topics.find(f"%RETRY%{group}")
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
     assert kit.told[0][1:3] == (40, {"consumerGroup": group})
@@ -72,13 +72,13 @@ def test_the_new_member_and_the_old_ones_are_told_at_once(kit: Kit) -> None:
     kit.ask(35, conn=a, clientID="a", consumerGroup="G", producerGroup="")
     assert [conn for conn, _, _, _ in kit.told] == [b]
     kit.told.clear()
-    clients.connection_closed(kit.parts, b)  # type: ignore[arg-type]  # a stand-in for a connection
+    clients.connection_closed(kit.context, b)  # type: ignore[arg-type]  # a stand-in for a connection
     assert kit.told == []
-    assert kit.parts.clients.consumer_group("G") is None
+    assert kit.context.clients.consumer_group("G") is None
 
 
 def test_groups_that_do_not_want_to_be_told_are_not(kit: Kit) -> None:
-    kit.parts.groups.update(SubscriptionGroupConfig("G", notify_consumer_ids_changed_enable=False), kit.now)
+    kit.context.groups.update(SubscriptionGroupConfig("G", notify_consumer_ids_changed_enable=False), kit.now)
     kit.beat(FakeConnection(), "a", "G", "T")
     assert kit.told == []
 
@@ -86,24 +86,24 @@ def test_groups_that_do_not_want_to_be_told_are_not(kit: Kit) -> None:
 def test_a_group_that_may_not_be_made_is_skipped_and_leaves_no_topic(kit: Kit) -> None:
     kit.settings.auto_create_subscription_group = False
     assert kit.beat(FakeConnection(), "a", "G", "T").code == 0
-    assert kit.parts.clients.consumer_group("G") is None
-    assert kit.parts.topics.find("%RETRY%G") is None
+    assert kit.context.clients.consumer_group("G") is None
+    assert kit.context.topics.find("%RETRY%G") is None
 
 
 def test_the_retry_topic_has_as_many_queues_as_the_group_says(kit: Kit) -> None:
-    kit.parts.groups.update(SubscriptionGroupConfig("G", retry_queue_nums=3), kit.now)
+    kit.context.groups.update(SubscriptionGroupConfig("G", retry_queue_nums=3), kit.now)
     kit.beat(FakeConnection(), "a", "G", "T")
-    retry = kit.parts.topics.find("%RETRY%G")
+    retry = kit.context.topics.find("%RETRY%G")
     assert retry is not None
     assert retry.write_queue_nums == 3
 
 
 @pytest.mark.parametrize("group", ["../../x", "a/b", "g" * 300, ""])
 def test_a_group_that_is_no_name_registers_nothing(kit: Kit, group: str) -> None:
-    before = set(kit.parts.topics.all())
+    before = set(kit.context.topics.all())
     assert kit.beat(FakeConnection(), "a", group, "T").code == 0
-    assert set(kit.parts.topics.all()) == before
-    assert list(kit.parts.clients.consumer_groups()) == []
+    assert set(kit.context.topics.all()) == before
+    assert list(kit.context.clients.consumer_groups()) == []
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_consumer_ids(kit: Kit) -> None:
 def test_expired_clients_are_closed(kit: Kit) -> None:
     conn = FakeConnection()
     kit.beat(conn, "a", "G", "T")
-    clients.expire(kit.parts, kit.now + 120_001)
+    clients.expire(kit.context, kit.now + 120_001)
     assert conn.closed
-    assert kit.parts.clients.consumer_group("G") is None
+    assert kit.context.clients.consumer_group("G") is None
 
 
 def test_a_filter_that_the_broker_cannot_compute_is_refused_when_the_consumer_starts(kit: Kit) -> None:
@@ -151,7 +151,7 @@ def test_offsets_are_committed_and_queried(kit: Kit) -> None:
     unknown = kit.ask(14, consumerGroup="G", topic="T", queueId=0)
     assert (unknown.code, unknown.remark) == (26, "Group G not exist!")
     assert kit.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset=3).code == 26
-    kit.parts.groups.find_or_create("G", kit.now)
+    kit.context.groups.find_or_create("G", kit.now)
     assert kit.ask(15, consumerGroup="G", topic="Nope", queueId=0, commitOffset=3).code == 17
     assert kit.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset="3").code == 0
     answer = kit.ask(14, consumerGroup="G", topic="T", queueId="0")
@@ -163,22 +163,22 @@ def test_offsets_are_committed_and_queried(kit: Kit) -> None:
 )
 def test_commits_of_what_cannot_be_are_refused_and_not_kept(kit: Kit, ext: dict[str, Any]) -> None:
     kit.topic("T")
-    kit.parts.groups.find_or_create("G", kit.now)
+    kit.context.groups.find_or_create("G", kit.now)
     valid: dict[str, Any] = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 3}
     assert kit.ask(15, **valid | ext).code == 29
-    assert kit.parts.offsets.is_empty()
+    assert kit.context.offsets.is_empty()
 
 
 def test_a_group_without_an_offset_starts_at_zero_while_the_first_message_is_there(kit: Kit) -> None:
     kit.topic("T")
-    kit.parts.groups.find_or_create("G", kit.now)
+    kit.context.groups.find_or_create("G", kit.now)
     empty = kit.ask(14, consumerGroup="G", topic="T", queueId=0)
     assert (empty.code, empty.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
     assert empty.ext == {}
     kit.put("T", 0, b"one")
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).ext == {"offset": "0"}
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound="false").code == 22
-    kit.parts.store_settings.access_message_in_memory_max_ratio = 0  # no message counts as recent
+    kit.context.store_settings.access_message_in_memory_max_ratio = 0  # no message counts as recent
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).code == 22
 
 

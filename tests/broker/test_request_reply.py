@@ -30,7 +30,7 @@ class Story:
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.kit = Kit(root, **settings)
-        self.kit.handlers |= request_reply.handlers(self.kit.parts)
+        self.kit.handlers |= request_reply.handlers(self.kit.context)
         self.asker, self.replier = FakeConnection(41000), FakeConnection(42000)
         self.kit.ask(34, {"clientID": "asker", "producerDataSet": [{"groupName": "P"}]}, conn=self.asker)
 

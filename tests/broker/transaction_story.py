@@ -59,14 +59,14 @@ class TransactionStory:
         self.settings = settings
         self.kit = Kit(root, **({"message_delay_level": "1s 5s 10s 2h"} | settings))
         self.kit.now = now_ms
-        self.store, self.parts = self.kit.store, self.kit.parts
-        self.parts.offsets.load(offsets or {})
+        self.store, self.context = self.kit.store, self.kit.context
+        self.context.offsets.load(offsets or {})
         self.delay = self.kit.delay
-        self.transactions = Transactions(self.parts, now_ms)
+        self.transactions = Transactions(self.context, now_ms)
         self.kit.handlers |= self.transactions.handlers()
         self.kit.topic(TOPIC)
         self.replies = PendingReplies()
-        self.sends = SendHandler(self.parts, self.transactions, self.replies)
+        self.sends = SendHandler(self.context, self.transactions, self.replies)
         self.producer = FakeConnection(4567)
         self.numbers = 0
 
@@ -76,7 +76,7 @@ class TransactionStory:
     # Producers.
 
     def connect(self, conn: FakeConnection, group: str = GROUP) -> None:
-        self.parts.clients.heartbeat_of_producer(cast(Connection, conn), f"client-{conn.peer_port}", group, "JAVA", 513, 1)
+        self.context.clients.heartbeat_of_producer(cast(Connection, conn), f"client-{conn.peer_port}", group, "JAVA", 513, 1)
 
     def half(self, body: bytes, *, group: str = GROUP, born_ms: int | None = None, **names: Any) -> Sent:
         """Sends half a transaction; fails if that is refused."""
@@ -167,11 +167,11 @@ class TransactionStory:
 
     def saved_offsets(self) -> dict[str, Any]:
         """Return the current content of consumerOffset.json."""
-        table = self.parts.offsets.wrapper().offset_table
+        table = self.context.offsets.wrapper().offset_table
         return {"offsetTable": {key: {str(queue): offset for queue, offset in queues.items()} for key, queues in table.items()}}
 
     def progress(self) -> tuple[int | None, int | None]:
-        query = self.parts.offsets.query
+        query = self.context.offsets.query
         return query("CID_RMQ_SYS_TRANS", TRANS_HALF_TOPIC, 0), query("CID_RMQ_SYS_TRANS", TRANS_OP_HALF_TOPIC, 0)
 
     def reopened(
@@ -179,7 +179,7 @@ class TransactionStory:
     ) -> TransactionStory:
         """A broker on a copy of the log, up to `cut` if given; derived files are made again."""
         target = root / "store" / "commitlog"
-        shutil.copytree(Path(self.parts.store_settings.store_path_root_dir) / "commitlog", target)
+        shutil.copytree(Path(self.context.store_settings.store_path_root_dir) / "commitlog", target)
         if cut is not None:
             _truncate_log(target, cut)
         saved = self.saved_offsets() if offsets is None else offsets

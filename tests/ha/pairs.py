@@ -83,11 +83,11 @@ def ha_of_slave(broker: Broker) -> HaSlave:
 
 async def in_step(one: Broker, other: Broker) -> None:
     """Wait until the slave has, and shows, everything that its master has."""
-    await until(lambda: other.parts.store.confirm_offset == one.parts.store.max_offset == one.parts.store.confirm_offset)
+    await until(lambda: other.context.store.confirm_offset == one.context.store.max_offset == one.context.store.confirm_offset)
 
 
 def log_bytes(broker: Broker) -> bytes:
-    store = broker.parts.store
+    store = broker.context.store
     pieces, offset = [], store.min_offset
     while offset < store.max_offset:
         data = store.read_log(offset, min(65536, store.max_offset - offset))

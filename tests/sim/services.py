@@ -70,7 +70,7 @@ class Services:
         self._delay.confirm(self._delay.offsets())
         self._timers = TimerService(settings, store, writer, clean=False, now_ms=now, active=False)
         groups = GroupTable(settings, lambda table: None, submit=store.submit)
-        self._parts = parts = BrokerContext(
+        self._context = parts = BrokerContext(
             settings=settings,
             store_settings=store.settings,
             store=store,
@@ -89,7 +89,7 @@ class Services:
             stats=stats,
             request_modes=RequestModes(lambda table: None),
             deferral=DeferralRouter(writer, self._delay, self._timers),
-            inner=writer,
+            writer=writer,
             delay=self._delay,
             timers=self._timers,
             address="127.0.0.1:10911",
@@ -118,10 +118,10 @@ class Services:
         self._sends.invalidate_targets()
         self._timers.activate(now)
         self._transactions.activate(now)
-        self._parts.role.change("SYNC_MASTER", 0)
+        self._context.role.change("SYNC_MASTER", 0)
 
     def follow(self) -> None:
-        self._parts.role.change("SLAVE", 1)
+        self._context.role.change("SLAVE", 1)
         self._delay_note = None
         self._delay.revert_to_confirmed()
         self._replies.take()
@@ -191,23 +191,23 @@ class Services:
             (_, text, offsets), self._delay_note = self._delay_note, None
             self._delay.confirm(offsets)
             self._store.submit(lambda: self._config.save_text("delayOffset.json", text))
-        if now >= self._next_save_ms and self._parts.offsets.dirty:
+        if now >= self._next_save_ms and self._context.offsets.dirty:
             self._next_save_ms = now + SAVE_MS
-            self._parts.offsets.dirty = False
-            whole = fastjson.dumps_pretty(self._parts.offsets.to_json())
+            self._context.offsets.dirty = False
+            whole = fastjson.dumps_pretty(self._context.offsets.to_json())
             self._store.submit(lambda: self._config.save_text("consumerOffset.json", whole))
 
     # Tables for followers
 
     def tables(self) -> dict[str, Any]:
         return {
-            "offsets": fastjson.dumps_pretty(self._parts.offsets.to_json()),
+            "offsets": fastjson.dumps_pretty(self._context.offsets.to_json()),
             "delay": fastjson.dumps_pretty(self._delay.table().to_json()),
             "timer": self._timers.checkpoint(),
         }
 
     def take_over(self, tables: dict[str, Any]) -> None:
-        self._parts.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(fastjson.loads(tables["offsets"])))
+        self._context.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(fastjson.loads(tables["offsets"])))
         self._delay.load(fastjson.loads(tables["delay"]))
         text = fastjson.dumps_pretty(self._delay.to_json(self._now_ms()))
         self._store.submit(lambda: self._config.save_text("delayOffset.json", text))

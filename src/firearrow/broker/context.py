@@ -58,7 +58,7 @@ class BrokerContext:
     stats: BrokerStats
     request_modes: RequestModes
     deferral: DeferralRouter
-    inner: InternalWriter
+    writer: InternalWriter
     delay: DelayService
     timers: TimerService
     address: str  # the advertised ip:port

@@ -136,7 +136,7 @@ def _store(
         born_host=conn.peer_host,
         reconsume_times=header.reconsume_times,
     )
-    broker.inner.deliver(message, now_ms)
+    broker.writer.deliver(message, now_ms)
     return message
 
 

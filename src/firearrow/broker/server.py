@@ -162,7 +162,7 @@ class Broker:
         if self.settings.metrics_exporter_type == "PROM":
             from firearrow.broker.observability.endpoint import MetricsEndpoint  # imported only if used
 
-            self.metrics = MetricsEndpoint(self.parts, lambda: self.transactions.open_count, self.ports, self._now_ms)
+            self.metrics = MetricsEndpoint(self.context, lambda: self.transactions.open_count, self.ports, self._now_ms)
             await self.metrics.start()
 
     def _start_event_log(self) -> None:
@@ -172,7 +172,7 @@ class Broker:
 
             self._event_log = EventLog(settings, self.store_settings.store_path_root_dir)
             self._event_log.start()
-            subscribe_events(self.parts)
+            subscribe_events(self.context)
             text = f"broker {settings.broker_name} started at {self.advertised}"
             log_event("broker_started", text, broker=settings.broker_name, address=self.advertised, role=self.role.role)
 
@@ -199,10 +199,10 @@ class Broker:
             await self.replication.stop()
         await self.ports.close()
         with contextlib.suppress(StoreError):  # the services check what is durable
-            self.parts.store.flush()
+            self.context.store.flush()
         self._services.close(self._now_ms())
         self._save_offsets()
-        self.parts.store.close()
+        self.context.store.close()
         self._stop_event_log()
 
     async def abandon(self) -> None:
@@ -223,32 +223,32 @@ class Broker:
     def work(self) -> None:
         """Do what is due now. The broker calls this every 100 ms."""
         now = self._now_ms()
-        parts = self.parts
+        context = self.context
         self.long_polling.expire(now)
         self.commit.expire(now)
         if self.replication is not None:
             self.replication.tick(now)
         if not self.role.is_slave:
             self._services.work()
-        parts.store.tick(now)
-        while parts.store.problems:
-            log.error("store: %s", parts.store.problems.pop(0))
+        context.store.tick(now)
+        while context.store.problems:
+            log.error("store: %s", context.store.problems.pop(0))
         if now >= self._next_stats_ms:
             self._next_stats_ms = now + STATS_MS
-            parts.stats.tick(now)
+            context.stats.tick(now)
         if now >= self._next_offsets_ms:
             self._next_offsets_ms = now + self.settings.flush_consumer_offset_interval
             self._save_offsets()
         self._services.save(now)
         if now >= self._next_scan_ms:
             self._next_scan_ms = now + CLIENT_SCAN_MS
-            clients.expire(parts, now)
-            parts.locks.tick(now)
+            clients.expire(context, now)
+            context.locks.tick(now)
 
     @property
     def busy(self) -> bool:
         """True while messages are being stored, or are due for delivery."""
-        store, now = self.parts.store, self._now_ms()
+        store, now = self.context.store, self._now_ms()
         due_ms = self.next_due_ms(now)
         return store.appended_offset > store.confirm_offset or (due_ms is not None and due_ms <= now)
 
@@ -288,7 +288,7 @@ class Broker:
         delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)
         delay.load(config.load("delayOffset.json"))
         timers = TimerService(settings, store, writer, clean=clean, now_ms=now, active=not self.role.is_slave)
-        self.parts = parts = BrokerContext(
+        self.context = context = BrokerContext(
             settings=settings,
             store_settings=self.store_settings,
             role=self.role,
@@ -301,7 +301,7 @@ class Broker:
             stats=stats,
             request_modes=RequestModes(config.saver("messageRequestMode.json")),
             deferral=DeferralRouter(writer, delay, timers),
-            inner=writer,
+            writer=writer,
             delay=delay,
             timers=timers,
             address=self.advertised,
@@ -314,15 +314,15 @@ class Broker:
             wake_queue=self._wake_queue,
         )
         self._load_tables(now)
-        self.transactions = Transactions(parts, now)
-        sends = SendHandler(parts, self.transactions, replies)
-        pulls = PullHandler(parts, self.long_polling)
-        self._services = MasterServices(parts, self.transactions, sends, config, self._now_ms)
-        handlers = _all_handlers(parts) | self.transactions.handlers()
-        self._dispatcher = RequestDispatcher(parts, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
+        self.transactions = Transactions(context, now)
+        sends = SendHandler(context, self.transactions, replies)
+        pulls = PullHandler(context, self.long_polling)
+        self._services = MasterServices(context, self.transactions, sends, config, self._now_ms)
+        handlers = _all_handlers(context) | self.transactions.handlers()
+        self._dispatcher = RequestDispatcher(context, handlers, sends, pulls, self.commit, self.flow, self._now_ms)
         if self._make_replication is not None:
             services = RoleServices(
-                parts, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
+                context, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
             )
             self._roles = RoleController(services, config, self._now_ms, self._make_replication, self._make_proxy_registration)
             self.replication = self._roles.replication
@@ -370,34 +370,34 @@ class Broker:
         )
 
     def _load_tables(self, now: int) -> None:
-        parts, config = self.parts, self._config
-        parts.topics.load(config.load("topics.json"))
-        parts.topics.add_system_topics(now)
-        parts.groups.load(config.load("subscriptionGroup.json"))
-        parts.groups.add_built_in_groups(now)
-        parts.offsets.load(config.load("consumerOffset.json"))
-        parts.request_modes.load(config.load("messageRequestMode.json"))
+        context, config = self.context, self._config
+        context.topics.load(config.load("topics.json"))
+        context.topics.add_system_topics(now)
+        context.groups.load(config.load("subscriptionGroup.json"))
+        context.groups.add_built_in_groups(now)
+        context.offsets.load(config.load("consumerOffset.json"))
+        context.request_modes.load(config.load("messageRequestMode.json"))
 
     # Events.
 
     def _mark_ordered(self, table: dict[str, str]) -> None:
         if not self.role.is_slave:  # a slave copies it from its master
-            self.parts.topics.mark_ordered(table, self._now_ms())
+            self.context.topics.mark_ordered(table, self._now_ms())
 
     def _registered(self, ha_address: str | None, master_address: str | None) -> None:
         if self.replication is not None:
             self.replication.registered(ha_address, master_address)
 
     def _wake_queue(self, topic: str, queue_id: int) -> None:
-        queue = self.parts.store.find_queue(topic, queue_id)
+        queue = self.context.store.find_queue(topic, queue_id)
         if queue is not None:
             self.long_polling.release_queue(queue)
 
     def _log_lost_messages(self, moved: list[MovedMin]) -> None:
         """Log the groups that had not consumed messages which retention deleted."""
         for topic, queue_id, old_min, new_min in moved:
-            for group in self.parts.offsets.groups_of(topic):
-                offset = self.parts.offsets.query(group, topic, queue_id)
+            for group in self.context.offsets.groups_of(topic):
+                offset = self.context.offsets.query(group, topic, queue_id)
                 if offset is not None and offset < new_min:
                     lost = new_min - max(offset, old_min)
                     log.warning("group %s loses %d messages of %s queue %d, not consumed yet", group, lost, topic, queue_id)
@@ -413,10 +413,10 @@ class Broker:
 
     def _save_offsets(self) -> None:
         """Encode the consumer offsets and let the housekeeper write them: the loop does not wait for a disk."""
-        changed = self.parts.offsets.take_changes()
+        changed = self.context.offsets.take_changes()
         if changed is not None:
             text = fastjson.dumps_pretty(changed)
-            self.parts.store.submit(lambda: self._config.save_text("consumerOffset.json", text))
+            self.context.store.submit(lambda: self._config.save_text("consumerOffset.json", text))
 
     async def _finish_pending(self) -> None:
         """Reject new sends, and write, flush and acknowledge those accepted so far, unless the disk hangs."""
@@ -446,10 +446,10 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
         log.warning("store: %s", problem)
 
 
-def _all_handlers(parts: BrokerContext) -> dict[int, Handler]:
+def _all_handlers(context: BrokerContext) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
     for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry):
-        for code, handler in module.handlers(parts).items():
+        for code, handler in module.handlers(context).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler
     return table

@@ -10,6 +10,6 @@ from firearrow.ha.static.slave import HaSlave
 
 def create_replication(broker: ReplicationHost) -> Replication:
     """Create the replication that the settings select."""
-    if broker.parts.settings.enable_d_leger_commit_log:
+    if broker.context.settings.enable_d_leger_commit_log:
         return QuorumReplica(broker)
-    return HaSlave(broker) if broker.parts.role.is_slave else HaMaster(broker)
+    return HaSlave(broker) if broker.context.role.is_slave else HaMaster(broker)

@@ -62,9 +62,9 @@ class MetadataCopy:
         assert whole is not None
         for name, config in list(whole.topic_config_table.items()):
             whole.topic_config_table[name] = replace(config, topic_name=name)
-        parts = self._broker.parts
-        for topic in parts.topics.take_over(whole):
-            parts.store.drop_topic(topic)
+        context = self._broker.context
+        for topic in context.topics.take_over(whole):
+            context.store.drop_topic(topic)
 
     async def _groups(self, channel: Channel) -> None:
         whole: dict[str, Any] = {}
@@ -79,43 +79,43 @@ class MetadataCopy:
                     whole[table] = {**(whole.get(table) or {}), **(theirs.get(table) or {})}
             if (page + 1) * _PAGE >= _total(answer, "totalGroupNum"):
                 break
-        self._broker.parts.groups.take_over(whole)
+        self._broker.context.groups.take_over(whole)
 
     async def _offsets(self, channel: Channel) -> None:
         answer = await self._call(channel, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        self._broker.parts.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(_table(answer)))
+        self._broker.context.offsets.take_over(ConsumerOffsetSerializeWrapper.from_json(_table(answer)))
 
     async def _delay_offsets(self, channel: Channel) -> None:
         theirs = _table(await self._call(channel, RequestCode.GET_ALL_DELAY_OFFSET))
         broker = self._broker
-        delay, config = broker.parts.delay, broker.config
+        delay, config = broker.context.delay, broker.config
         before = delay.to_json(0)["offsetTable"]
         delay.load(theirs)
         text = fastjson.dumps_pretty(delay.to_json(broker.now_ms()))
         if delay.to_json(0)["offsetTable"] != before:
-            broker.parts.store.submit(lambda: config.save_text("delayOffset.json", text))
+            broker.context.store.submit(lambda: config.save_text("delayOffset.json", text))
 
     async def _request_modes(self, channel: Channel) -> None:
-        self._broker.parts.request_modes.take_over(_table(await self._call(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
+        self._broker.context.request_modes.take_over(_table(await self._call(channel, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)))
 
     async def _timer_check_point(self, channel: Channel) -> None:
         answer = await self._call(channel, RequestCode.GET_TIMER_CHECK_POINT)
-        timers = self._broker.parts.timers
+        timers = self._broker.context.timers
         if answer.body:
             timers.follow(TimerCheckpoint.decode_fields(answer.body))
 
     async def _timer_metrics(self, channel: Channel) -> None:
         theirs = _table(await self._call(channel, RequestCode.GET_TIMER_METRICS))
-        timers = self._broker.parts.timers
+        timers = self._broker.context.timers
         save = timers.metrics.follow(theirs)
         if save is not None:
-            self._broker.parts.store.submit(save)
+            self._broker.context.store.submit(save)
 
     async def _call(self, channel: Channel, request: Request) -> Command:
         answer = await channel.call(request, timeout_ms=CALL_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise _NotProvidedError(f"request {request_code(request)} failed with code {answer.code}: {answer.remark}")
-        if not self._broker.parts.role.is_slave:
+        if not self._broker.context.role.is_slave:
             raise _NotProvidedError("this broker has become the master")
         return answer
 
@@ -124,7 +124,7 @@ class FollowerMetadataSync:
     """Periodic copies from the leader of an elected group to this follower."""
 
     def __init__(self, broker: ReplicationHost, leader_address: Callable[[], str | None]) -> None:
-        self._settings = broker.parts.settings
+        self._settings = broker.context.settings
         self._leader_address = leader_address
         self._copy = MetadataCopy(broker)
         self._channel: Channel | None = None

@@ -215,7 +215,7 @@ class AsyncCluster:
         async def create() -> None:
             running = [node.broker for node in self.brokers if node.broker is not None]
             for broker in running:
-                broker.parts.topics.ensure(topic, queues, PERM_READ_WRITE, self._now_ms())
+                broker.context.topics.ensure(topic, queues, PERM_READ_WRITE, self._now_ms())
             for server in self._name_servers:
                 if server.running:
                     await server.await_topic(topic, len(running))
@@ -290,7 +290,7 @@ class AsyncCluster:
             if node.replication is not None:
                 node.replication.clock_moved(now_ms)
             # Connected clients are treated as if they had sent heartbeats and renewed locks during the skipped time.
-            parts = node.broker.parts
+            parts = node.broker.context
             for group in parts.clients.consumer_groups():
                 for member in group.members.values():
                     member.last_update_ms = now_ms

@@ -190,7 +190,7 @@ class BrokerNode:
         """Return the records of the topic that consumers can see, in the order they were stored."""
         if self.broker is None:
             return []
-        store = self.broker.parts.store
+        store = self.broker.context.store
         offsets: list[int] = []
         for queue in store.queues():
             if queue.topic != topic:
@@ -205,7 +205,7 @@ class BrokerNode:
         return [decode(raw) for raw in raws if raw is not None]
 
     def _replicate(self, broker: ReplicationHost) -> Replication:
-        self.replication = HaSlave(broker) if broker.parts.role.is_slave else HaMaster(broker)
+        self.replication = HaSlave(broker) if broker.context.role.is_slave else HaMaster(broker)
         return self.replication
 
     def _bind(self, host: str, port: int) -> Ports:

@@ -75,7 +75,7 @@ def _unfinished(nodes: list[BrokerNode], listeners: list[MemoryListener]) -> tup
     """Describe the pending work of brokers and connections. The value is equal while nothing changes."""
     for node in nodes:
         if node.broker is not None and node.broker.busy:
-            return "broker", node.name, node.broker.parts.store.appended_offset, node.broker.parts.store.confirm_offset
+            return "broker", node.name, node.broker.context.store.appended_offset, node.broker.context.store.confirm_offset
         if node.broker is not None:
             transactions = node.broker.transactions
             if transactions.checks_answered < transactions.checks_sent:
@@ -95,7 +95,7 @@ async def _behind(nodes: list[BrokerNode]) -> tuple[object, ...] | None:
 
 
 def _push_consumers(broker: Broker) -> Iterator[tuple[ConsumerGroup, Client]]:
-    for group in broker.parts.clients.consumer_groups():
+    for group in broker.context.clients.consumer_groups():
         if group.consume_type != _ACTIVELY:
             for member in group.members.values():
                 yield group, member
@@ -120,7 +120,7 @@ async def _queues_behind(broker: Broker, group: ConsumerGroup, member: Client) -
 def _consumed(broker: Broker, group: str, conn: Connection, queue: QueueBody, info: dict[str, Any]) -> bool:
     if info.get("cachedMsgCount"):
         return False
-    stored = broker.parts.store.find_queue(queue.topic, queue.queue_id)
+    stored = broker.context.store.find_queue(queue.topic, queue.queue_id)
     if stored is None or info.get("commitOffset", -1) >= stored.max_offset:
         return True
     # Its pull is parked: no stored message matches its subscription.

@@ -33,8 +33,8 @@ class ReplicaSets:
         for master, slave, replication in self._pairs():
             assert master.broker is not None, "pairs run"
             assert slave.broker is not None, "pairs run"
-            shown = slave.broker.parts.store.confirm_offset
-            if not replication.master_alive or shown < master.broker.parts.store.confirm_offset:
+            shown = slave.broker.context.store.confirm_offset
+            if not replication.master_alive or shown < master.broker.context.store.confirm_offset:
                 return "slave", slave.name, shown
         return None
 

@@ -24,7 +24,7 @@ def test_settings_are_read_and_changed(kit: Kit) -> None:
     assert fastjson.loads(answer.ext["version"])["counter"] == 0
     assert kit.ask(25, b"waitTimeMillsInSendQueue=500\nfileReservedTime=48\n").code == 0
     assert kit.settings.wait_time_mills_in_send_queue == 500
-    assert kit.parts.store_settings.file_reserved_time == 48
+    assert kit.context.store_settings.file_reserved_time == 48
     assert fastjson.loads(kit.ask(26).ext["version"])["counter"] == 1
 
 
@@ -64,16 +64,16 @@ def test_permission_and_auto_creation_reach_the_name_servers(kit: Kit) -> None:
     assert kit.registered == 1
     assert kit.ask(25, b"autoCreateTopicEnable=false\n").code == 0
     assert kit.registered == 2
-    assert kit.parts.topics.find("TBW102") is None
+    assert kit.context.topics.find("TBW102") is None
     assert kit.ask(25, b"autoCreateTopicEnable=true\n").code == 0
-    assert kit.parts.topics.find("TBW102") is not None
+    assert kit.context.topics.find("TBW102") is not None
 
 
 def test_the_state_has_every_key_that_tools_read(kit: Kit) -> None:
     recorded = captures.json_body(captures.answer("mqadmin-5.5.0-brokerStatus", "GET_BROKER_RUNTIME_INFO"))["table"]
     kit.topic("T", 1)
     kit.put("T", 0, b"x")
-    kit.parts.stats.topic_put("T").add(1, 120)
+    kit.context.stats.topic_put("T").add(1, 120)
     kit.now += 90_061_000
     table = body_of(kit.ask(28))["table"]
     left_out = {
@@ -91,10 +91,10 @@ def test_the_state_has_every_key_that_tools_read(kit: Kit) -> None:
 def test_statistics_look_as_apaches(kit: Kit) -> None:
     missing = kit.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="T")
     assert (missing.code, missing.remark) == (1, "The stats <TOPIC_PUT_NUMS> <T> not exist")
-    put = kit.parts.stats.topic_put("T")
+    put = kit.context.stats.topic_put("T")
     for second in range(1, 61):
         put.add(3, 300)
-        kit.parts.stats.tick(T0 + second * 1000)
+        kit.context.stats.tick(T0 + second * 1000)
     body = body_of(kit.ask(315, statsName="TOPIC_PUT_NUMS", statsKey="T"))
     assert list(body) == ["statsDay", "statsHour", "statsMinute"]
     assert list(body["statsMinute"]) == ["avgpt", "sum", "tps"]
@@ -131,7 +131,7 @@ def test_request_modes(kit: Kit) -> None:
     kit.topic("T", 1)
     wish = {"consumerGroup": "G", "mode": "PULL", "popShareQueueNum": 0, "topic": "T"}
     assert kit.ask(401, wish).code == 26
-    kit.parts.groups.find_or_create("G", kit.now)
+    kit.context.groups.find_or_create("G", kit.now)
     assert kit.ask(401, wish).code == 0
     assert body_of(kit.ask(402)) == {"messageRequestModeMap": {"T": {"G": wish}}} == kit.saved["modes"]
     assert kit.ask(401, wish | {"mode": "POP"}).code == 3

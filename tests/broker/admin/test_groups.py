@@ -15,7 +15,7 @@ from tests.broker.kit import Kit, body_of
 def test_a_captured_wish_of_mqadmin_makes_the_group(kit: Kit) -> None:
     (line,) = captures.requests("mqadmin-5.5.0-updateSubGroup", 200)
     assert kit.ask(200, captures.body(line)).code == 0
-    made = kit.parts.groups.find("WAdmNewG")
+    made = kit.context.groups.find("WAdmNewG")
     assert made is not None
     assert made.to_json() == captures.json_body(line)
     assert "WAdmNewG" in kit.saved["groups"]["subscriptionGroupTable"]
@@ -25,15 +25,15 @@ def test_a_captured_wish_of_mqadmin_makes_the_group(kit: Kit) -> None:
     "body", [b"", b"[]", b'{"groupName":"a b"}', b'{"groupName":"../x"}', b"{}", b'{"groupName":"G","retryMaxTimes":"x"}']
 )
 def test_wishes_that_are_refused(kit: Kit, body: bytes) -> None:
-    before = set(kit.parts.groups.all())
+    before = set(kit.context.groups.all())
     assert kit.ask(200, body).code == 29
-    assert set(kit.parts.groups.all()) == before
+    assert set(kit.context.groups.all()) == before
 
 
 def test_several_groups_at_once(kit: Kit) -> None:
     configs = [SubscriptionGroupConfig(name).to_json() for name in ("G1", "G2")]
     assert kit.ask(225, {"groupConfigList": configs}).code == 0
-    assert kit.parts.groups.find("G2") is not None
+    assert kit.context.groups.find("G2") is not None
 
 
 def test_groups_are_described(kit: Kit) -> None:
@@ -49,20 +49,20 @@ def test_groups_are_described(kit: Kit) -> None:
 def test_a_group_is_deleted_with_or_without_its_offsets(kit: Kit, field: str) -> None:
     kit.topic("T", 1)
     for clean in ("false", "true"):
-        kit.parts.groups.find_or_create("G", kit.now)
-        kit.parts.offsets.commit("G", "T", 0, 5)
+        kit.context.groups.find_or_create("G", kit.now)
+        kit.context.offsets.commit("G", "T", 0, 5)
         ext: dict[str, Any] = {"groupName": "G", field: clean}
         assert kit.ask(207, **ext).code == 0
-        assert kit.parts.groups.find("G") is None
-        assert kit.parts.offsets.query("G", "T", 0) == (None if clean == "true" else 5)
+        assert kit.context.groups.find("G") is None
+        assert kit.context.offsets.query("G", "T", 0) == (None if clean == "true" else 5)
 
 
 def test_a_topic_can_be_forbidden_to_a_group(kit: Kit) -> None:
     kit.topic("T", 1)
     assert body_of(kit.ask(353, group="G", topic="T")) == {"group": "G", "readable": True, "topic": "T"}
-    assert kit.parts.groups.find("G") is None, "asking alone makes nothing"
+    assert kit.context.groups.find("G") is None, "asking alone makes nothing"
     assert body_of(kit.ask(353, group="G", topic="T", readable="false"))["readable"] is False
-    assert kit.parts.groups.forbidden("G", "T")
+    assert kit.context.groups.forbidden("G", "T")
     assert body_of(kit.ask(353, group="G", topic="T"))["readable"] is False
     assert body_of(kit.ask(353, group="G", topic="T", readable="true"))["readable"] is True
     assert kit.ask(353, group="G", topic="Nope", readable="false").code == 17

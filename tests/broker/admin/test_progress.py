@@ -13,7 +13,7 @@ from tests.broker.kit import ADDRESS, T0, Kit, body_of
 
 
 def commit(kit: Kit, group: str, topic: str, queue_id: int, offset: int) -> None:
-    kit.parts.groups.find_or_create(group, kit.now)
+    kit.context.groups.find_or_create(group, kit.now)
     assert kit.ask(15, consumerGroup=group, topic=topic, queueId=queue_id, commitOffset=offset).code == 0
 
 
@@ -29,7 +29,7 @@ def test_progress_looks_as_apaches(kit: Kit) -> None:
     recorded = captures.json_body(captures.answer("mqadmin-5.5.0-consumerProgress", "GET_CONSUME_STATS"))
     filled(kit)
     commit(kit, "G", "T", 0, 2)
-    kit.parts.offsets.pulled("G", "T", 0, 3)
+    kit.context.offsets.pulled("G", "T", 0, 3)
     body = body_of(kit.ask(208, consumerGroup="G"))
     assert captures.shape(body) == captures.shape(recorded)
     table = {QueueBody.from_json(mq).queue_id: row for mq, row in body["offsetTable"]}
@@ -100,9 +100,9 @@ def test_offsets_are_cloned_to_a_group_that_exists(kit: Kit) -> None:
     filled(kit, "T", 1)
     commit(kit, "From", "T", 0, 2)
     assert kit.ask(314, srcGroup="From", destGroup="To", offline="true").code == 26
-    kit.parts.groups.find_or_create("To", kit.now)
+    kit.context.groups.find_or_create("To", kit.now)
     assert kit.ask(314, srcGroup="From", destGroup="To", offline="true").code == 0
-    assert kit.parts.offsets.query("To", "T", 0) == 2
+    assert kit.context.offsets.query("To", "T", 0) == 2
 
 
 def test_all_offsets_for_a_replica(kit: Kit) -> None:

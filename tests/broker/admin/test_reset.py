@@ -15,13 +15,13 @@ from tests.broker.kit import T0, Kit, body_of
 def ready(kit: Kit) -> Kit:
     """Topic WAdm with two queues, four messages each, a second apart; group WAdmG_55 at their end."""
     kit.topic("WAdm", 2)
-    kit.parts.groups.find_or_create("WAdmG_55", kit.now)
+    kit.context.groups.find_or_create("WAdmG_55", kit.now)
     for _ in range(4):
         for queue_id in range(2):
             kit.put("WAdm", queue_id, b"x")
         kit.now += 1000
     for queue_id in range(2):
-        kit.parts.offsets.commit("WAdmG_55", "WAdm", queue_id, 4)
+        kit.context.offsets.commit("WAdmG_55", "WAdm", queue_id, 4)
     return kit
 
 
@@ -31,7 +31,7 @@ def reset(kit: Kit, **ext: Any) -> dict[int, int]:
 
 
 def offsets(kit: Kit) -> list[int | None]:
-    return [kit.parts.offsets.query("WAdmG_55", "WAdm", queue_id) for queue_id in range(2)]
+    return [kit.context.offsets.query("WAdmG_55", "WAdm", queue_id) for queue_id in range(2)]
 
 
 def test_a_captured_reset_of_mqadmin(ready: Kit) -> None:
@@ -44,15 +44,15 @@ def test_a_captured_reset_of_mqadmin(ready: Kit) -> None:
     assert offsets(ready) == [0, 0]
     assert ready.woken == [("WAdm", 0), ("WAdm", 1)], "pulls that are held are answered at once"
     assert ready.told == [], "no member is notified: the parked pulls are answered"
-    assert not ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 4), "from before the reset"
-    assert ready.parts.offsets.take_reset("WAdmG_55", "WAdm", 0) == 0
+    assert not ready.context.offsets.commit("WAdmG_55", "WAdm", 0, 4), "from before the reset"
+    assert ready.context.offsets.take_reset("WAdmG_55", "WAdm", 0) == 0
 
 
 def test_a_group_that_is_not_connected_simply_starts_there(ready: Kit) -> None:
     assert reset(ready) == {0: 0, 1: 0}
     assert offsets(ready) == [0, 0]
-    assert ready.parts.offsets.take_reset("WAdmG_55", "WAdm", 0) is None, "there is nobody to be sent elsewhere"
-    assert ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 3)
+    assert ready.context.offsets.take_reset("WAdmG_55", "WAdm", 0) is None, "there is nobody to be sent elsewhere"
+    assert ready.context.offsets.commit("WAdmG_55", "WAdm", 0, 3)
 
 
 def test_to_a_time_to_the_end_to_an_offset_and_one_queue_only(ready: Kit) -> None:
@@ -103,7 +103,7 @@ def test_at_the_consumers_they_are_told_and_the_broker_keeps_its_offsets(ready: 
         b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"WAdm"}:1,{"brokerName":"broker-a","queueId":1,"topic":"WAdm"}:1}}'
     )
     assert offsets(ready) == [4, 4]
-    ready.parts.offsets.commit("WAdmG_55", "WAdm", 0, 0)
+    ready.context.offsets.commit("WAdmG_55", "WAdm", 0, 0)
     assert reset(ready, timestamp=T0 + 1000, isForce="false") == {0: 0, 1: 1}, "without force it only goes back"
 
 

@@ -25,7 +25,7 @@ WISH: dict[str, Any] = {
 def test_a_captured_wish_of_mqadmin_makes_the_topic(kit: Kit) -> None:
     (line,) = captures.requests("mqadmin-5.5.0-updateTopic", 17)
     assert kit.ask(17, **captures.ext(line)).code == 0
-    made = kit.parts.topics.find("WAdmNew")
+    made = kit.context.topics.find("WAdmNew")
     assert made == TopicConfig("WAdmNew", 6, 5, 6, order=True, attributes={"message.type": "FIFO"})
     assert "WAdmNew" in kit.saved["topics"]["topicConfigTable"]
 
@@ -48,19 +48,19 @@ def test_a_captured_wish_of_mqadmin_makes_the_topic(kit: Kit) -> None:
     ],
 )
 def test_wishes_that_are_refused(kit: Kit, changes: dict[str, Any], code: int, named: str) -> None:
-    before = dict(kit.parts.topics.all())
+    before = dict(kit.context.topics.all())
     answer = kit.ask(17, **WISH | changes)
     assert answer.code == code
     assert named in (answer.remark or "")
-    assert dict(kit.parts.topics.all()) == before
+    assert dict(kit.context.topics.all()) == before
 
 
 def test_several_topics_at_once(kit: Kit) -> None:
     configs = [TopicConfig(f"T{number}", 2, 2, 6).to_json() for number in range(3)]
     assert kit.ask(18, {"topicConfigList": configs}).code == 0
-    assert kit.parts.topics.find("T2") == TopicConfig("T2", 2, 2, 6)
+    assert kit.context.topics.find("T2") == TopicConfig("T2", 2, 2, 6)
     assert kit.ask(18, {"topicConfigList": [TopicConfig("New", 2, 2, 6).to_json(), {"topicName": "a b"}]}).code == 29
-    assert kit.parts.topics.find("New") is None
+    assert kit.context.topics.find("New") is None
     assert kit.ask(18, {"topicConfigList": 3}).code == 29
 
 
@@ -68,12 +68,12 @@ def test_a_deleted_topic_is_gone_everywhere_and_starts_anew(kit: Kit) -> None:
     kit.topic("T", 2)
     kit.topic("%RETRY%G_T", 1)
     kit.put("T", 1, b"x")
-    kit.parts.groups.find_or_create("G", kit.now)
+    kit.context.groups.find_or_create("G", kit.now)
     kit.ask(15, consumerGroup="G", topic="T", queueId=1, commitOffset=1)
     assert kit.ask(215, topic="T").code == 0
-    assert kit.parts.topics.find("T") is None
-    assert kit.parts.topics.find("%RETRY%G_T") is None
-    assert kit.parts.offsets.is_empty()
+    assert kit.context.topics.find("T") is None
+    assert kit.context.topics.find("%RETRY%G_T") is None
+    assert kit.context.offsets.is_empty()
     assert kit.woken == [("T", 1)]
     assert kit.store.topics() == set()
     kit.topic("T", 2)
@@ -103,7 +103,7 @@ def test_all_topics_in_one_answer(kit: Kit) -> None:
             "topicQueueMappingInfoMap",
         ]
         assert body["topicConfigTable"]["T"]["readQueueNums"] == 3
-        assert body["dataVersion"] == kit.parts.topics.data_version.to_json()
+        assert body["dataVersion"] == kit.context.topics.data_version.to_json()
 
 
 def test_one_topic_looks_as_apaches(kit: Kit) -> None:
@@ -116,7 +116,7 @@ def test_one_topic_looks_as_apaches(kit: Kit) -> None:
 
 def test_topic_statistics_look_as_apaches(kit: Kit) -> None:
     recorded = captures.json_body(captures.answer("mqadmin-5.5.0-topicStatus", "GET_TOPIC_STATS_INFO"))
-    kit.parts.topics.update(TopicConfig("WAdm", 4, 2, 6), kit.now)
+    kit.context.topics.update(TopicConfig("WAdm", 4, 2, 6), kit.now)
     kit.put("WAdm", 1, b"x")
     body = body_of(kit.ask(202, topic="WAdm"))
     assert captures.shape(body) == captures.shape(recorded)
@@ -135,7 +135,7 @@ def test_message_queues_as_keys_are_written_bare(kit: Kit) -> None:
 def test_who_consumes_and_what_is_consumed(kit: Kit) -> None:
     kit.topic("T", 1)
     for group in ("Online", "Offline"):
-        kit.parts.groups.find_or_create(group, kit.now)
+        kit.context.groups.find_or_create(group, kit.now)
     kit.ask(15, consumerGroup="Offline", topic="T", queueId=0, commitOffset=1)
     kit.beat(FakeConnection(), "a", "Online", "T")
     assert body_of(kit.ask(300, topic="T")) == {"groupList": ["Online", "Offline"]}

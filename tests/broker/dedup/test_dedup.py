@@ -45,7 +45,7 @@ class Story:
         self.delay = self.kit.delay
         self.kit.topic("Orders")
         self.replies = PendingReplies()
-        self.sends = SendHandler(self.kit.parts, Transactions(self.kit.parts, now_ms), self.replies)
+        self.sends = SendHandler(self.kit.context, Transactions(self.kit.context, now_ms), self.replies)
         self.config = ConfigFiles(self.store.disk, str(root / "store" / "config"))
         self.file = DedupFile(self.sends.dedup, self.store, self.config)
         self.file.load(now_ms)
@@ -234,7 +234,7 @@ def test_a_consumers_retries_are_not_repeats(story: Story) -> None:
 
 def test_a_deleted_topic_is_forgotten(story: Story) -> None:
     story.send(1, b"old")
-    story.kit.parts.topics.delete("Orders", T0)
+    story.kit.context.topics.delete("Orders", T0)
     story.sends.topic_changed("Orders", None)
     story.store.drop_topic("Orders")
     story.kit.topic("Orders")
@@ -507,12 +507,12 @@ def test_held_message_is_stored_once_and_answered_alike(tmp_path: Path, kind: di
         names: dict[str, Any] = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "5", "UNIQ_KEY": "U"} | kind
         async with broker(tmp_path) as running, client(running) as c:
             first, again = await asyncio.gather(*(c.send("Orders", b"x", queue_id=3, **names) for _ in range(2)))
-            end = running.parts.store.max_offset
+            end = running.context.store.max_offset
             late = await c.send("Orders", b"x", queue_id=3, **names)
             assert first.ext["queueId"] == "3"
             assert first.ext == again.ext == late.ext
             assert ("recallHandle" in first.ext) == ("TIMER_DELAY_SEC" in kind)
-            assert running.parts.store.max_offset == end
+            assert running.context.store.max_offset == end
         async with broker(tmp_path) as running, client(running) as c:
             restarted = await c.send("Orders", b"x", queue_id=3, **names)
             assert restarted.ext | {"msgId": ""} == first.ext | {"msgId": ""}

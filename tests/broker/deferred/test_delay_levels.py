@@ -27,7 +27,7 @@ class Story:
 
     def __init__(self, root: Path, levels: str = "1s 5s 10s 2h") -> None:
         self.kit = Kit(root, message_delay_level=levels)
-        self.store, self.inner = self.kit.store, self.kit.parts.inner
+        self.store, self.inner = self.kit.store, self.kit.context.writer
         self.delay = self.kit.delay
 
     def put(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: Any) -> None:
@@ -37,7 +37,7 @@ class Story:
 
     def put_inner(self, body: bytes, *, at_ms: int, sys_flag: int = 0, **names: Any) -> None:
         """A message that the broker itself stores."""
-        self.kit.parts.deferral.put(self.message(body, sys_flag, **names), at_ms)
+        self.kit.context.deferral.put(self.message(body, sys_flag, **names), at_ms)
         self.end_round()
 
     def message(self, body: bytes, sys_flag: int = 0, *, internal: bool = True, **names: str) -> BrokerMessage:
@@ -160,7 +160,7 @@ def test_restart_continues_at_the_saved_offset(story: Story) -> None:
 
 def test_many_due_messages_are_delivered_in_batches(story: Story) -> None:
     for number in range(MAX_PER_TICK + 10):
-        story.kit.parts.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)
+        story.kit.context.deferral.put(story.message(b"%d" % number, DELAY="1"), T0)
     story.end_round()
     assert story.delay.tick(T0 + 1_000)
     story.end_round()

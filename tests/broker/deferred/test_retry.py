@@ -33,16 +33,16 @@ class Story:
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.kit = Kit(root, **settings)
-        self.parts = self.kit.parts
+        self.context = self.kit.context
         self.delay = self.kit.delay
-        self.kit.handlers |= retry.handlers(self.parts)
-        self.sends = SendHandler(self.parts, Transactions(self.parts, T0), PendingReplies())
+        self.kit.handlers |= retry.handlers(self.context)
+        self.sends = SendHandler(self.context, Transactions(self.context, T0), PendingReplies())
         self.peer = FakeConnection(41000)
         self.kit.topic("Orders")
         self.group()
 
     def group(self, **more: Any) -> None:
-        self.parts.groups.update(SubscriptionGroupConfig(group_name="G", **more), self.kit.now)
+        self.context.groups.update(SubscriptionGroupConfig(group_name="G", **more), self.kit.now)
 
     def send_back(self, offset: int, *, version: int = 513, **ext: Any) -> Command:
         asked: dict[str, Any] = {"offset": offset, "group": "G", "delayLevel": 0} | ext
@@ -99,7 +99,7 @@ def test_message_sent_back_is_redelivered_after_ten_seconds(story: Story) -> Non
         "TAGS": "new", "KEYS": "k", "UNIQ_KEY": "U", "RETRY_TOPIC": "Orders", "WAIT": "false", "DELAY": "3",
         "ORIGIN_MESSAGE_ID": offset_msg_id(HOST, offset), "REAL_TOPIC": "%RETRY%G", "REAL_QID": "0",
     }  # fmt: skip
-    topic = story.parts.topics.find("%RETRY%G")
+    topic = story.context.topics.find("%RETRY%G")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
@@ -126,7 +126,7 @@ def test_sixteen_retries_over_nearly_five_hours_and_then_the_dead_letters(story:
     assert (letter["RETRY_TOPIC"], letter["ORIGIN_MESSAGE_ID"], letter["DELAY"]) == ("Orders", first_id, "0")
     assert (letter["DLQ_ORIGIN_TOPIC"], letter["DLQ_ORIGIN_MESSAGE_ID"]) == ("Orders", "U")
     assert len(story.messages("%RETRY%G")) == 16
-    topic = story.parts.topics.find("%DLQ%G")
+    topic = story.context.topics.find("%DLQ%G")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
@@ -178,7 +178,7 @@ def test_the_consumer_may_choose_the_level(story: Story, asked: int, queue_id: i
 
 
 def test_retry_queue_is_within_the_topic(story: Story) -> None:
-    story.parts.topics.ensure("%RETRY%G", 2, 6, T0)
+    story.context.topics.ensure("%RETRY%G", 2, 6, T0)
     story.group(retry_queue_nums=16)
     offset = story.kit.put("Orders", 0, b"x")
     for _ in range(40):
@@ -240,7 +240,7 @@ def test_an_unknown_group_that_may_not_be_created_is_refused(tmp_path: Path) -> 
     offset = story.kit.put("Orders", 0, b"x")
     answer = story.send_back(offset, group="Other")
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert story.parts.topics.find("%RETRY%Other") is None
+    assert story.context.topics.find("%RETRY%Other") is None
     story.kit.close()
 
 
@@ -252,7 +252,7 @@ def test_message_that_is_not_consumable_cannot_be_sent_back(story: Story, topic:
 
 def test_unwritable_broker_or_retry_topic_rejects_with_the_reason(story: Story) -> None:
     offset = story.kit.put("Orders", 0, b"x")
-    story.parts.topics.ensure("%RETRY%G", 1, 4, T0)
+    story.context.topics.ensure("%RETRY%G", 1, 4, T0)
     answer = story.send_back(offset)
     assert (answer.code, "updateTopicPerm" in (answer.remark or "")) == (ResponseCode.NO_PERMISSION, True)
     story.kit.settings.broker_permission = 4
@@ -282,7 +282,7 @@ ORDERLY = {"RETRY_TOPIC": "Orders", "ORIGIN_MESSAGE_ID": "FIRST", "UNIQ_KEY": "U
 
 
 def lock(story: Story) -> None:
-    story.parts.locks.lock("G", "somebody", [QueueBody(topic="Orders", broker_name="broker-a", queue_id=0)], story.kit.now)
+    story.context.locks.lock("G", "somebody", [QueueBody(topic="Orders", broker_name="broker-a", queue_id=0)], story.kit.now)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_retry_of_a_committed_message_is_no_half_message(story: Story) -> None
 def test_a_retry_of_a_group_that_was_deleted_is_refused(tmp_path: Path) -> None:
     story = Story(tmp_path, auto_create_subscription_group=False)
     story.send("%RETRY%G", j="1", names=ORDERLY)
-    story.parts.groups.delete("G", T0)
+    story.context.groups.delete("G", T0)
     with pytest.raises(Refused) as refused:
         story.send("%RETRY%G", j="1", names=ORDERLY)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -38,20 +38,20 @@ def message(*, internal: bool = True, **names: str) -> BrokerMessage:
 )
 def test_put_stores_the_message_in_its_holding_topic(kit: Kit, names: dict[str, Any], topic: str, queue_id: int) -> None:
     stored = message(**names)
-    kit.parts.deferral.put(stored, T0)
+    kit.context.deferral.put(stored, T0)
     assert (stored.topic, stored.queue_id, stored.queue_offset) == (topic, queue_id, 0)
 
 
 def test_deferred_message_keeps_its_destination(kit: Kit) -> None:
     deferred = message(DELAY="3")
-    assert kit.parts.deferral.defer(deferred, T0)
+    assert kit.context.deferral.defer(deferred, T0)
     assert (deferred.real_topic, deferred.real_queue_id) == ("Orders", 2)
     assert properties.parse(deferred.properties)["REAL_TOPIC"] == "Orders"
 
 
 def test_check_rejects_a_delay_that_cannot_be_granted(kit: Kit) -> None:
-    kit.parts.deferral.check(message(internal=False, TIMER_DELAY_SEC="5"), T0)
+    kit.context.deferral.check(message(internal=False, TIMER_DELAY_SEC="5"), T0)
     with pytest.raises(Refused):
-        kit.parts.deferral.check(message(internal=False, DELAY="soon"), T0)
+        kit.context.deferral.check(message(internal=False, DELAY="soon"), T0)
     with pytest.raises(Refused):
-        kit.parts.deferral.check(message(internal=False, TIMER_DELAY_SEC="soon"), T0)
+        kit.context.deferral.check(message(internal=False, TIMER_DELAY_SEC="soon"), T0)

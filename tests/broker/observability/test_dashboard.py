@@ -37,7 +37,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
         settings: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
         async with broker(directory, flush="SYNC_FLUSH", **settings) as running, client(running) as c:
             await everything(c)
-            while not running.parts.timers or not running.parts.timers.metrics.pending:
+            while not running.context.timers or not running.context.timers.metrics.pending:
                 running.work()
             _, body = await http(running, GET)
             return parse(body.decode())

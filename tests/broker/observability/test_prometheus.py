@@ -60,7 +60,7 @@ def value(figures: Figures, name: str, **labels: str) -> float:
 
 def figures_of(kit: Kit) -> Figures:
     sources = Sources([], 0, LoopLag(), {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"})
-    return parse("".join(pieces(kit.parts, sources, kit.now)))
+    return parse("".join(pieces(kit.context, sources, kit.now)))
 
 
 async def http(running: Broker, request: bytes) -> tuple[bytes, bytes]:
@@ -89,10 +89,10 @@ def test_the_lag_of_a_group_is_what_it_has_not_consumed(kit: Kit) -> None:
         kit.put("Orders", 0, b"x")
         kit.now += 1000
     kit.put("Orders", 1, b"x")
-    kit.parts.topics.ensure("Orders", 2, 6, kit.now)
-    kit.parts.offsets.commit("g", "Orders", 0, 1)
-    kit.parts.offsets.pulled("g", "Orders", 0, 3)
-    kit.parts.offsets.commit("g", "Orders", 1, 0)
+    kit.context.topics.ensure("Orders", 2, 6, kit.now)
+    kit.context.offsets.commit("g", "Orders", 0, 1)
+    kit.context.offsets.pulled("g", "Orders", 0, 3)
+    kit.context.offsets.commit("g", "Orders", 1, 0)
 
     figures = figures_of(kit)
 
@@ -106,8 +106,8 @@ def test_the_lag_of_a_group_is_what_it_has_not_consumed(kit: Kit) -> None:
 
 def test_a_group_that_has_consumed_all_has_no_lag(kit: Kit) -> None:
     kit.put("Orders", 0, b"x")
-    kit.parts.topics.ensure("Orders", 1, 6, kit.now)
-    kit.parts.offsets.commit("g", "Orders", 0, 1)
+    kit.context.topics.ensure("Orders", 1, 6, kit.now)
+    kit.context.offsets.commit("g", "Orders", 0, 1)
     kit.now += 60_000
 
     figures = figures_of(kit)
@@ -117,10 +117,10 @@ def test_a_group_that_has_consumed_all_has_no_lag(kit: Kit) -> None:
 
 
 def test_traffic_is_counted_by_topic_and_group(kit: Kit) -> None:
-    kit.parts.stats.topic_put("Orders").add(7, 700)
-    kit.parts.stats.topic_put("%DLQ%g").add(2, 20)
-    kit.parts.stats.got(kit.parts.stats.group_get("g", "Orders"), 3, 300)
-    kit.parts.stats.put_took(30, 7, 310)
+    kit.context.stats.topic_put("Orders").add(7, 700)
+    kit.context.stats.topic_put("%DLQ%g").add(2, 20)
+    kit.context.stats.got(kit.context.stats.group_get("g", "Orders"), 3, 300)
+    kit.context.stats.put_took(30, 7, 310)
 
     figures = figures_of(kit)
 
@@ -135,14 +135,14 @@ def test_traffic_is_counted_by_topic_and_group(kit: Kit) -> None:
 
 
 def test_sizes_and_requests_are_histograms(kit: Kit) -> None:
-    put = kit.parts.stats.topic_put("Orders")
+    put = kit.context.stats.topic_put("Orders")
     put.add(7, 700)
     put.add(1, 1_024)
     put.add(2, 2 * 1_025)
     put.add(1, 5_000_000)
-    kit.parts.stats.served(11, 19, 0)
-    kit.parts.stats.served(11, 19, 4, 3)
-    kit.parts.stats.served(-1, 3, 5_000)
+    kit.context.stats.served(11, 19, 0)
+    kit.context.stats.served(11, 19, 4, 3)
+    kit.context.stats.served(-1, 3, 5_000)
 
     figures = figures_of(kit)
 
@@ -208,7 +208,7 @@ def test_timer_messages_are_counted_by_how_far_ahead_they_are(tmp_path: Path) ->
         async with broker(tmp_path, **settings) as running, client(running) as c:
             for delay_s in (30, 40, 250, 7_200, 80_000, 100_000):
                 await c.send("Orders", b"x", TIMER_DELAY_SEC=str(delay_s))
-            timers = running.parts.timers
+            timers = running.context.timers
             while timers is None or timers.metrics.pending < 6:
                 running.work()
             _, body = await http(running, GET)
@@ -272,7 +272,7 @@ def test_a_running_broker_is_scraped(tmp_path: Path) -> None:
             assert value(figures, "rocketmq_storage_flush_behind_bytes") == 0
             assert value(figures, "firearrow_flushes_total") >= 1
             assert value(figures, "firearrow_flush_seconds_total") > 0
-            assert value(figures, "firearrow_log_offset_bytes", of="max") == running.parts.store.max_offset
+            assert value(figures, "firearrow_log_offset_bytes", of="max") == running.context.store.max_offset
             assert value(figures, "firearrow_store_writable") == 1
             assert value(figures, "firearrow_connections") == 1
             assert value(figures, "process_resident_memory_bytes") > 10_000_000

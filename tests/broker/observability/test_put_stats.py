@@ -17,7 +17,7 @@ COMMIT_FLAG = 8
 
 
 def counts(running: Broker, *topics: str) -> list[int]:
-    return [running.parts.stats.topic_put(topic).nums for topic in topics]
+    return [running.context.stats.topic_put(topic).nums for topic in topics]
 
 
 def test_put_and_get_bytes_are_equal(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_put_and_get_bytes_are_equal(tmp_path: Path) -> None:
             assert (await peer.pull("T", 4, flags=6, hold_ms=5_000)).code == 0
             answer = await peer.pull("T", 0)
             assert counts(running, "T") == [5]
-            assert len(answer.body) == running.parts.stats.topic_put("T").size
+            assert len(answer.body) == running.context.stats.topic_put("T").size
 
     run(story())
 
@@ -74,7 +74,7 @@ def test_runtime_info_has_the_time_that_puts_took(tmp_path: Path) -> None:
             table = fastjson.loads(answer.body)["table"]
             assert table["putMessageTimesTotal"] == "20"
             assert table["putMessageFailedTimes"] == "0"
-            assert sum(running.parts.stats.put_time_counts) == 20
-            assert running.parts.stats.put_time_max_ms < 30_000
+            assert sum(running.context.stats.put_time_counts) == 20
+            assert running.context.stats.put_time_max_ms < 30_000
 
     run(story())

@@ -110,7 +110,7 @@ def test_arbitrary_requests_do_not_make_a_handler_fail(shared: Kit, data: st.Dat
     response = kit.start_raw(code, ext, body, version=version, language=data.draw(st.sampled_from(["JAVA", "CPP", "GO"])))
     if response is not None:
         decode(response)
-    for table, legal in ((kit.parts.topics.all(), r"[%|\w-]{1,255}"), (kit.parts.groups.all(), r"[%|\w-]{1,255}")):
+    for table, legal in ((kit.context.topics.all(), r"[%|\w-]{1,255}"), (kit.context.groups.all(), r"[%|\w-]{1,255}")):
         assert all(re.fullmatch(legal, name, re.ASCII) for name in table)
 
 

@@ -208,11 +208,11 @@ def test_invalid_send_is_rejected(tmp_path: Path, change: dict[str, str], body: 
             create |= {"topicFilterType": "SINGLE_TAG", "order": False}
             assert (await c.call(RequestCode.UPDATE_AND_CREATE_TOPIC, create)).code == ResponseCode.SUCCESS
             await c.send("Orders", b"0")
-            end = running.parts.store.max_offset
+            end = running.context.store.max_offset
             answer = await c.call(RequestCode.SEND_MESSAGE_V2, send_header("Orders", 0, "") | change, body)
             assert answer.code == code
             assert says in (answer.remark or "")
-            assert running.parts.store.max_offset == end
+            assert running.context.store.max_offset == end
             assert (await c.send("Orders", b"1")).code == ResponseCode.SUCCESS  # the connection stays open
 
     run(story())
@@ -261,7 +261,7 @@ def test_wait_false_is_acknowledged_before_the_flush(tmp_path: Path, names: dict
             await c.pull("Orders", 0)  # answered when the sends are served
             await c.pull("Orders", 0)  # and this one when they are written
             assert [answer.done() for answer in answers] == [not waits, not waits]
-            running.commit.release(running.parts.store.max_offset)
+            running.commit.release(running.context.store.max_offset)
             assert [answer.code for answer in await asyncio.gather(*answers)] == [ResponseCode.SUCCESS] * 2
 
     run(story())
@@ -293,7 +293,7 @@ def test_same_seed_chooses_the_same_queues(tmp_path: Path) -> None:
         kit = Kit(directory)
         kit.topic("Orders", queues=8)
         replies = PendingReplies()
-        sends = SendHandler(kit.parts, Transactions(kit.parts, kit.now), replies)
+        sends = SendHandler(kit.context, Transactions(kit.context, kit.now), replies)
         for _ in range(20):
             request = Command(RequestCode.SEND_MESSAGE_V2, ext=send_header("Orders", -1, ""), body=b"x")
             sends.send(cast(Connection, FakeConnection()), request, kit.now)

@@ -31,7 +31,7 @@ OUT = T0 + 4_000  # the slot of a message that is sent at T0 for T0 + 5 s
 def kit(tmp_path: Path) -> Iterator[Kit]:
     made = Kit(tmp_path)
     made.topic("Orders")
-    made.handlers |= recall.handlers(made.parts)
+    made.handlers |= recall.handlers(made.context)
     yield made
     made.close()
 

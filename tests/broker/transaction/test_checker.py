@@ -111,7 +111,7 @@ def test_checks_rotate_over_connected_producers(story: TransactionStory) -> None
 
 
 def test_check_without_producer_counts_and_is_logged_once(story: TransactionStory, caplog: pytest.LogCaptureFixture) -> None:
-    story.parts.clients.unregister_producer(story.producer, "P")  # type: ignore[arg-type]  # a connection in all but name
+    story.context.clients.unregister_producer(story.producer, "P")  # type: ignore[arg-type]  # a connection in all but name
     for number in range(3):
         story.half(b"%d" % number)
     story.at(T0 + ROUND)
@@ -132,7 +132,7 @@ def test_message_is_given_up_after_the_last_check(story: TransactionStory, caplo
     names = properties.parse(record.properties)
     assert record.body == b"x"
     assert (names["TRANSACTION_CHECK_TIMES"], names["REAL_TOPIC"], names["UNIQ_KEY"]) == ("15", TOPIC, "U")
-    config = story.parts.topics.find(TRANS_CHECK_MAX_TIME_TOPIC)
+    config = story.context.topics.find(TRANS_CHECK_MAX_TIME_TOPIC)
     assert config is not None
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
     assert "transaction U of group P for topic Orders is given up: its producers were checked 15 times" in caplog.text
@@ -244,7 +244,7 @@ def test_nothing_is_read_or_written_between_scans(story: TransactionStory, monke
 
 def test_transaction_open_for_two_hours(story: TransactionStory) -> None:
     story.settings["transaction_check_max"] = 1_000
-    story.parts.settings.transaction_check_max = 1_000
+    story.context.settings.transaction_check_max = 1_000
     sent = story.half(b"slow")
     story.through(*range(T0, T0 + 2 * HOUR, 1_000))
     assert len(story.asked) == 2 * HOUR // ROUND - 1

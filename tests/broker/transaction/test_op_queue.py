@@ -39,7 +39,7 @@ def kit(tmp_path: Path) -> Iterator[Kit]:
 
 
 def make(kit: Kit) -> OpMessages:
-    return OpMessages(kit.settings, kit.parts.inner, HOST, 0)
+    return OpMessages(kit.settings, kit.context.writer, HOST, 0)
 
 
 def test_batch_is_due_by_age_or_size(kit: Kit) -> None:

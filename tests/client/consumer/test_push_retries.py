@@ -135,7 +135,7 @@ def test_orderly_consumption_keeps_the_order_of_each_queue_through_failures(tmp_
                 expected[stumbled + 1 : stumbled + 1] = [(expected[stumbled][0], 1), (expected[stumbled][0], 2)]
                 assert seen[queue] == expected
             assert [await cluster.committed("g", "T", queue) for queue in range(2)] == [100, 100]
-            assert not cluster.brokers[0].parts.locks.any_held("g", int(time.time() * 1000)), "locks are given back"
+            assert not cluster.brokers[0].context.locks.any_held("g", int(time.time() * 1000)), "locks are given back"
 
     run(story(True))
     run(story(False))

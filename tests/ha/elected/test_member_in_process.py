@@ -65,7 +65,7 @@ def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, fl
             async with client(first) as sender:
                 assert (await sender.send("T", b"before")).code == 0
             others = [broker for broker in brokers if broker is not first]
-            first.parts.store._log.fail("the plug was pulled")
+            first.context.store._log.fail("the plug was pulled")
             await until(lambda: leader_of(others))
             assert member_of(first).raft.role is Role.HALTED
             assert "the plug was pulled" in member_of(first).raft.halt_reason
@@ -74,7 +74,7 @@ def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, fl
             assert second is not None
             async with client(second) as sender:
                 assert (await sender.send("T", b"after")).code == 0
-                queue = second.parts.store.find_queue("T", 0)
+                queue = second.context.store.find_queue("T", 0)
                 assert queue is not None
                 assert queue.max_offset == 2
 
@@ -89,7 +89,7 @@ def test_follower_serves_reads_and_forwards_writes(tmp_path: Path) -> None:
             async with client(follower) as sender:
                 await until(lambda: member_of(follower).leader_address() is not None)
                 assert (await sender.send("T", b"passed on")).code == 0
-            await until(lambda: (queue := follower.parts.store.find_queue("T", 0)) is not None and queue.max_offset == 1)
+            await until(lambda: (queue := follower.context.store.find_queue("T", 0)) is not None and queue.max_offset == 1)
             assert leader is not None
             assert (leader.role.broker_id, leader.role.role) == (0, "SYNC_MASTER")
             assert follower.role.broker_id == int(member_of(follower).peers.me[1:]) + 1

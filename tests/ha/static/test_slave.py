@@ -33,14 +33,14 @@ def test_slave_copies_the_log_and_serves_its_messages(tmp_path: Path, flush: str
                 await sender.send("T", b"the last", queue_id=0, KEYS="last")
                 await in_step(one, other)
                 assert log_bytes(one) == log_bytes(other)
-                assert one.parts.store.max_offset > 2 * one.store_settings.mapped_file_size_commit_log
+                assert one.context.store.max_offset > 2 * one.store_settings.mapped_file_size_commit_log
                 await ha_of_slave(other).copied.wait()
                 for queue_id in range(4):
-                    mine, theirs = (b.parts.store.find_queue("T", queue_id) for b in (one, other))
+                    mine, theirs = (b.context.store.find_queue("T", queue_id) for b in (one, other))
                     assert mine is not None
                     assert theirs is not None
                     assert mine.entries(0, 100) == theirs.entries(0, 100) != b""
-                found = other.parts.store.query("T", "last", 10, 0, 1 << 62)
+                found = other.context.store.query("T", "last", 10, 0, 1 << 62)
                 assert len(found.records) == 1
                 async with client(other) as reader:
                     answer = await reader.pull("T", 20)
@@ -103,12 +103,12 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
             await sender.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group)
             place = {"consumerGroup": "Chosen", "topic": "Made", "queueId": 0, "commitOffset": 1}
             assert (await sender.call(RequestCode.UPDATE_CONSUMER_OFFSET, place)).code == ResponseCode.SUCCESS
-            parts = other.parts
+            parts = other.context
             await until(lambda: parts.topics.find("Made") is not None and parts.offsets.query("Chosen", "Made", 0) == 1)
             chosen = parts.groups.find("Chosen")
             assert chosen is not None
             assert chosen.retry_max_times == 3
-            assert parts.topics.all() == one.parts.topics.all()
+            assert parts.topics.all() == one.context.topics.all()
             await sender.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Made"})
             await until(lambda: parts.topics.find("Made") is None and parts.store.find_queue("Made", 0) is None)
 
@@ -125,8 +125,8 @@ def test_new_topic_is_known_as_soon_as_its_messages_arrive(tmp_path: Path) -> No
         ):
             await ha_of_slave(other).copied.wait()
             await sender.send("Made", b"x")
-            await until(lambda: other.parts.topics.find("Made") is not None)
-            assert other.parts.topics.find("Made") == one.parts.topics.find("Made")
+            await until(lambda: other.context.topics.find("Made") is not None)
+            assert other.context.topics.find("Made") == one.context.topics.find("Made")
 
     run(scenario())
 
@@ -145,18 +145,18 @@ def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkey
                 async with client(one) as sender:
                     await sender.send("Made", b"x")
                 await in_step(one, other)
-                assert other.parts.topics.find("Made") is None
-                made = one.parts.topics.find("Made")
+                assert other.context.topics.find("Made") is None
+                made = one.context.topics.find("Made")
                 ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
             try:
-                await until(lambda: other.parts.topics.find("Made") is not None)
+                await until(lambda: other.context.topics.find("Made") is not None)
                 async with client(other) as reader:
                     assert bodies(await reader.pull("Made", 0)) == [b"x"]
-                version = other.parts.topics.data_version
+                version = other.context.topics.data_version
                 monkeypatch.undo()
                 async with master(tmp_path / "m", names, **ports):
-                    await until(lambda: other.parts.topics.data_version != version)
-                    assert other.parts.topics.find("Made") == made
+                    await until(lambda: other.context.topics.data_version != version)
+                    assert other.context.topics.find("Made") == made
             finally:
                 await other_cm.__aexit__(None, None, None)
 
@@ -177,10 +177,10 @@ def test_broker_that_became_master_stops_copying_metadata(tmp_path: Path) -> Non
             other.role.change("SYNC_MASTER", 0)
             await sender.send("Late", b"x")
             await ha_of_slave(other).copy_tables()
-            assert other.parts.topics.find("Late") is None
+            assert other.context.topics.find("Late") is None
             other.role.change("SLAVE", 1)
             await ha_of_slave(other).copy_tables()
-            assert other.parts.topics.find("Late") is not None
+            assert other.context.topics.find("Late") is not None
 
     run(scenario())
 
@@ -245,7 +245,7 @@ def test_ha_status_of_master_and_slave(tmp_path: Path) -> None:
         ):
             await sender.send("T", b"x")
             await in_step(one, other)
-            end = one.parts.store.max_offset
+            end = one.context.store.max_offset
             await until(lambda: all(link.feed.confirmed == end for link in ha_of_master(one).links))
             of_master = fastjson.loads((await sender.call(RequestCode.GET_BROKER_HA_STATUS)).body)
             assert of_master["master"]
@@ -275,7 +275,7 @@ def test_log_of_another_master_is_not_continued(tmp_path: Path, caplog: pytest.L
                 await sender.send("T", b"more")
                 async with slave(tmp_path / "s", names) as other:
                     await until(lambda: ha_of_slave(other).broken is not None)
-                    assert other.parts.store.max_offset < one.parts.store.max_offset
+                    assert other.context.store.max_offset < one.context.store.max_offset
                     async with client(other) as reader:
                         assert bodies(await reader.pull("T", 0)) == [b"them"]
 

@@ -27,7 +27,7 @@ def test_consumer_far_behind_is_redirected_to_the_slave_and_back(tmp_path: Path)
                 await at_master.send("T", b"%d" % number)
             await in_step(one, other)
             await ha_of_slave(other).copied.wait()
-            await until(lambda: other.parts.topics.find("T") is not None)
+            await until(lambda: other.context.topics.find("T") is not None)
             answer = await at_master.pull("T", 0)
             assert answer.ext["suggestWhichBrokerId"] == "1"
             answer = await at_slave.pull("T", int(answer.ext["nextBeginOffset"]))
@@ -49,7 +49,7 @@ def test_slave_does_not_reset_a_consumer_that_is_ahead_of_it(tmp_path: Path) -> 
                 other = make(tmp_path / "s", names, broker_role="SLAVE", broker_id=1)
                 await other.start()
                 await in_step(one, other)
-                await until(lambda: other.parts.topics.find("T") is not None)
+                await until(lambda: other.context.topics.find("T") is not None)
                 async with client(other) as reader:
                     answer = await reader.pull("T", 50)
                     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -77,7 +77,7 @@ def test_parked_pull_at_a_slave_is_answered_when_the_master_sends_again(tmp_path
                 other = make(tmp_path / "s", names, broker_role="SLAVE", broker_id=1)
                 await other.start()
                 await in_step(one, other)
-                await until(lambda: other.parts.topics.find("T") is not None)
+                await until(lambda: other.context.topics.find("T") is not None)
             try:
                 await until(lambda: not ha_of_slave(other).master_alive)
                 async with client(other) as reader:
@@ -112,7 +112,7 @@ def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) 
                 await other.start()
                 async with client(one) as sender:
                     await sender.send("T", b"0")
-                    await until(lambda: other.parts.topics.find("T") is not None)
+                    await until(lambda: other.context.topics.find("T") is not None)
                     await consumer.start()
                     await until(lambda: got == [b"0"])
                     sent = [b"%d" % number for number in range(1, 200)]

@@ -59,8 +59,8 @@ def test_acknowledged_message_is_on_the_slave(tmp_path: Path, flush: str) -> Non
             for number in range(100):
                 answer = await sender.send("T", b"%d" % number)
                 assert answer.code == ResponseCode.SUCCESS
-                assert other.parts.store.max_offset == one.parts.store.max_offset
-                assert flush == "ASYNC_FLUSH" or other.parts.store.flushed_offset == one.parts.store.max_offset
+                assert other.context.store.max_offset == one.context.store.max_offset
+                assert flush == "ASYNC_FLUSH" or other.context.store.flushed_offset == one.context.store.max_offset
             answers = await asyncio.gather(*(sender.send("T", b"%d" % number) for number in range(500)))
             assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
             await in_step(one, other)
@@ -140,12 +140,12 @@ def test_three_replicas_require_two_slaves(tmp_path: Path) -> None:
             slow = await SilentSlave.of(one, 0)
             await until(lambda: sum(link.feed.requested is not None for link in ha_of_master(one).links) == 2)
             sending = asyncio.ensure_future(sender.send("T", b"1"))
-            await until(lambda: one.parts.store.max_offset > one.parts.store.confirm_offset)
-            await until(lambda: all(link.feed.sent == one.parts.store.max_offset for link in ha_of_master(one).links))
-            quick.confirm(one.parts.store.max_offset)
-            await until(lambda: any(link.feed.confirmed == one.parts.store.max_offset for link in ha_of_master(one).links))
+            await until(lambda: one.context.store.max_offset > one.context.store.confirm_offset)
+            await until(lambda: all(link.feed.sent == one.context.store.max_offset for link in ha_of_master(one).links))
+            quick.confirm(one.context.store.max_offset)
+            await until(lambda: any(link.feed.confirmed == one.context.store.max_offset for link in ha_of_master(one).links))
             assert not sending.done()
-            slow.confirm(one.parts.store.max_offset)
+            slow.confirm(one.context.store.max_offset)
             assert (await sending).code == ResponseCode.SUCCESS
             for each in (quick, slow):
                 each.writer.close()

@@ -16,19 +16,19 @@ QUICK = {"timer_precision_ms": 100, "timer_flush_interval_ms": 100}
 
 
 def timer_queue_end(broker: Broker) -> int:
-    queue = broker.parts.store.find_queue("rmq_sys_wheel_timer", 0)
+    queue = broker.context.store.find_queue("rmq_sys_wheel_timer", 0)
     return queue.max_offset if queue is not None else 0
 
 
 def delivered(broker: Broker) -> int:
-    queue = broker.parts.store.find_queue("T", 0)
+    queue = broker.context.store.find_queue("T", 0)
     return queue.max_offset if queue is not None else 0
 
 
 def checkpoint(broker: Broker) -> tuple[int, int]:
     """Return the delivered time and the end of the timer queue in the wheel."""
-    assert broker.parts.timers is not None
-    fields = broker.parts.timers.checkpoint()
+    assert broker.context.timers is not None
+    fields = broker.context.timers.checkpoint()
     assert fields is not None
     return int.from_bytes(fields[:8], "big"), int.from_bytes(fields[16:24], "big")
 
@@ -45,7 +45,7 @@ def test_slave_that_becomes_master_delivers_pending_timers_once(tmp_path: Path) 
                     await in_step(one, other)
                     await until(lambda: checkpoint(one)[0] > soon_ms and checkpoint(one)[1] == 2)
                     await until(lambda: checkpoint(other) == checkpoint(one))
-                    await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.pending == 1)
+                    await until(lambda: other.context.timers is not None and other.context.timers.metrics.pending == 1)
                     counts = fastjson.loads((await sender.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
                     async with client(other) as asker:
                         copied = fastjson.loads((await asker.call(RequestCode.GET_TIMER_METRICS)).body)["timingCount"]
@@ -55,7 +55,7 @@ def test_slave_that_becomes_master_delivers_pending_timers_once(tmp_path: Path) 
                 assert delivered(other) == 1
             async with master(tmp_path / "s", names, ahead_ms=61_000, **QUICK) as other, client(other) as reader:
                 await until(lambda: delivered(other) == 2)
-                await until(lambda: other.parts.timers is not None and other.parts.timers.metrics.pending == 0)
+                await until(lambda: other.context.timers is not None and other.context.timers.metrics.pending == 0)
                 assert bodies(await reader.pull("T", 0)) == [b"soon", b"later"]
 
     run(scenario())
@@ -80,6 +80,6 @@ def test_master_that_becomes_slave_discards_its_timers(tmp_path: Path) -> None:
                     await until(lambda: checkpoint(one) == checkpoint(other))
             assert not list((tmp_path / "a" / "timerlog").iterdir())
             async with master(tmp_path / "a", names, **QUICK) as one:
-                await until(lambda: one.parts.timers is not None and one.parts.timers.metrics.pending == 2)
+                await until(lambda: one.context.timers is not None and one.context.timers.metrics.pending == 2)
 
     run(scenario())

@@ -88,10 +88,10 @@ class Pull:
 
 
 class PullHandler:
-    def __init__(self, parts: BrokerContext, long_polling: LongPolling) -> None:
-        self._parts = parts
+    def __init__(self, context: BrokerContext, long_polling: LongPolling) -> None:
+        self._context = context
         self._long_polling = long_polling
-        self._store = parts.store
+        self._store = context.store
         self._targets: dict[tuple[str, str, int], ReadTarget] = {}
         self._authorized_under: tuple[object, object, int] = (None, None, 0)  # versions of topics and groups, broker permission
         self._master_alive: Callable[[], bool] | None = None  # None: this broker is a master
@@ -114,8 +114,8 @@ class PullHandler:
         if not (sys_flag & SUBSCRIPTION and header.subscription == "*" and header.expression_type in _BY_TAG):
             wanted = self._subscription(header, target.group.consume_broadcast_enable)
             sql = self._sql(wanted)
-            tag_codes = self._parts.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
-        offsets = self._parts.offsets
+            tag_codes = self._context.clients.tag_codes(header.consumer_group, wanted) if sql is None else None
+        offsets = self._context.offsets
         reset = offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             return self._offset_moved(request, header, target, reset)
@@ -147,7 +147,7 @@ class PullHandler:
         if pull.conn.closed:
             return
         header, target = pull.header, pull.target
-        reset = self._parts.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        reset = self._context.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if reset is not None:
             pull.conn.write(self._offset_moved(pull.request, header, target, reset))
             return
@@ -174,7 +174,7 @@ class PullHandler:
         return code, replace(result, next_begin_offset=offset)
 
     def _park(self, pull: Pull, now_ms: int, max_ms: int) -> None:
-        settings = self._parts.settings
+        settings = self._context.settings
         if pull.conn.state.parked >= settings.pull_thread_pool_queue_capacity:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
@@ -187,12 +187,12 @@ class PullHandler:
         self._long_polling.park(ParkedPull(pull.target.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume))
 
     def _target(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
-        parts = self._parts
+        context = self._context
         topics, groups, permission = self._authorized_under
         if (
-            topics is parts.topics.data_version
-            and groups is parts.groups.data_version
-            and permission == parts.settings.broker_permission
+            topics is context.topics.data_version
+            and groups is context.groups.data_version
+            and permission == context.settings.broker_permission
         ):
             target = self._targets.get((header.consumer_group, header.topic, header.queue_id))
             if target is not None:
@@ -201,7 +201,7 @@ class PullHandler:
             self._targets.clear()
         target = self._authorize(conn, header, now_ms)
         # Only now: the authorization may have created the group.
-        under = (parts.topics.data_version, parts.groups.data_version, parts.settings.broker_permission)
+        under = (context.topics.data_version, context.groups.data_version, context.settings.broker_permission)
         if under != self._authorized_under:
             self._targets.clear()
             self._authorized_under = under
@@ -211,21 +211,22 @@ class PullHandler:
         return target
 
     def _authorize(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
-        parts = self._parts
-        if not parts.settings.broker_permission & PERM_READ:
+        context = self._context
+        permission = context.settings.broker_permission
+        if not permission & PERM_READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker {parts.name} is not readable: brokerPermission is {parts.settings.broker_permission}, 4 is needed",
+                f"the broker {context.name} is not readable: brokerPermission is {permission}, 4 is needed",
                 {"forbiddenType": 1},
             )
-        group = parts.groups.must_find(header.consumer_group, now_ms)
+        group = context.groups.must_find(header.consumer_group, now_ms)
         if not group.consume_enable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"subscription group {group.group_name} may not consume: its consumeEnable is false",
                 {"forbiddenType": 2},
             )
-        topic = parts.topics.find(header.topic)
+        topic = context.topics.find(header.topic)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
         if not topic.perm & PERM_READ:
@@ -240,17 +241,17 @@ class PullHandler:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{conn.peer}]",
             )
-        if parts.groups.forbidden(header.consumer_group, header.topic):
+        if context.groups.forbidden(header.consumer_group, header.topic):
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the consumer group {header.consumer_group} may not read topic {header.topic}: an operator has forbidden it",
                 {"forbiddenType": 5},
             )
-        queue = parts.store.queue(header.topic, header.queue_id)
-        return ReadTarget(topic, group, queue, parts.stats.group_get(header.consumer_group, header.topic))
+        queue = context.store.queue(header.topic, header.queue_id)
+        return ReadTarget(topic, group, queue, context.stats.group_get(header.consumer_group, header.topic))
 
     def _subscription(self, header: PullMessageRequestHeader, broadcast_enabled: bool) -> SubscriptionData:
-        clients = self._parts.clients
+        clients = self._context.clients
         group, topic = header.consumer_group, header.topic
         if header.sys_flag & SUBSCRIPTION:
             wanted = subscription.build(topic, header.subscription, header.sub_version, header.expression_type)
@@ -279,7 +280,7 @@ class PullHandler:
         """Return the SQL92 filter to apply; None if the subscription is by tags."""
         if (wanted.expression_type or subscription.TAG) == subscription.TAG:
             return None
-        subscription.check_expression_type(wanted.expression_type, enabled=self._parts.settings.enable_property_filter)
+        subscription.check_expression_type(wanted.expression_type, enabled=self._context.settings.enable_property_filter)
         try:
             return subscription.compile_sql(wanted.sub_string)
         except ValueError as error:
@@ -317,17 +318,17 @@ class PullHandler:
     ) -> bytes:
         """Return the frame of the response, without the part of the log that follows it."""
         suggested = 0
-        if result.suggest_slave and self._parts.settings.slave_read_enable:
+        if result.suggest_slave and self._context.settings.slave_read_enable:
             suggested = target.group.which_broker_when_consume_slowly
         body = result.body
         size = len(body) if result.part is None else result.part.size
         self.last_response_code = code
         if code == ResponseCode.SUCCESS:
-            self._parts.stats.got(target.got, result.count, size)
-            self._parts.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
+            self._context.stats.got(target.got, result.count, size)
+            self._context.offsets.pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
         else:
             body, size = b"", 0
-            self._parts.stats.missed()
+            self._context.stats.missed()
         return encode_pull_response(
             request,
             code,

@@ -55,7 +55,7 @@ class RequestDispatcher:
 
     def __init__(
         self,
-        parts: BrokerContext,
+        context: BrokerContext,
         handlers: dict[int, Handler],
         sends: SendHandler,
         pulls: PullHandler,
@@ -64,8 +64,8 @@ class RequestDispatcher:
         now_ms: Callable[[], int],
     ) -> None:
         enable_native_headers()
-        self._parts = parts
-        self._stats = parts.stats
+        self._context = context
+        self._stats = context.stats
         self._now_ms = now_ms
         self._handlers = handlers
         self._sends = sends
@@ -79,7 +79,7 @@ class RequestDispatcher:
         conn.state = ConnectionState()
 
     def disconnected(self, conn: Connection) -> None:
-        clients.connection_closed(self._parts, conn)
+        clients.connection_closed(self._context, conn)
 
     def received(self, conn: Connection, commands: list[Command]) -> None:
         now = self._now_ms()
@@ -136,11 +136,11 @@ class RequestDispatcher:
         self._closed = self._forward = None
 
     def _refuse_sends(self, conn: Connection, now: int) -> Refused | None:
-        store, permission = self._parts.store, self._parts.settings.broker_permission
+        store, permission = self._context.store, self._context.settings.broker_permission
         if not permission & PERM_WRITE:
             return Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker {self._parts.name} takes no messages: brokerPermission is {permission}, 2 is needed",
+                f"the broker {self._context.name} takes no messages: brokerPermission is {permission}, 2 is needed",
             )
         if self._closed is not None:
             return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed)

@@ -26,13 +26,13 @@ FROZEN_CLOCK_MS = 10
 class MasterServices:
     def __init__(
         self,
-        parts: BrokerContext,
+        context: BrokerContext,
         transactions: Transactions,
         sends: SendHandler,
         config: ConfigFiles,
         now_ms: Callable[[], int],
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._config = config
         self._now_ms = now_ms
         self._due_timer: asyncio.TimerHandle | None = None
@@ -42,8 +42,8 @@ class MasterServices:
         self._delay_snapshot: tuple[int, bytes, list[int]] | None = None
         self._next_delay_ms = 0
         self._key_dedup_until_ms = 0
-        self._delay, self._timers = parts.delay, parts.timers
-        if parts.settings.enable_d_leger_commit_log:
+        self._delay, self._timers = context.delay, context.timers
+        if context.settings.enable_d_leger_commit_log:
             self._delay.confirm(self._delay.offsets())
         self._transactions = transactions
         self._sends = sends
@@ -51,7 +51,7 @@ class MasterServices:
 
     def _load_dedup(self) -> DedupFile:
         """Restore the state that recognises repeated sends."""
-        file = DedupFile(self._sends.dedup, self._parts.store, self._config)
+        file = DedupFile(self._sends.dedup, self._context.store, self._config)
         file.load(self._now_ms())
         return file
 
@@ -62,7 +62,7 @@ class MasterServices:
         self._process_transactions()
 
     def save(self, now: int) -> None:
-        settings, is_slave = self._parts.settings, self._parts.role.is_slave
+        settings, is_slave = self._context.settings, self._context.role.is_slave
         if now >= self._next_delay_ms and not is_slave:
             self._next_delay_ms = now + (DELAY_SNAPSHOT_MS if settings.enable_d_leger_commit_log else DELAY_SAVE_MS)
             self._snapshot_delay_offsets(now)
@@ -106,17 +106,17 @@ class MasterServices:
         self._process_transactions()
 
     def _snapshot_delay_offsets(self, now: int) -> None:
-        if self._delay.has_changed() and (self._delay_snapshot is None or not self._parts.settings.enable_d_leger_commit_log):
+        if self._delay.has_changed() and (self._delay_snapshot is None or not self._context.settings.enable_d_leger_commit_log):
             offsets, text = self._delay.offsets(), fastjson.dumps_pretty(self._delay.to_json(now))
-            self._delay_snapshot = (self._parts.store.appended_offset, text, offsets)
+            self._delay_snapshot = (self._context.store.appended_offset, text, offsets)
 
     def _save_delay_offsets(self) -> None:
         """Save offsets whose deliveries are durable: after a power failure, others would be lost."""
-        if self._delay_snapshot is not None and self._parts.store.flushed_offset >= self._delay_snapshot[0]:
+        if self._delay_snapshot is not None and self._context.store.flushed_offset >= self._delay_snapshot[0]:
             (_, text, offsets), self._delay_snapshot = self._delay_snapshot, None
-            if self._parts.settings.enable_d_leger_commit_log:
+            if self._context.settings.enable_d_leger_commit_log:
                 self._delay.confirm(offsets)
-            self._parts.store.submit(lambda: self._config.save_text("delayOffset.json", text))
+            self._context.store.submit(lambda: self._config.save_text("delayOffset.json", text))
 
     # When the master changes.
 
@@ -148,12 +148,12 @@ class MasterServices:
 
     def stop(self) -> None:
         """Start nothing new."""
-        if not self._parts.role.is_slave:
+        if not self._context.role.is_slave:
             self._transactions.stop(self._now_ms())
 
     def close(self, now: int) -> None:
         """Save the progress of all services. Call it when the log is flushed for the last time."""
-        is_slave = self._parts.role.is_slave
+        is_slave = self._context.role.is_slave
         if is_slave:
             self._dedup_file.follow()
         else:

@@ -18,7 +18,7 @@ from firearrow.wire.frame import Command
 class ReplicationHost:
     """The broker as replication sees it. The callbacks are for elected groups."""
 
-    parts: BrokerContext
+    context: BrokerContext
     commit: GroupCommit
     config: ConfigFiles
     now_ms: Callable[[], int]

@@ -105,7 +105,7 @@ class RoleController:
         make: MakeReplication,
         make_proxy: Callable[[Identity, Topics], Registration],
     ) -> None:
-        self._parts = parts
+        self._context = parts
         self._now_ms = now_ms
         self._proxy: ProxyRegistration | None = None
         settings, role = parts.context.settings, parts.context.role
@@ -151,7 +151,7 @@ class RoleController:
 
     def _lead(self, term: int) -> None:
         """Switch this broker to the master role."""
-        parts, now = self._parts, self._now_ms()
+        parts, now = self._context, self._now_ms()
         assert self._change_log is not None, "only members of an elected group change their role"
         parts.dispatcher.use_handlers(self._master_handlers)
         parts.pulls.serve_as_master()
@@ -166,7 +166,7 @@ class RoleController:
 
     def _follow(self, reason: str) -> None:
         """Switch this broker to the slave role."""
-        parts, broker_id = self._parts, self._parts.context.settings.peers().own_broker_id
+        parts, broker_id = self._context, self._context.context.settings.peers().own_broker_id
         parts.context.role.change("SLAVE", broker_id)
         parts.commit.fail_pending(reason)
         self._serve_as_slave(reason)
@@ -176,15 +176,15 @@ class RoleController:
     def _pause(self, paused: bool) -> None:
         """Stop accepting sends while another member takes over, and accept them again if it did not."""
         if paused:
-            self._parts.dispatcher.reject_sends("another member of the group takes over", self.replication.forward)
+            self._context.dispatcher.reject_sends("another member of the group takes over", self.replication.forward)
         else:
-            self._parts.dispatcher.accept_sends()
+            self._context.dispatcher.accept_sends()
 
     def _serve_as_slave(self, no_sends: str) -> None:
         replication = self.replication
-        self._parts.dispatcher.use_handlers(self._slave_handlers)
-        self._parts.dispatcher.reject_sends(no_sends, replication.forward)
-        self._parts.pulls.serve_as_slave(lambda: replication.master_alive)
+        self._context.dispatcher.use_handlers(self._slave_handlers)
+        self._context.dispatcher.reject_sends(no_sends, replication.forward)
+        self._context.pulls.serve_as_slave(lambda: replication.master_alive)
 
     def _set_proxy(self, wanted: bool) -> None:
         if self._proxy is not None:

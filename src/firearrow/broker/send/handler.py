@@ -71,33 +71,33 @@ class SendTarget:
 
     __slots__ = ("config", "for_retries", "put", "queues", "write_queues")
 
-    def __init__(self, config: TopicConfig, parts: BrokerContext) -> None:
+    def __init__(self, config: TopicConfig, context: BrokerContext) -> None:
         ids = max(config.read_queue_nums, config.write_queue_nums)
         self.config = config
         self.queues: list[ConsumeQueue | None] = [None] * ids  # index = queue id; looked up at the queue's first message
         self.write_queues = config.write_queue_nums
-        self.put = parts.stats.topic_put(config.topic_name)
+        self.put = context.stats.topic_put(config.topic_name)
         self.for_retries = config.topic_name.startswith(RETRY_PREFIX)
 
 
 class SendHandler:
-    def __init__(self, parts: BrokerContext, transactions: Transactions, replies: PendingReplies) -> None:
+    def __init__(self, context: BrokerContext, transactions: Transactions, replies: PendingReplies) -> None:
         self._replies = replies
-        self._rng = parts.rng
-        self.dedup = Dedup(parts.settings, parts.store)
+        self._rng = context.rng
+        self.dedup = Dedup(context.settings, context.store)
         self._key_dedup = self.dedup.keys is not None
-        self._parts = parts
-        self._store = parts.store
+        self._context = context
+        self._store = context.store
         self._transactions = transactions
         self._targets: dict[str, SendTarget] = {}
-        self._store_settings = parts.store_settings  # maxMessageSize may be changed while the broker runs
-        region = parts.settings.region_id
-        self._trace = "true" if parts.settings.trace_on else "false"
-        stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": parts.settings.broker_cluster_name}
+        self._store_settings = context.store_settings  # maxMessageSize may be changed while the broker runs
+        region = context.settings.region_id
+        self._trace = "true" if context.settings.trace_on else "false"
+        stamps = {"MSG_REGION": region, "TRACE_ON": self._trace, "CLUSTER": context.settings.broker_cluster_name}
         self._stamps = stamps
         self._stamp_block = properties.encode(stamps)
         self._reply = send_response_template(self._trace, region)
-        ip, _, port = parts.address.rpartition(":")
+        ip, _, port = context.address.rpartition(":")
         self._unique_keys = UniqueKeys(ip, os.getpid())
         self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
         self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # template for the ids of a batch
@@ -108,20 +108,20 @@ class SendHandler:
 
     def enable_key_dedup(self, window_ms: int) -> bool:
         """Recognise repeated messages by their unique keys. False if the settings do that permanently."""
-        if self._parts.settings.deduplicate_uniq_key_window_ms:
+        if self._context.settings.deduplicate_uniq_key_window_ms:
             return False
-        self.dedup.enable_keys(window_ms, self._parts.settings.deduplicate_uniq_key_max_num)
+        self.dedup.enable_keys(window_ms, self._context.settings.deduplicate_uniq_key_max_num)
         self._key_dedup = True
         return True
 
     def disable_key_dedup(self) -> None:
-        if not self._parts.settings.deduplicate_uniq_key_window_ms:
+        if not self._context.settings.deduplicate_uniq_key_window_ms:
             self.dedup.disable_keys()
             self._key_dedup = False
 
     def reset_dedup(self) -> None:
         """Forget all messages: those that were not confirmed may be lost."""
-        self.dedup = Dedup(self._parts.settings, self._store)
+        self.dedup = Dedup(self._context.settings, self._store)
 
     def topic_changed(self, topic: str, config: TopicConfig | None) -> None:
         """Invalidate the cached target of a topic that was changed or deleted."""
@@ -135,7 +135,7 @@ class SendHandler:
         target = self._targets.get(header.topic)
         if target is None:
             target = self._authorize(header, now_ms)
-        if target.for_retries and not header.batch and redirect(self._parts, header, request.version, now_ms):
+        if target.for_retries and not header.batch and redirect(self._context, header, request.version, now_ms):
             target = self._targets.get(header.topic) or self._authorize(header, now_ms)
         queue = self._choose_queue(target, header.queue_id)
         if header.batch:
@@ -236,11 +236,11 @@ class SendHandler:
             header.topic, queue_id, body, raw, header.flag, sys_flag, header.born_timestamp, conn.peer_host,
             header.reconsume_times, code, unique_key, False,
         )  # fmt: skip
-        if not self._transactions.defer(message, now_ms) and not self._parts.deferral.defer(message, now_ms):
+        if not self._transactions.defer(message, now_ms) and not self._context.deferral.defer(message, now_ms):
             return None
         if len(message.properties) > MAX_PROPERTIES:
             raise _too_long(message.properties)
-        self._parts.inner.append(message, now_ms)
+        self._context.writer.append(message, now_ms)
         if message.on_stored is not None:
             message.on_stored(message)
         return message
@@ -375,12 +375,12 @@ class SendHandler:
         topic = header.topic
         if topic in NOT_SENDABLE_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {topic} is the broker's own; clients cannot send to it")
-        parts = self._parts
-        config = parts.topics.find(topic)
+        context = self._context
+        config = context.topics.find(topic)
         if config is None:
             if topic.startswith(RETRY_PREFIX):
-                parts.groups.must_find(topic[len(RETRY_PREFIX) :], now_ms)
-            config = parts.topics.create_in_send(
+                context.groups.must_find(topic[len(RETRY_PREFIX) :], now_ms)
+            config = context.topics.create_in_send(
                 topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=header.unit_mode
             )
         if not config.perm & PERM_WRITE:
@@ -389,7 +389,7 @@ class SendHandler:
                 f"the topic {config.topic_name} has permission {config.perm} and takes no messages; "
                 f"allow writing with: mqadmin updateTopicPerm -t {config.topic_name} -p 6",
             )
-        target = self._targets[header.topic] = SendTarget(config, self._parts)
+        target = self._targets[header.topic] = SendTarget(config, self._context)
         return target
 
     def _choose_queue(self, target: SendTarget, queue_id: int) -> ConsumeQueue:

@@ -45,13 +45,13 @@ log = logging.getLogger("firearrow.broker")
 class MetadataChangeLog:
     """Writes changes of topics and groups to the log. `leads` returns whether this broker is the master."""
 
-    def __init__(self, parts: BrokerContext, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
-        self._parts = parts
+    def __init__(self, context: BrokerContext, leads: Callable[[], bool], now_ms: Callable[[], int]) -> None:
+        self._context = context
         self._leads = leads
         self._now_ms = now_ms
-        self._host = host_bytes(*parse_address(parts.address))
-        parts.topics.subscribe(lambda name, config: self._changed(TOPICS, name, config))
-        parts.groups.subscribe(lambda name, config: self._changed(GROUPS, name, config))
+        self._host = host_bytes(*parse_address(context.address))
+        context.topics.subscribe(lambda name, config: self._changed(TOPICS, name, config))
+        context.groups.subscribe(lambda name, config: self._changed(GROUPS, name, config))
 
     def answering_when_stored(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
         """Wrap the handlers whose responses wait until the change is confirmed."""
@@ -60,11 +60,11 @@ class MetadataChangeLog:
     def apply(self) -> None:
         """Apply the changes acknowledged by the previous master, on election."""
         for queue_id in (TOPICS, GROUPS):
-            queue = self._parts.store.find_queue(TOPIC, queue_id)
+            queue = self._context.store.find_queue(TOPIC, queue_id)
             if queue is not None:
                 for offset in range(max(queue.min_offset, queue.max_offset - MOST), queue.max_offset):
                     entry = queue.entry(offset)
-                    raw = self._parts.store.read_record(entry[0]) if entry is not None else None
+                    raw = self._context.store.read_record(entry[0]) if entry is not None else None
                     if raw is not None:
                         self._apply_one(queue_id, raw)
 
@@ -73,9 +73,9 @@ class MetadataChangeLog:
             change = fastjson.loads(decode(raw).body)
             name, config = str(change["name"]), change["config"]
             if queue_id == TOPICS:
-                self._parts.topics.restore(name, TopicConfig.from_json(config) if config is not None else None)
+                self._context.topics.restore(name, TopicConfig.from_json(config) if config is not None else None)
             else:
-                self._parts.groups.restore(name, SubscriptionGroupConfig.from_json(config) if config is not None else None)
+                self._context.groups.restore(name, SubscriptionGroupConfig.from_json(config) if config is not None else None)
         except (ProtocolError, ValueError, TypeError, KeyError) as error:
             log.warning("a change of a topic or group in the log cannot be read, and is left out: %s", error)
 
@@ -86,7 +86,7 @@ class MetadataChangeLog:
         now_ms = self._now_ms()
         message = BrokerMessage(TOPIC, queue_id, fastjson.dumps(body), b"", 0, 0, now_ms, self._host)
         try:
-            self._parts.inner.deliver(message, now_ms)
+            self._context.writer.deliver(message, now_ms)
         except StoreError as error:
             log.warning("the change of %s cannot be stored: %s", name, error)
 
@@ -94,6 +94,6 @@ class MetadataChangeLog:
         def answer_when_stored(conn: Connection, request: Command, now_ms: int) -> None:
             response = handler(conn, request, now_ms)
             if response is not None:
-                self._parts.answer_when_stored(conn, request, response)
+                self._context.answer_when_stored(conn, request, response)
 
         return answer_when_stored

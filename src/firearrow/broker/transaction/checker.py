@@ -54,12 +54,12 @@ class PendingCheck(NamedTuple):
 
 
 class TransactionChecks:
-    def __init__(self, parts: BrokerContext, queue: ConsumeQueue, halves: HalfStates, ops: OpMessages, host: bytes) -> None:
+    def __init__(self, context: BrokerContext, queue: ConsumeQueue, halves: HalfStates, ops: OpMessages, host: bytes) -> None:
         self.sent = 0
         self.given_up: dict[int, None] = {}  # origins, oldest first; late decisions about them are carried out
-        self._parts = parts
-        self._store = parts.store
-        self._settings = parts.settings
+        self._context = context
+        self._store = context.store
+        self._settings = context.settings
         self._queue = queue
         self._halves = halves
         self._ops = ops
@@ -131,7 +131,7 @@ class TransactionChecks:
         if half.check_times >= settings.transaction_check_max:
             self._give_up(half, now_ms, f"its producers were checked {half.check_times} times")
             return True
-        kept_hours = self._parts.store_settings.file_reserved_time
+        kept_hours = self._context.store_settings.file_reserved_time
         if age_ms > kept_hours * _HOUR_MS:
             self._give_up(half, now_ms, f"it is older than the retention of {kept_hours} hours")
             return True
@@ -148,7 +148,7 @@ class TransactionChecks:
     def _copy(self, half: Half, check_times: int, now_ms: int) -> None:
         """Copy it to the end of the queue. With `check_times`, also schedule a check."""
         copy = half.copied(check_times)
-        self._parts.inner.deliver(copy, now_ms)
+        self._context.writer.deliver(copy, now_ms)
         self._halves.moved(half.origin, half.offset, copy.queue_offset)
         group = half.producer_group
         if not check_times or not group:
@@ -160,7 +160,7 @@ class TransactionChecks:
             msg_id=half.unique_key,
             transaction_id=half.unique_key,
             offset_msg_id=offset_msg_id(self._host, copy.physical_offset),
-            bname=self._parts.name,
+            bname=self._context.name,
         )
         body = half.for_check(copy)
         self._pending.append(PendingCheck(copy.queue_offset, copy.physical_offset, group, header, body))
@@ -178,12 +178,12 @@ class TransactionChecks:
                 self._unreachable[check.group] = self._unreachable.get(check.group, 0) + 1
             else:
                 self.sent += 1
-                self._parts.notify(conn, check.header, check.body)
+                self._context.notify(conn, check.header, check.body)
         if not pending and self._scan_started_ms is None:
             self._log_unreachable()
 
     def _connected_producer(self, group: str) -> Connection | None:
-        live = [member.conn for member in self._parts.clients.producer_group(group) if not member.conn.closed]
+        live = [member.conn for member in self._context.clients.producer_group(group) if not member.conn.closed]
         if not live:
             return None
         self._turn += 1
@@ -201,8 +201,8 @@ class TransactionChecks:
         self._unreachable.clear()
 
     def _give_up(self, half: Half, now_ms: int, why: str) -> None:
-        self._parts.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, now_ms)
-        self._parts.inner.deliver(half.given_up(), now_ms)
+        self._context.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1, PERM_READ_WRITE, now_ms)
+        self._context.writer.deliver(half.given_up(), now_ms)
         self._halves.decide(half.origin, half.offset, GIVEN_UP)
         for offset in {half.offset, half.origin}:
             self._ops.add(offset, now_ms)

@@ -96,9 +96,9 @@ class HalfMessageCache:
 class Transactions:
     """The transactions of one broker. The store must be open and the consumer offsets loaded."""
 
-    def __init__(self, parts: BrokerContext, now_ms: int) -> None:
-        self._parts = parts
-        self._store = parts.store
+    def __init__(self, context: BrokerContext, now_ms: int) -> None:
+        self._context = context
+        self._store = context.store
         self._half_queue = self._store.queue(TRANS_HALF_TOPIC, 0)
         self._op_queue = self._store.queue(TRANS_OP_HALF_TOPIC, 0)
         self.checks_answered = 0
@@ -106,15 +106,15 @@ class Transactions:
 
     def activate(self, now_ms: int) -> None:
         """Load the state from the log, at the start and whenever this broker becomes the master."""
-        parts, store = self._parts, self._store
-        host = host_bytes(*parse_address(parts.address))
+        context, store = self._context, self._store
+        host = host_bytes(*parse_address(context.address))
         self.half_cache = HalfMessageCache()
-        self._halves = HalfStates(saved_offset(parts.offsets, self._half_queue))
-        self._ops = OpMessages(parts.settings, parts.inner, host, saved_offset(parts.offsets, self._op_queue))
+        self._halves = HalfStates(saved_offset(context.offsets, self._half_queue))
+        self._ops = OpMessages(context.settings, context.writer, host, saved_offset(context.offsets, self._op_queue))
         self._recovery: Recovery | None = Recovery(store, self._half_queue, self._op_queue, self._halves, self._ops)
         self._recovery.begin(now_ms)
         self._recover(RECOVER_AT_START)
-        self._checks = TransactionChecks(parts, self._half_queue, self._halves, self._ops, host)
+        self._checks = TransactionChecks(context, self._half_queue, self._halves, self._ops, host)
         self._taken = TransactionProgress(0, self._halves.first_open, self._ops.first_needed)
         self._unsaved: TransactionProgress | None = None
 
@@ -124,14 +124,14 @@ class Transactions:
         """Redirect a half message to the half topic; False for any other message."""
         if not is_half(message):
             return False
-        if self._parts.settings.reject_transaction_message:
+        if self._context.settings.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._parts.name}] sending transaction message is forbidden (rejectTransactionMessage is true)",
+                f"the broker[{self._context.name}] sending transaction message is forbidden (rejectTransactionMessage is true)",
             )
         raw = message.properties
         if raw.find(b"DEL") >= 0:  # as in DeferralRouter.put: it may ask to be delayed when it is committed
-            self._parts.deferral.check(message, now_ms)
+            self._context.deferral.check(message, now_ms)
         elif raw.find(b"CHECK_IMMUNITY") < 0:
             message.on_stored = self.half_cache.put
         hold_as_half(message)
@@ -163,7 +163,7 @@ class Transactions:
             return b""
         if state == ROLLED_BACK or not new:
             return encode_success(request)
-        self._parts.answer_when_stored(conn, request, encode_success(request))
+        self._context.answer_when_stored(conn, request, encode_success(request))
         return None
 
     def _decide_cached(self, header: EndTransactionRequestHeader, state: int, now_ms: int) -> bool:
@@ -186,9 +186,9 @@ class Transactions:
             half.properties = half.properties[: half.properties.rindex(_REAL_TOPIC) + 1]
             half.sys_flag |= COMMIT_FLAG
             half.prepared_offset = half.physical_offset
-            self._parts.inner.append(half, now_ms)
+            self._context.writer.append(half, now_ms)
         self._halves.settle(offset, state)
-        self._parts.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.born_ms)
+        self._context.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.born_ms)
         if self._ops.add(offset, now_ms):
             self._ops.write(now_ms)
         return True
@@ -204,9 +204,9 @@ class Transactions:
             if not self._store.writable:
                 raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal or "the store does not accept messages")
             committed = half.committed()
-            self._parts.deferral.put(committed, now_ms)
+            self._context.deferral.put(committed, now_ms)
         self._halves.decide(half.origin, copy, state)
-        self._parts.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.record.born_timestamp)
+        self._context.stats.decided(half.real_topic, state == COMMITTED, now_ms - half.record.born_timestamp)
         self._checks.given_up.pop(half.origin, None)
         self._ops.add(copy, now_ms)
         if copy != half.origin:
@@ -232,7 +232,7 @@ class Transactions:
         return half
 
     def _check(self, header: EndTransactionRequestHeader, half: Half, now_ms: int) -> None:
-        immunity_ms = half.immunity_ms(self._parts.settings.transaction_time_out)
+        immunity_ms = half.immunity_ms(self._context.settings.transaction_time_out)
         age_ms = now_ms - half.record.born_timestamp
         if not header.from_transaction_check and immunity_ms is not None and age_ms > immunity_ms:
             raise Refused(
@@ -273,9 +273,9 @@ class Transactions:
                 f"Put message back to {TRANS_HALF_TOPIC} failed: {msg_id} is not a message of {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
         self._checks.given_up.pop(half.origin, None)
-        self._parts.inner.deliver(half.reopened(), now_ms)
+        self._context.writer.deliver(half.reopened(), now_ms)
         response = encode_response(request, ResponseCode.SUCCESS, f"Put message back to {TRANS_HALF_TOPIC} success.")
-        self._parts.answer_when_stored(conn, request, response)
+        self._context.answer_when_stored(conn, request, response)
         return None
 
     @property
@@ -338,7 +338,7 @@ class Transactions:
         if unsaved is not None:
             if self._store.flushed_offset < unsaved.log_offset:
                 return
-            offsets = self._parts.offsets
+            offsets = self._context.offsets
             for topic, offset in ((TRANS_HALF_TOPIC, unsaved.first_open), (TRANS_OP_HALF_TOPIC, unsaved.first_needed)):
                 offsets.take_reset(SYSTEM_GROUP, topic, 0)  # an offset reset does not apply to this group
                 offsets.commit(SYSTEM_GROUP, topic, 0, offset, now_ms)

@@ -70,11 +70,11 @@ class QuorumReplica:
     """The replication of a broker in an elected group. It listens from construction, at its own address in `dLegerPeers`."""
 
     def __init__(self, broker: ReplicationHost) -> None:
-        settings = broker.parts.settings
+        settings = broker.context.settings
         self.peers = settings.peers()
         self._broker = broker
         self._commit_group = broker.commit
-        self._store = broker.parts.store
+        self._store = broker.context.store
         self._serving = 0  # the term in which this broker is master; 0 if it is not
         self._commit = self._store.confirm_offset
         self._addresses: dict[str, str] = {}  # of the other members' brokers
@@ -101,7 +101,7 @@ class QuorumReplica:
             members,
             self.peers.me,
             disk=self._store.disk,
-            directory=broker.parts.store_settings.store_path_root_dir,
+            directory=broker.context.store_settings.store_path_root_dir,
             log=StoreLog(self._store, self._drop_pending),
             options=Options(preferred_leader=settings.preferred_leader_id or None),
             rng=random.Random(os.urandom(8)),
@@ -225,7 +225,7 @@ class QuorumReplica:
         self._apply_ready()
 
     def _connected(self, link: OutboundPeer) -> None:
-        link.send(self.node.codec.encode(link.member, Hello(self._broker.parts.address)))
+        link.send(self.node.codec.encode(link.member, Hello(self._broker.context.address)))
         self.node.connected(link.member, monotonic_ms())
         self._apply_ready()
 

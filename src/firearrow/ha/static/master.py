@@ -95,16 +95,16 @@ class HaMaster:
     forward: Forward | None = None
 
     def __init__(self, broker: ReplicationHost) -> None:
-        settings = broker.parts.settings
+        settings = broker.context.settings
         self._settings = settings
         self._commit = broker.commit
         self._now_ms = broker.now_ms
-        self._store = broker.parts.store
+        self._store = broker.context.store
         self.source = DurableLog(self._store)
-        self._waits = broker.parts.role.role == "SYNC_MASTER"
-        self._listener = _listen(settings.bind_address, settings.ha_listen_port, broker.parts.listen_port + 1)
+        self._waits = broker.context.role.role == "SYNC_MASTER"
+        self._listener = _listen(settings.bind_address, settings.ha_listen_port, broker.context.listen_port + 1)
         self.port = self._listener.port
-        ip = settings.broker_ip2 or broker.parts.address.rpartition(":")[0]
+        ip = settings.broker_ip2 or broker.context.address.rpartition(":")[0]
         self.ha_address: str | None = f"{ip}:{self.port}"
         self.links: set[SlaveLink] = set()
         self._shortage_logged = False

@@ -70,8 +70,8 @@ class HaSlave:
 
     def __init__(self, broker: ReplicationHost) -> None:
         self._broker = broker
-        self.settings = broker.parts.settings
-        self._store = broker.parts.store
+        self.settings = broker.context.settings
+        self._store = broker.context.store
         self._commit = broker.commit
         self.now_ms = broker.now_ms
         self.broken: str | None = None  # why replication has ended
@@ -180,7 +180,7 @@ class HaSlave:
             async with asyncio.timeout(REGISTER_AGAIN_S):
                 await self._master_changed.wait()
         except TimeoutError:
-            self._broker.parts.register_all()
+            self._broker.context.register_all()
 
     async def _connect(self, address: str) -> MasterLink:
         store = self._store
@@ -271,10 +271,10 @@ class HaSlave:
         if self._store.queue_count == self._known_queues:
             return
         self._known_queues = self._store.queue_count
-        if any(self._broker.parts.topics.find(topic) is None for topic in self._store.topics()):
+        if any(self._broker.context.topics.find(topic) is None for topic in self._store.topics()):
             self._copy_wanted.set()
             if self._link is None:
-                self._broker.parts.topics.add_stored(self.now_ms())
+                self._broker.context.topics.add_stored(self.now_ms())
 
     def rejected(self, link: MasterLink, error: HaError) -> None:
         self._end_replication(str(error))
@@ -284,7 +284,7 @@ class HaSlave:
             self._link = None
             log.warning("lost the master at %s: %s", self._ha_master, reason)
             self._index_new_records()
-            self._broker.parts.topics.add_stored(self.now_ms())
+            self._broker.context.topics.add_stored(self.now_ms())
 
     def _end_replication(self, reason: str) -> None:
         if self.broken is None:
