@@ -1,4 +1,4 @@
-"""Transactions whose check a broker has given up because nobody decided them within the limits."""
+"""Transactions that a broker has stopped checking because they were not decided within the limits."""
 
 from __future__ import annotations
 

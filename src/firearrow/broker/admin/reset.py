@@ -45,7 +45,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             for queue_id, offset in targets.items():
                 if online:
                     broker.offsets.reset(header.group, header.topic, queue_id, offset)
-                else:  # nobody who could overwrite it: the next consumer simply starts there
+                else:  # no member can overwrite it; the next consumer starts there
                     broker.offsets.set(header.group, header.topic, queue_id, offset)
                 broker.wake_queue(header.topic, queue_id)
         else:

@@ -48,7 +48,7 @@ class Producers:
 class ProducerWindow:
     """The last numbers of one producer in one queue, in the order they were stored, and where they are.
 
-    `floor` is the highest number that was forgotten: of what is not above it and not remembered nobody can tell.
+    `floor` is the highest forgotten number: a number at or below it that is not remembered has an unknown state.
     """
 
     __slots__ = ("floor", "highest", "physical_offsets", "queue_offsets", "sequences", "size")

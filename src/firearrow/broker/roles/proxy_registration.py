@@ -1,11 +1,11 @@
-"""Stand-ins of an elected group: additional broker names, `<brokerName>-standin-<id>`, under which followers accept sends.
+"""Proxy registrations of an elected group: additional broker names, `<brokerName>-standin-<id>`, under which followers accept sends.
 
 Clients ask for routes every 30 s. When the leader of a group dies, a producer that knows no other broker would try a dead address
-for as long. With stand-ins in its route it has other names to try, which clients do by themselves when a send fails. The follower
+for as long. With proxies in its route it has other names to try, which clients do by themselves when a send fails. The follower
 forwards the message to the leader, or waits until one is elected (ha/elected/forwarding.py). A follower that is elected keeps its
-stand-in name for a while, because a client may know no other.
+proxy name for a while, because a client may know no other.
 
-A stand-in is registered with the fast port of its broker, because name servers tell brokers apart by their addresses.
+A proxy is registered with the fast port of its broker, because name servers tell brokers apart by their addresses.
 
 Every writable topic has one queue there, for writing only, so that consumers ignore it. It is queue 0 of the topic.
 """
@@ -47,7 +47,7 @@ class ProxyRegistration:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, wanted: bool) -> None:
-        """Register as a stand-in, or unregister."""
+        """Register as a proxy, or unregister."""
         if wanted != self._wanted:
             self._wanted = wanted
             if self._task is None or self._task.done():

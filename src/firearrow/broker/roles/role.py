@@ -95,7 +95,7 @@ class RoleServices:
 
 
 class RoleController:
-    """Switches the broker between its roles. `make_proxy` creates the registration of a stand-in (proxy_registration.py)."""
+    """Switches the broker between its roles. `make_proxy` creates the proxy registration (proxy_registration.py)."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class ConsumerGroup:
 
     def client_ids(self) -> list[str]:
         """Each member once. A client that came back on a new connection while the old one is not yet known to be dead is there
-        twice, and consumers that share queues among a list with doubles leave some queues to nobody."""
+        twice, and consumers that allocate queues over a list with duplicates leave some queues unassigned."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
