@@ -1,4 +1,4 @@
-"""Proxy registrations of an elected group: additional broker names, `<brokerName>-standin-<id>`, under which followers accept sends.
+"""Proxy registrations of an elected group: broker names `<brokerName>-standin-<id>` under which followers accept sends.
 
 Clients ask for routes every 30 s. When the leader of a group dies, a producer that knows no other broker would try a dead address
 for as long. With proxies in its route it has other names to try, which clients do by themselves when a send fails. The follower
