@@ -46,7 +46,6 @@ spark     the Spark source, sink and archive compared with Spark's own formats a
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _end)  # so that child processes are ended too
     try:
         session = _session(options)
         load.build()
@@ -140,4 +139,5 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)  # so that child processes are ended too
     sys.exit(main())

@@ -70,6 +70,14 @@ def test_sigterm_ends_a_worker_in_order(cluster: ThreadedServers, worker: str, l
     assert cluster.committed("g", "T") == 1
 
 
+@pytest.fixture
+def default_handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("default_handler")
 def test_handler_is_installed_only_for_the_body() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with return_on_sigterm():
@@ -79,15 +87,13 @@ def test_handler_is_installed_only_for_the_body() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("default_handler")
 def test_handler_of_the_program_is_kept() -> None:
     received: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    try:
-        with return_on_sigterm():
-            signal.raise_signal(signal.SIGTERM)
-        assert received == [signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with return_on_sigterm():
+        signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM]
 
 
 def test_other_threads_install_no_handler() -> None:
