@@ -1,4 +1,4 @@
-"""The checkpoint page and the queue table, byte by byte and damaged."""
+"""The checkpoint page, byte by byte and damaged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from firearrow.store.atomic_file import PAGE_SIZE
 from firearrow.store.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from firearrow.store.queue_table import QueueTable, load_queue_table, save_queue_table
 from tests.store.archives import FIXTURES, manifest
 from tests.store.simdisk import SimulatedDisk
 
@@ -53,37 +52,3 @@ def test_our_fields_need_a_valid_checksum() -> None:
 def test_min_ms_has_a_margin_of_three_seconds() -> None:
     assert Checkpoint(physic_msg_ms=10_000, logics_msg_ms=9_000).min_ms == 6_000
     assert Checkpoint(physic_msg_ms=1_000, logics_msg_ms=9_000).min_ms == 0
-
-
-def test_queue_table_round_trip() -> None:
-    disk = SimulatedDisk()
-    disk.mkdirs("/store")
-    table = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7), ("%RETRY%g", 3): (300000, 300001)})
-    assert load_queue_table(disk, "/store/queueTable", clean=True) is None
-    save_queue_table(disk, "/store/queueTable", table)
-    assert load_queue_table(disk, "/store/queueTable", clean=True) == table
-    assert disk.files("/store") == ["/store/queueTable"]
-
-
-def test_damaged_queue_table_is_rejected() -> None:
-    data = QueueTable(12345, 999, ["20261115233115050"], {("Orders", 0): (0, 7)}).encode()
-    for position in range(len(data)):
-        assert QueueTable.decode(data[:position]) is None
-        damaged = bytearray(data)
-        damaged[position] ^= 4
-        assert QueueTable.decode(bytes(damaged)) is None
-
-
-def test_boot_table_is_used_once_after_a_clean_stop() -> None:
-    for clean, booted, expected in ((True, False, 200), (False, False, 100), (True, True, 100)):
-        disk = SimulatedDisk()
-        disk.mkdirs("/store")
-        save_queue_table(disk, "/store/queueTable", QueueTable(100))
-        save_queue_table(disk, "/store/queueTable", QueueTable(200, boot_id=disk.boot_id()))
-        disk.boots += booted
-        table = load_queue_table(disk, "/store/queueTable", clean=clean)
-        assert table is not None
-        assert table.derived_offset == expected
-        again = load_queue_table(disk, "/store/queueTable", clean=True)
-        assert again is not None
-        assert again.derived_offset == 100
