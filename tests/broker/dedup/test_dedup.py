@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from firearrow.broker.dedup.dedup import PASSED_ON, UniqueKeyWindow
 from firearrow.broker.dedup.snapshot import FILE, DedupFile
-from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.replies import PendingReplies
@@ -200,22 +197,6 @@ def test_least_recently_used_producer_is_evicted(tmp_path: Path) -> None:
     story.kit.close()
 
 
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        ({"__PRODUCER_ID": "p"}, "belong together"),
-        ({"__PRODUCER_SEQ": "1"}, "belong together"),
-        ({"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "-1"}, "-1"),
-        ({"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1.5"}, "1.5"),
-        ({"__PRODUCER_ID": "p", "__PRODUCER_SEQ": str(2**63)}, "from 0 to"),
-        ({"__PRODUCER_ID": "p" * 129, "__PRODUCER_SEQ": "1"}, "129"),
-    ],
-)
-def test_malformed_producer_properties_are_rejected(story: Story, names: dict[str, str], says: str) -> None:
-    assert says in refused(story.send, None, **names)
-    assert story.stored() == []
-
-
 def test_delayed_message_is_stored_and_delivered_once(story: Story) -> None:
     first = story.send(1, b"later", DELAY="1")
     assert story.send(1, b"later", DELAY="1") == first
@@ -268,110 +249,6 @@ def test_only_new_messages_of_a_batch_are_stored(story: Story) -> None:
 def test_a_batch_with_one_number_twice_is_refused(story: Story) -> None:
     assert "twice" in refused(story.send_batch, (b"0", numbered(0)), (b"0", numbered(0)))
     assert story.stored() == []
-
-
-def test_state_is_restored_after_a_kill(tmp_path: Path) -> None:
-    story = Story(tmp_path, idempotent_producer_window=8)
-    first = [story.send(number, b"%d" % number) for number in range(30)]
-    delayed = story.send(500, b"later", DELAY="2")
-    story.save()
-    first += [story.send(number, b"%d" % number) for number in range(30, 34)]
-    story.send_batch((b"34", numbered(34)))
-    other = story.send(1, b"other", producer="q", queue=1)
-    for name, keep_file in (("with", True), ("without", False)):
-        again = story.reopened(name, keep_file=keep_file)
-        assert [again.send(number) for number in range(28, 34)] == first[28:]
-        assert again.send(500, b"later", DELAY="2") == delayed
-        assert again.send(1, producer="q", queue=1) == other
-        refused(again.send, 5)
-        assert len(again.stored()) == 35
-        again.send(35, b"35")
-        assert again.stored()[-1] == b"35"
-        again.kit.close()
-    story.kit.close()
-
-
-def test_without_a_file_more_than_the_newest_segment_is_read(tmp_path: Path) -> None:
-    """The log begins a new file, and in the next moment the broker is killed."""
-    story = Story(tmp_path)
-    first = [story.send(number, b"x" * 100_000) for number in range(11)]
-    assert story.store.max_offset % story.store.settings.mapped_file_size_commit_log < 200_000, "the last begins a file"
-    again = story.reopened("again", keep_file=False)
-    assert [again.send(number) for number in range(11)] == first
-    again.kit.close()
-    story.kit.close()
-
-
-def test_first_producer_is_saved_at_once(story: Story) -> None:
-    story.file.tick(T0)
-    story.send(1)
-    story.file.tick(T0 + 100)
-    assert story.config.load(FILE)["logOffset"] == story.store.flushed_offset
-    story.send(2)
-    story.file.tick(T0 + 200)
-    assert story.config.load(FILE)["logOffset"] < story.store.flushed_offset
-
-
-def test_corrupt_file_is_rebuilt_from_the_log(story: Story) -> None:
-    first = story.send(1, b"x")
-    story.save()
-    story.send(2, b"y")
-    story.save()
-    for text in (
-        '{"logOffset": 3, "producers": [{"producer": 1}]}',
-        '{"logOffset": "x"}',
-        "{}",
-        '{"logOffset": 0, "producers": 7}',
-    ):
-        story.config.save_text(FILE, text.encode())
-        again = story.reopened(f"again{len(text)}")
-        assert again.send(1) == first
-        assert again.stored() == [b"x", b"y"]
-        again.kit.close()
-
-
-def test_file_is_never_ahead_of_the_durable_log(story: Story) -> None:
-    names: dict[str, Any] = {"__PRODUCER_ID": "p", "__PRODUCER_SEQ": "1"}
-    story.send(0)
-    story.save()
-    story.start(b"x", **names)
-    story.store.confirm(0)
-    story.file.note()
-    story.file.save()
-    assert "producers" in story.config.load(FILE)
-    saved = story.config.load(FILE)["logOffset"]
-    assert saved < story.store.appended_offset
-    story.end_round()
-    story.file.save()
-    assert story.config.load(FILE)["logOffset"] == story.store.flushed_offset
-
-
-def test_a_broker_without_idempotent_producers_writes_no_file(story: Story) -> None:
-    for number in range(100):
-        story.send(None, b"%d" % number)
-    for tick in range(300):
-        story.file.tick(T0 + tick * 100)
-    assert story.config.load(FILE) == {}
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.lists(st.integers(0, 40), max_size=120))
-def test_window_never_accepts_a_number_twice(size: int, numbers: list[int]) -> None:
-    window, taken = ProducerWindow(size), list[int]()
-    for number in numbers:
-        try:
-            at = window.find(number)
-        except Refused:
-            assert number not in taken[-size:]
-            continue
-        if at is not None:
-            assert taken[window.queue_offsets[at]] == number
-        else:
-            assert number not in taken
-            window.add(number, len(taken), 0)
-            taken.append(number)
-        assert len(window.sequences) <= size + size // 8 + 1
-        assert all(window.knows(known) for known in taken)
 
 
 # Unique keys.

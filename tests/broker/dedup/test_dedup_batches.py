@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.broker.dedup.dedup import rising_numbers
-from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.validation import check
@@ -262,17 +261,6 @@ def test_fast_path_has_the_same_outcome(told: list[tuple[str, int, int, str, int
         quick = outcome(Path(one))
         patched.setattr("firearrow.broker.dedup.dedup.Dedup.claim_new", lambda *_: None)
         assert outcome(Path(other)) == quick
-
-
-def test_numbers_are_the_same_whether_added_one_by_one_or_together() -> None:
-    one, together = ProducerWindow(20), ProducerWindow(20)
-    for first in range(0, 200, 10):
-        wanted = range(first, first + 10)
-        together.extend(wanted, wanted, wanted)
-        for number in wanted:
-            one.add(number, number, number)
-        assert together.highest == one.highest
-        assert (together.sequences, together.floor) == (one.sequences, one.floor)
 
 
 def test_numbered_batch_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,51 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from firearrow.broker.message import PREPARED, BrokerMessage
-from firearrow.broker.requests.responses import Refused
 from firearrow.broker.timer.service import MAX_PER_TICK
 from firearrow.broker.timer.slot import MAX_HELD
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.store.timer.log import DELETE, ROLL
 from firearrow.store.timer.wheel import Slot
-from firearrow.wire import properties
 from firearrow.wire.java_hash import hash_code, tags_code
 from firearrow.wire.names import TIMER_TOPIC
 from tests.broker.running import bodies, broker, client, records
-from tests.broker.timing import BORN, DAY, HOUR, SECOND, T0, Timing, names_of
+from tests.broker.timing import BORN, DAY, HOUR, T0, Timing, names_of
 from tests.support.waiting import run
-
-NAMES = ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "DELAY"]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Timing]]:
-    made: list[Timing] = []
-
-    def start(**settings: Any) -> Timing:
-        made.append(Timing(tmp_path / "store", **settings))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.store.close()
-
-
-@pytest.fixture
-def timing(make: Callable[..., Timing]) -> Timing:
-    return make()
-
 
 # When they come.
 
@@ -238,62 +211,10 @@ def test_forwarded_message_is_not_delayed_again(timing: Timing) -> None:
     assert [record.body for record in timing.delivered()] == [b"x", b"again"]
 
 
-def test_half_message_is_not_deferred(timing: Timing) -> None:
-    raw = properties.encode({"TIMER_DELAY_SEC": "5"})
-    assert not timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, PREPARED, T0, BORN), T0)
-    assert timing.timers.defer(BrokerMessage("T", 0, b"x", raw, 0, 0, T0, BORN), T0)
-
-
-# What is refused.
-
-
-@pytest.mark.parametrize(
-    ("names", "code", "words"),
-    [
-        ({"TIMER_DELAY_SEC": "soon"}, 13, "TIMER_DELAY_SEC is 'soon', expected a whole number"),
-        ({"TIMER_DELAY_MS": "1.5"}, 13, "TIMER_DELAY_MS"),
-        ({"TIMER_DELAY_MS": " 1"}, 13, "TIMER_DELAY_MS"),
-        ({"TIMER_DELAY_MS": "\u0661"}, 13, "TIMER_DELAY_MS"),
-        ({"TIMER_DELIVER_MS": "9223372036854775808"}, 13, "TIMER_DELIVER_MS"),
-        ({"TIMER_DELIVER_MS": "9" * 400}, 13, "TIMER_DELIVER_MS"),
-        ({"TIMER_DELAY_SEC": "259201"}, 13, "later than the max delay 259200000 ms"),
-        ({"TIMER_DELAY_SEC": "9223372036854775807"}, 13, "raise timerMaxDelaySec"),
-        ({"TIMER_DELIVER_MS": str(T0 + 259_200_001)}, 13, "in 259200001 ms"),
-        ({"TIMER_DELIVER_MS": str(T0), "TIMER_DEL_UNIQKEY": "Orders+U"}, 13, "too late to recall"),
-        ({"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}, 13, "its properties take"),
-    ],
-)
-def test_invalid_request_is_rejected_and_stores_nothing(timing: Timing, names: dict[str, Any], code: int, words: str) -> None:
-    with pytest.raises(Refused) as refused:
-        timing.put(b"x", **names)
-    assert (refused.value.code, words in refused.value.remark) == (code, True), refused.value.remark
-    assert timing.store.appended_offset == 0
-
-
 def test_maximum_delay_is_accepted(timing: Timing) -> None:
     timing.put(b"x", TIMER_DELAY_SEC="259200")
     assert timing.at(T0 + 3 * DAY - 1) == []
     assert timing.at(T0 + 3 * DAY) == [b"x"]
-
-
-def test_disabled_timer_wheel_is_reported(make: Callable[..., Timing]) -> None:
-    timing = make(timer_wheel_enable=False)
-    with pytest.raises(Refused, match="timerWheelEnable is false") as refused:
-        timing.put(b"x", TIMER_DELAY_SEC="5")
-    assert refused.value.code == 1
-    timing.put(b"plain")
-    assert timing.at(T0 + HOUR) == [b"plain"]
-
-
-def test_full_slot_is_rejected_with_flow_control(make: Callable[..., Timing]) -> None:
-    timing = make(timer_congest_num_each_slot=2)
-    for _ in range(2):
-        timing.put(b"x", TIMER_DELAY_SEC="5")
-        timing.at(T0)
-    with pytest.raises(Refused, match="flow control: 2 messages are due at the same time") as refused:
-        timing.put(b"x", TIMER_DELAY_SEC="5")
-    assert refused.value.code == 1
-    timing.put(b"x", TIMER_DELAY_SEC="6")
 
 
 # Rolling.
@@ -400,7 +321,7 @@ def test_many_due_messages_do_not_block_the_broker(tmp_path: Path) -> None:
     run(story())
 
 
-# Large messages, and whatever else is asked.
+# Large messages.
 
 
 def test_large_messages_are_delivered_in_small_batches(timing: Timing) -> None:
@@ -416,39 +337,3 @@ def test_large_messages_are_delivered_in_small_batches(timing: Timing) -> None:
         most, before = max(most, now - before), now
         ticks += 1
     assert (before, most <= 10, ticks >= 3) == (30, True, True)
-
-
-values = st.one_of(
-    st.integers(-(2**70), 2**70).map(str), st.integers(0, 10**6).map(str), st.text("0123456789-+.eE x", min_size=1)
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.dictionaries(st.sampled_from(NAMES), values))
-def test_any_delay_is_deferred_rejected_or_ignored(names: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as root:
-        timing = Timing(root)
-        message = BrokerMessage("Orders", 2, b"x", properties.encode(names), 0, 0, T0, BORN, internal=False)
-        code, deferred = 0, False
-        try:
-            deferred = timing.timers.defer(message, T0)
-        except Refused as refused:
-            code = refused.code
-        assert code in (0, 13)
-        if deferred:
-            known = properties.parse(message.properties)
-            assert T0 - SECOND <= int(known["TIMER_OUT_MS"]) < T0 + 3 * DAY
-            assert known.keys() >= {"REAL_TOPIC", "REAL_QID"}
-        timing.store.close()
-
-
-@pytest.mark.parametrize(
-    "names",
-    [{"TIMER_DELAY_SEC": "soon"}, {"TIMER_DELAY_SEC": "259201"}, {"TIMER_DELAY_SEC": "5", "k": "v" * 32_600}],
-)
-def test_internal_message_is_never_rejected(timing: Timing, names: dict[str, str]) -> None:
-    """A transaction that was committed cannot be taken back: a time that cannot be is no time."""
-    message = BrokerMessage("Orders", 2, b"committed", properties.encode(names), 0, 0, T0, BORN)
-    timing.deferral.put(message, T0)
-    timing.end_round()
-    assert timing.at(T0) == [b"committed"]
