@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from firearrow.broker.server import Broker
 from firearrow.broker.settings import BrokerSettings
+from firearrow.client.connection.instance import ClientInstance, acquire
+from firearrow.client.options import ClientOptions
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.net.channel import Channel
@@ -21,6 +23,14 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 
 T = TypeVar("T")
 PATIENCE_S = 30.0
+
+
+async def instance_of(options: ClientOptions) -> ClientInstance:
+    """Return the instance that the clients with these options share on this event loop."""
+    instance = await acquire(options)
+    assert instance.users > 1, "no client with these options is running"
+    await instance.release()
+    return instance
 
 
 class Servers:

@@ -6,7 +6,7 @@ import base64
 import copy
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,14 +50,19 @@ class Conn:
 class Desk:
     """A name server service with a clock to turn, and a hand to ask it with."""
 
-    def __init__(self, settings: NamesrvSettings | None = None, kv_config: KvConfig | None = None) -> None:
+    def __init__(
+        self,
+        settings: NamesrvSettings | None = None,
+        kv_config: KvConfig | None = None,
+        save_kv_config: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
         self.now_ms = 1_000
         self.saved: list[dict[str, Any]] = []
         self.service = NamesrvService(
             settings or NamesrvSettings(),
             now_ms=lambda: self.now_ms,
             kv_config=kv_config,
-            save_kv_config=lambda table: self.saved.append(copy.deepcopy(table)),
+            save_kv_config=save_kv_config or (lambda table: self.saved.append(copy.deepcopy(table))),
         )
         self.conn = Conn()
 
@@ -161,9 +166,7 @@ def test_recorded_slave_receives_its_master_and_the_order_configuration() -> Non
 def test_recorded_client_requests_get_the_recorded_responses(session: str) -> None:
     """The table is brought into the state that the recorded answer shows; then the same bytes must get the same answer."""
     desk = Desk()
-    desk.register("Some", "Topics", address="127.0.0.1:30911", enableActingMaster="false")
-    desk.service.routes._clusters = {"DefaultCluster": desk.service.routes._clusters["C"]}
-    desk.service.routes._brokers["broker-a"].cluster = "DefaultCluster"
+    desk.register("Some", "Topics", address="127.0.0.1:30911", clusterName="DefaultCluster", enableActingMaster="false")
     for request, recorded in exchanges(session) if "ns-" in (FIXTURES / f"{session}.jsonl").read_text() else ():
         if request["code"] == 105:
             topic = request["header"]["extFields"]["topic"]
@@ -473,12 +476,10 @@ def test_one_way_requests_are_served_and_not_answered() -> None:
 
 
 def test_internal_error_is_answered_with_system_error(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
-
     def broken(table: dict[str, Any]) -> None:
         raise OSError("no space left")
 
-    desk.service._save_kv_config = broken
+    desk = Desk(save_kv_config=broken)
     answer = desk.ask(100, {"namespace": "N", "key": "k", "value": "v"})
     assert (answer.code, answer.remark) == (1, "OSError: no space left")
     assert "request 100 failed" in caplog.text

@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 import struct
+from typing import cast
 
 import pytest
 
@@ -80,15 +81,27 @@ def test_ipv4_peer_of_a_dual_stack_listener_is_an_ipv4_peer() -> None:
     run(scenario())
 
 
-def test_small_responses_are_sent_at_once() -> None:
+@pytest.fixture
+def transports(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Transport]:
+    """The transports of the connections that the server accepts."""
+    accepted: list[asyncio.Transport] = []
+    connection_made = Connection.connection_made
+
+    def record(self: Connection, transport: asyncio.BaseTransport) -> None:
+        accepted.append(cast(asyncio.Transport, transport))
+        connection_made(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", record)
+    return accepted
+
+
+def test_small_responses_are_sent_at_once(transports: list[asyncio.Transport]) -> None:
     async def scenario() -> None:
         service = Echo()
         listener = await serve(service)
         peer = await Peer.dial(listener)
         await service.met.wait()
-        transport = service.conns[0]._transport
-        assert transport is not None
-        sock = transport.get_extra_info("socket")
+        sock = transports[0].get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
         await peer.close()
         await listener.close()
@@ -293,7 +306,9 @@ class Flood(Echo):
             conn.write(encode_response(command, 0, body=bytes(1 << 20)))
 
 
-def test_reading_from_a_peer_that_does_not_read_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_from_a_peer_that_does_not_read_is_paused(
+    monkeypatch: pytest.MonkeyPatch, transports: list[asyncio.Transport]
+) -> None:
     monkeypatch.setattr(connection, "WRITE_HIGH", 256 * 1024)
     monkeypatch.setattr(connection, "WRITE_LOW", 64 * 1024)
 
@@ -305,15 +320,13 @@ def test_reading_from_a_peer_that_does_not_read_is_paused(monkeypatch: pytest.Mo
         for n in range(asked):
             peer.send(request(11, opaque=n))
             await asyncio.sleep(0)
-        waiting = service.conns[0]._transport
-        assert waiting is not None
         before = 0
         while before != len(service.batches):  # until the server has paused reading
             before = len(service.batches)
             await asyncio.sleep(0.1)
         served = sum(map(len, service.batches))
         assert served < asked
-        assert waiting.get_write_buffer_size() < (connection.SLICE + 1) << 20
+        assert transports[0].get_write_buffer_size() < (connection.SLICE + 1) << 20
         got = [(await peer.frame()).opaque for _ in range(asked)]  # when the peer reads, everything arrives
         assert got == list(range(asked))
         await listener.close()

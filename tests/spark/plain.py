@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zlib import crc32
 
 from firearrow.client.compression import decompress
+from firearrow.client.message import ReceivedMessage
 from firearrow.wire.message_ids import host_text, offset_msg_id
 from firearrow.wire.properties import parse
 from firearrow.wire.record import COMPRESSED, Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def message_row(message: ReceivedMessage) -> dict[str, Any]:
+    """Return the row of a message that the producer did not compress."""
+    return {
+        "topic": message.topic,
+        "brokerName": message.queue.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "keys": message.get("KEYS"),
+        "tags": message.get("TAGS"),
+        "body": message.body,
+        "properties": [*message.properties.items(), *message.system_properties.items()],
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": _EPOCH + timedelta(milliseconds=message.born_ms),
+        "bornHost": message.born_host,
+        "storeTimestamp": _EPOCH + timedelta(milliseconds=message.store_ms),
+        "storeHost": message.store_host,
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "commitLogOffset": message.commit_log_offset,
+        "storeSize": message.store_size,
+        "bodyCRC": crc32(message.body) & 0x7FFFFFFF,
+    }
 
 
 def row(record: Record, broker_name: str | None) -> dict[str, Any]:

@@ -32,7 +32,8 @@ def main(given: dict[str, Any]) -> None:
     found["seconds"] = time.monotonic() - BEGAN
     files = spark.read.format("rocketmq").options(path=given["path"], subscribe=topic, maxSplitBytes="16m").load()
     found["scanned"] = list(files.selectExpr(*sums).first())
-    found["executors"] = len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (PySpark has no public call that lists the executors)
+    found["executors"] = len(context.statusTracker().getExecutorInfos()) - 1
 
     small = spark.range(1000).selectExpr("cast(id AS string) AS body", "cast(id % 5 AS string) AS shardingKey")
     small.write.format("rocketmq").options(**where, topic="StoryIn").mode("append").save()

@@ -110,7 +110,9 @@ class SimulatedFile:
     def __init__(self, disk: SimulatedDisk, inode: Inode, path: str) -> None:
         self._disk = disk
         self._inode = inode
+        self._closed = False
         self.path = path
+        disk.open_files += 1
 
     def pread(self, size: int, offset: int) -> bytes:
         self._disk.check("pread", self.path)
@@ -141,7 +143,9 @@ class SimulatedFile:
         return offset if offset < len(self._inode.data) else None
 
     def close(self) -> None:
-        pass
+        if not self._closed:
+            self._closed = True
+            self._disk.open_files -= 1
 
 
 class SimulatedLock:
@@ -160,6 +164,7 @@ class SimulatedDisk:
         self.used_percent = 10.0
         self.boots = 1
         self.locked: set[str] = set()
+        self.open_files = 0
         self.writes = 0
         self.syncs = 0
         self._faults: list[tuple[str, str, OSError]] = []

@@ -114,4 +114,4 @@ def test_number_of_open_files_is_limited() -> None:
         queue.max_offset = 200
         files.flush(queue)
     assert all(queue.entries(0, 3) == b"".join(map(entry, range(3))) for queue in queues)
-    assert len(files._open) == 4
+    assert disk.open_files == 4

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from firearrow.aio import Producer
-from firearrow.client.connection import instance as instances
 from firearrow.client.connection.instance import acquire
 from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage
@@ -24,7 +23,7 @@ from firearrow.wire.codes import VERSION, RequestCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.record import Record, encode
-from tests.client.cluster import servers
+from tests.client.cluster import instance_of, servers
 from tests.client.fake_broker import FakeBroker, nothing, route_to
 from tests.support.waiting import run
 
@@ -83,7 +82,9 @@ def test_clients_with_equal_options_share_an_instance_but_no_group() -> None:
             await acquire(named, consumer_group="a")
         for one in (first, first, second, other, mine):
             await one.release()
-        assert instances._instances == []
+        fresh = await acquire(options)
+        assert fresh not in (first, second)  # a released instance is not used again
+        await fresh.release()
 
     run(story())
 
@@ -106,7 +107,7 @@ def test_a_new_connection_begins_with_a_heartbeat_also_after_a_restart() -> None
             await producer.send(Message("T", b"x"))
             assert broker.codes == [105, 34, 310]
             heartbeat = loads(broker.seen[1].body)
-            assert heartbeat["clientID"] == producer._known().client_id
+            assert heartbeat["clientID"] == (await instance_of(producer.options)).client_id
             assert [p["groupName"] for p in heartbeat["producerDataSet"]] == ["CLIENT_INNER_PRODUCER", "orders"]
             assert broker.seen[2].language == "PYTHON"
             for conn in list(broker.conns):
@@ -114,7 +115,7 @@ def test_a_new_connection_begins_with_a_heartbeat_also_after_a_restart() -> None
             await broker.until(lambda: not broker.conns)
             await producer.send(Message("T", b"y"))
             assert [c for c in broker.codes if c != 105] == [34, 310, 34, 310]
-            assert producer._known().broker_version(broker.address) == VERSION
+            assert (await instance_of(producer.options)).broker_version(broker.address) == VERSION
         await broker.stop()
 
     run(story())
@@ -178,7 +179,7 @@ def test_routes_outlive_name_servers() -> None:
         async with Producer(name_server.address, route_interval=0.02) as producer:
             await producer.send(Message("T", b"x"))
             await name_server.stop()
-            await producer._known().refresh_routes()
+            await (await instance_of(producer.options)).refresh_routes()
             await producer.send(Message("T", b"y"))
             assert len(broker.sends) == 2
         await broker.stop()
@@ -301,7 +302,6 @@ def test_released_instances_leave_nothing_behind(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
             assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
             assert len(asyncio.all_tasks()) == tasks
-            assert instances._instances == []
 
     run(story())
 
@@ -310,12 +310,13 @@ def test_a_forked_process_starts_from_nothing_and_leaves_its_parent_alone(tmp_pa
     async def in_child(name_server: str, parents_client_id: str) -> None:
         async with Producer(name_server) as producer:
             result = await producer.send(Message("T", b"child"))
-            assert producer._known().client_id != parents_client_id
+            assert (await instance_of(producer.options)).client_id != parents_client_id
             os.write(1, result.msg_id.encode())
 
     async def story() -> None:
         async with servers(tmp_path) as cluster, Producer(cluster.name_server) as producer:
             await producer.send(Message("T", b"before"))
+            client_id = (await instance_of(producer.options)).client_id
             read, write = os.pipe()
             pid = os.fork()
             if pid == 0:  # the parent's loop runs in this copy, too; a thread gets one of its own
@@ -324,7 +325,7 @@ def test_a_forked_process_starts_from_nothing_and_leaves_its_parent_alone(tmp_pa
                 os.dup2(write, 1)
                 from firearrow.net.event_loop import run as run_loop
 
-                thread = threading.Thread(target=lambda: run_loop(in_child(cluster.name_server, producer._known().client_id)))
+                thread = threading.Thread(target=lambda: run_loop(in_child(cluster.name_server, client_id)))
                 thread.start()
                 thread.join(10)
                 os._exit(0)

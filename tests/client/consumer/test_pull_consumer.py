@@ -12,7 +12,8 @@ from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.consumer.subscription import Sql
 from firearrow.client.errors import BrokerError, ClientError, ClosedError
 from firearrow.client.message import MessageQueue, ReceivedMessage
-from tests.client.cluster import servers
+from firearrow.client.options import client_options
+from tests.client.cluster import instance_of, servers
 from tests.support.waiting import run, until
 
 Q0 = MessageQueue("T", "broker-a", 0)
@@ -314,8 +315,8 @@ def test_a_connection_that_was_cut_is_made_again(tmp_path: Path) -> None:
             await cluster.put("T", b"before")
             async with PullConsumer(cluster.name_server, group="g", topics=["T"], start_from="earliest") as consumer:
                 assert bodies(await polled(consumer, 1)) == [b"before"]
-                assert consumer._running is not None
-                for channel in list(consumer._running.instance.connections.open.values()):
+                instance = await instance_of(client_options(cluster.name_server))
+                for channel in list(instance.connections.open.values()):
                     channel.abandon("cut by the test")
                 await cluster.put("T", b"after")
                 assert bodies(await polled(consumer, 1)) == [b"after"]

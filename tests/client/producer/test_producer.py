@@ -22,7 +22,7 @@ from firearrow.net.channel import Channel
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import decode_all
-from tests.client.cluster import servers
+from tests.client.cluster import instance_of, servers
 from tests.support.waiting import run
 
 
@@ -240,7 +240,7 @@ def test_an_idempotent_producer_is_stored_once_however_often_it_sends(tmp_path: 
             first = await producer.send(Message("Orders", b"first"))
             futures = [producer.send_nowait(Message("Orders", b"%d" % n)) for n in range(50)]
             await asyncio.sleep(0)  # they are written now, and stored; their answers are lost
-            for channel in list(producer._known().connections.open.values()):
+            for channel in list((await instance_of(producer.options)).connections.open.values()):
                 if channel.address == broker.advertised:
                     channel.cut("by the test")
             results = await asyncio.gather(*futures)

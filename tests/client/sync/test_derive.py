@@ -75,6 +75,9 @@ class AsyncEcho:
     async def process(self) -> int:
         return self.pid
 
+    def noted(self) -> list[str]:
+        return self.events
+
     def running(self) -> bool:
         return asyncio.get_running_loop().is_running()
 
@@ -101,6 +104,7 @@ class Echo(SyncClient[AsyncEcho]):
     wait_for_ever = blocking(AsyncEcho.wait_for_ever)
     run = blocking(AsyncEcho.run)
     process = blocking(AsyncEcho.process)
+    noted = on_loop(AsyncEcho.noted)
     running = on_loop(AsyncEcho.running)
     say_soon = as_future(AsyncEcho.say_soon)
     never = as_future(AsyncEcho.never)
@@ -121,15 +125,15 @@ def test_a_coroutine_function_becomes_a_method_that_waits() -> None:
         assert echo.say("ab") == "abab"
         assert echo.say("ab", loud=True) == "ABAB"
         assert Echo.say(echo, "c") == "cc"
-        assert echo._async.events == ["start"]
-    assert echo._async.events == ["start", "close"]
+        assert echo.noted() == ["start"]
+    assert echo.noted() == ["start", "close"]
 
 
 def test_leaving_by_an_error_is_told_to_the_async_class() -> None:
     echo = Echo("e")
     with pytest.raises(KeyError), echo:
         raise KeyError
-    assert echo._async.events == ["start", "KeyError", "close"]
+    assert echo.noted() == ["start", "KeyError", "close"]
 
 
 def test_parameters_and_texts_are_those_of_the_async_class() -> None:
@@ -208,7 +212,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_wait_and_cancels_what_was_waited_for() -> None:
     echo = Echo("e")
-    events = echo._async.events
+    events = echo.noted()
     main = threading.main_thread().ident
     assert main is not None
 
@@ -254,7 +258,7 @@ def test_client_is_recreated_after_a_fork_and_the_parent_continues() -> None:
 
         assert in_child(child) == "xx True 2"
         assert echo.process() == parent == os.getpid()
-        assert echo._async.events == ["start"]
+        assert echo.noted() == ["start"]
 
 
 def test_client_unused_in_the_child_is_not_closed_there() -> None:

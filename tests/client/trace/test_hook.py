@@ -14,7 +14,7 @@ from firearrow.client.message import Message, MessageQueue, ReceivedMessage, Sen
 from firearrow.client.options import client_options
 from firearrow.client.producer.producer import Producer
 from firearrow.client.trace import encoding
-from firearrow.client.trace.hook import MAX_BODY_BYTES, MAX_WAITING, Trace
+from firearrow.client.trace.hook import MAX_BODY_BYTES, MAX_WAITING, Trace, pack
 from firearrow.wire import properties
 from firearrow.wire.record import Record
 from tests.client.cluster import Servers, servers
@@ -28,7 +28,7 @@ def trace(side: str = "PRODUCE") -> Trace:
 
 
 def told(one: Trace) -> list[list[str]]:
-    return [encoding.contexts(context.text.encode())[0] for context in one._waiting]
+    return [encoding.contexts(context.text.encode())[0] for context in one.waiting]
 
 
 def sent(messages: list[Message], result: SendResult | None, kind: MessageKind = MessageKind.NORMAL) -> SendContext:
@@ -101,8 +101,8 @@ def test_many_contexts_are_few_messages_within_the_limits() -> None:
     one = trace()
     for number in range(MAX_WAITING + 5):
         one.after_send(sent([Message("T", b"x", keys=[f"key-{number}"])], stored(f"ID{number:030}")))
-    assert len(one._waiting) == MAX_WAITING, "what is too much is dropped"
-    messages = list(one._messages(list(one._waiting)))
+    assert len(one.waiting) == MAX_WAITING, "what is too much is dropped"
+    messages = list(pack("TRACE", list(one.waiting)))
 
     assert 1 < len(messages) < 20
     assert all(len(message.body) <= MAX_BODY_BYTES and len(" ".join(message.keys)) <= 16_000 for message in messages)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from firearrow.broker.send.ack_policy import DISK_STALL
 from firearrow.broker.server import Broker
 from firearrow.ha.elected.member import QuorumReplica
 from firearrow.ha.raft.raft import Role
+from firearrow.store.filesystem import Bytes, RealFile
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client
 from tests.ha.elected.groups import free_addresses
@@ -28,6 +30,18 @@ def member_of(broker: Broker) -> QuorumReplica:
 
 def leader_of(brokers: list[Broker]) -> Broker | None:
     return next((broker for broker in brokers if not broker.role.is_slave), None)
+
+
+def fail_writes(monkeypatch: pytest.MonkeyPatch, directory: Path, reason: str) -> None:
+    """Let every write to the files of a directory fail."""
+    pwrite = RealFile.pwrite
+
+    def failing(self: RealFile, data: Bytes, offset: int) -> None:
+        if directory in Path(self.path).parents:
+            raise OSError(errno.EIO, reason)
+        pwrite(self, data, offset)
+
+    monkeypatch.setattr(RealFile, "pwrite", failing)
 
 
 @contextlib.asynccontextmanager
@@ -57,15 +71,18 @@ async def group(directory: Path, flush: str = "SYNC_FLUSH", **settings: Any) -> 
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_leader_with_failed_disk_halts_and_another_is_elected(tmp_path: Path, flush: str) -> None:
+def test_leader_with_failed_disk_halts_and_another_is_elected(
+    tmp_path: Path, flush: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario() -> None:
         async with group(tmp_path, flush) as brokers:
             first = leader_of(brokers)
             assert first is not None
+            others = [broker for broker in brokers if broker is not first]
             async with client(first) as sender:
                 assert (await sender.send("T", b"before")).code == 0
-            others = [broker for broker in brokers if broker is not first]
-            first.context.store._log.fail("the plug was pulled")
+                fail_writes(monkeypatch, Path(first.store_settings.store_path_root_dir) / "commitlog", "the plug was pulled")
+                assert (await sender.send("T", b"refused")).code != 0
             await until(lambda: leader_of(others))
             assert member_of(first).raft.role is Role.HALTED
             assert "the plug was pulled" in member_of(first).raft.halt_reason

@@ -15,7 +15,7 @@ from firearrow.spark.options import read_options
 from firearrow.spark.read.offsets import Queue
 from firearrow.spark.read.planning import Range
 from firearrow.testing import Cluster
-from tests.spark.plain import row
+from tests.spark.plain import message_row
 from tests.spark.running import Server
 
 
@@ -67,7 +67,7 @@ def test_every_message_is_read_once_in_queue_order(orders: Any, decode: str, pul
     places = [(one["brokerName"], one["queueId"], one["queueOffset"]) for one in found]
     assert places == sorted(records)
     for one, place in zip(found, places, strict=True):
-        expected = row(records[place]._record, place[0])
+        expected = message_row(records[place])
         assert sorted(one.pop("properties")) == sorted(expected.pop("properties"))
         assert one == expected
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.store.errors import StoreError
+from firearrow.store.filesystem import RealDisk, RealLock
 from firearrow.store.message_store import MessageStore
 from firearrow.store.settings import StoreSettings
 
@@ -15,11 +16,22 @@ NOW = 1_800_000_000_000
 SEGMENT = 8192
 
 
+class KillableDisk(RealDisk):
+    """A disk whose locks a test can release."""
+
+    def __init__(self) -> None:
+        self.locks: list[RealLock] = []
+
+    def lock(self, path: str) -> RealLock:
+        self.locks.append(super().lock(path))
+        return self.locks[-1]
+
+
 def member(root: Path, *, segment: int = SEGMENT) -> MessageStore:
     settings = StoreSettings(
         store_path_root_dir=str(root), mapped_file_size_commit_log=segment, max_hash_slot_num=100, max_index_num=400
     )
-    store = MessageStore(settings, store_host=HOST, now_ms=lambda: NOW, elected=True)
+    store = MessageStore(settings, disk=KillableDisk(), store_host=HOST, now_ms=lambda: NOW, elected=True)
     store.open()
     return store
 
@@ -48,10 +60,16 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     return found
 
 
+def release_lock(store: MessageStore) -> None:
+    """Release the lock of a store that is not closed, as the end of its process does."""
+    assert isinstance(store.disk, KillableDisk)
+    store.disk.locks.pop().release()
+
+
 def crash(store: MessageStore) -> None:
     """End the process: the lock is released, nothing else happens."""
     store.tick(NOW + 60_000)  # the mark is written several times a second
-    store._release()
+    release_lock(store)
 
 
 def test_truncation_removes_unconfirmed_messages_and_their_queue_offsets(tmp_path: Path) -> None:
@@ -172,7 +190,7 @@ def test_damage_found_later_is_located_at_the_next_opening(tmp_path: Path) -> No
     store = member(tmp_path)
     assert not store.lost  # a clean stop: nobody looked
     store.replica.mark_damaged()
-    store._release()
+    release_lock(store)
     again = member(tmp_path)
     assert (again.lost, again.max_offset) == (True, first)
     again.close()

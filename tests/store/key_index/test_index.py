@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import firearrow.store.key_index.index
 from firearrow.store.commitlog.scan import Stop, scan
 from firearrow.store.filesystem import Bytes, RealDisk, RealFile
+from firearrow.store.key_index.file import ENTRY_SIZE, HEADER_SIZE
 from firearrow.store.key_index.index import KeyIndex
 from firearrow.wire.java_hash import hash_code
 from tests.store.archives import unpack
@@ -460,7 +461,7 @@ def test_flush_completes_full_files_and_releases_their_slots(tmp_path: Path) -> 
     assert index.full_ms == 0
     index.flush()
     assert index.full_ms == NOW_MS + 19
-    assert [file.slots is None for file in index._files] == [True, True, False]
+    assert [file.slots is None for file in index.files] == [True, True, False]
     assert index.query("T", "k3", 9, 0, FOREVER) == [300]
 
 
@@ -485,7 +486,7 @@ class FullDisk(RealDisk):
 
 class LimitedFile(RealFile):
     def __init__(self, file: RealFile, disk: FullDisk) -> None:
-        super().__init__(file._fd, file.path)
+        super().__init__(file.descriptor, file.path)
         self.disk = disk
 
     def pwrite(self, data: Bytes, offset: int) -> None:
@@ -554,8 +555,7 @@ def test_write_behind_covers_large_ranges(tmp_path: Path) -> None:
             if index.should_write_behind:
                 index.write_behind()
         index.write_behind()  # too little since
-    [file] = index._files
     assert [size for _, size in asked] == [5_000 * 3 * 20] * 6
-    assert asked[0][0] == file._position(1)
+    assert asked[0][0] == HEADER_SIZE + 4 * 97 + ENTRY_SIZE
     assert all(before + size == after for (before, size), (after, _) in itertools.pairwise(asked))
     index.close()

@@ -168,8 +168,11 @@ def test_damage_ends_a_chain_and_is_reported(tmp_path: Path) -> None:
 def test_entry_that_leads_forward_counts_as_damage(tmp_path: Path) -> None:
     log = make(tmp_path)
     first = log.append(NONE, MAGIC | ROLL | DELETE, 1, 1, 1, 1, 1)
-    log._pending[4:12] = (4000).to_bytes(8, "big")
     log.write_out()
+    path = tmp_path / "timerlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[first + 4 : first + 12] = (4000).to_bytes(8, "big")
+    path.write_bytes(data)
     assert log.walk(first, 10) == ([], NONE)
 
 

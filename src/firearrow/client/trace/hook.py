@@ -66,7 +66,7 @@ class Trace:
         self._group = without_namespace(group, options.namespace)
         self._topic = options.trace_topic
         self._own_group = f"{GROUP_PREFIX}-{self._group}-{side}-{next(_numbers)}"
-        self._waiting: deque[Context] = deque()
+        self.waiting: deque[Context] = deque()  # recorded and not yet sent
         self._requests: dict[int, str] = {}  # id of a ConsumeContext -> request id
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
@@ -184,8 +184,8 @@ class Trace:
     # Sending.
 
     def _enqueue(self, context: Context) -> None:
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append(context)
+        if len(self.waiting) < MAX_WAITING:
+            self.waiting.append(context)
         else:
             self._dropped += 1
 
@@ -198,31 +198,15 @@ class Trace:
             await self._send_waiting()
 
     async def _send_waiting(self) -> None:
-        if not self._waiting:
+        if not self.waiting:
             return
-        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        waiting = [self.waiting.popleft() for _ in range(len(self.waiting))]
         try:
             producer = await self._started()
-            for message in self._messages(waiting):
+            for message in pack(self._topic, waiting):
                 await producer.send(message)
         except Exception as error:  # noqa: BLE001 (no error of a trace may reach the application)
             log.warning("sending traces of group %s to %s failed: %s", self._group, self._topic, error)
-
-    def _messages(self, contexts: list[Context]) -> Iterator[Message]:
-        """Pack contexts into as few messages as the limits allow."""
-        texts: list[str] = []
-        keys: dict[str, None] = {}
-        body_bytes = keys_bytes = 0
-        for context in contexts:
-            more_body, more_keys = len(context.text.encode()), sum(len(key.encode()) + 1 for key in context.keys)
-            if texts and (body_bytes + more_body > MAX_BODY_BYTES or keys_bytes + more_keys > MAX_KEYS_BYTES):
-                yield Message(self._topic, "".join(texts).encode(), keys=list(keys))
-                texts, keys, body_bytes, keys_bytes = [], {}, 0, 0
-            texts.append(context.text)
-            keys.update(dict.fromkeys(context.keys))
-            body_bytes += more_body
-            keys_bytes += more_keys
-        yield Message(self._topic, "".join(texts).encode(), keys=list(keys))
 
     async def _started(self) -> Producer:
         if self._producer is None:
@@ -233,6 +217,23 @@ class Trace:
             await producer.start()
             self._producer = producer
         return self._producer
+
+
+def pack(topic: str, contexts: list[Context]) -> Iterator[Message]:
+    """Pack contexts into as few messages as the limits allow."""
+    texts: list[str] = []
+    keys: dict[str, None] = {}
+    body_bytes = keys_bytes = 0
+    for context in contexts:
+        more_body, more_keys = len(context.text.encode()), sum(len(key.encode()) + 1 for key in context.keys)
+        if texts and (body_bytes + more_body > MAX_BODY_BYTES or keys_bytes + more_keys > MAX_KEYS_BYTES):
+            yield Message(topic, "".join(texts).encode(), keys=list(keys))
+            texts, keys, body_bytes, keys_bytes = [], {}, 0, 0
+        texts.append(context.text)
+        keys.update(dict.fromkeys(context.keys))
+        body_bytes += more_body
+        keys_bytes += more_keys
+    yield Message(topic, "".join(texts).encode(), keys=list(keys))
 
 
 def _keys(message: Message | ReceivedMessage) -> str | None:

@@ -75,7 +75,7 @@ class KeyIndex:
         self._directory = directory
         self._slot_count = slot_count
         self._entry_limit = entry_limit
-        self._files: list[IndexFile] = []  # oldest first; only the last accepts entries
+        self.files: list[IndexFile] = []  # oldest first; only the last accepts entries
         self._unsynced: list[IndexFile] = []  # full; slots and header not on disk yet
         self._new_names = False  # files were created or deleted since the directory was last synced
         self._flushed: tuple[IndexFile, bytes] | None = None  # the newest file and its header as last flushed
@@ -95,12 +95,12 @@ class KeyIndex:
     @property
     def last_offset(self) -> int:
         """Physical offset of the last message with entries, or 0."""
-        return self._files[-1].end_offset if self._files else 0
+        return self.files[-1].end_offset if self.files else 0
 
     @property
     def last_ms(self) -> int:
         """Store time of the last message with entries, or 0."""
-        return self._files[-1].end_ms if self._files else 0
+        return self.files[-1].end_ms if self.files else 0
 
     @property
     def full_ms(self) -> int:
@@ -109,7 +109,7 @@ class KeyIndex:
 
     @property
     def file_names(self) -> list[str]:
-        return [_name(file) for file in self._files]
+        return [_name(file) for file in self.files]
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
@@ -130,15 +130,15 @@ class KeyIndex:
             if file.empty:
                 self._delete(file)
             else:
-                self._files.append(file)
+                self.files.append(file)
             if problem is not None:
                 lost += self._drop(names[number + 1 :])
                 break
-        self._full_ms = max((file.end_ms for file in self._files if file.full), default=0)
-        if self._files:
-            self._next_offset = self._files[-1].end_offset + 1
+        self._full_ms = max((file.end_ms for file in self.files if file.full), default=0)
+        if self.files:
+            self._next_offset = self.files[-1].end_offset + 1
             if not clean or lost:
-                self.truncate_to(self._files[-1].end_offset)
+                self.truncate_to(self.files[-1].end_offset)
         if self._new_names:
             # A deleted file must not reappear beside its replacement.
             self._disk.fsync_dir(self._directory)
@@ -151,7 +151,7 @@ class KeyIndex:
             if not file.load_header():
                 file.count = 1
                 return f"not {file.length} bytes long, or its header is damaged; dropped"
-            before = self._files[-1].end_offset if self._files else 0
+            before = self.files[-1].end_offset if self.files else 0
             if not file.empty and file.begin_offset < before:
                 file.count = 1
                 return f"begins at {file.begin_offset}, before the end {before} of the previous file; dropped"
@@ -186,20 +186,20 @@ class KeyIndex:
     @property
     def should_write_behind(self) -> bool:
         """True if `write_behind` is worth a call."""
-        return bool(self._files) and self._files[-1].should_write_behind
+        return bool(self.files) and self.files[-1].should_write_behind
 
     def write_behind(self) -> None:
         """Start writing recent entries to disk, so that a later flush, of the log too, finds the disk idle."""
         with self._sync_lock:
             with self._lock:
-                newest = self._files[-1] if self._files else None
+                newest = self.files[-1] if self.files else None
             if newest is not None and newest.slots is not None and newest.should_write_behind:
                 newest.write_behind()
 
     def _flush(self) -> None:
         with self._lock:
             full, self._unsynced = self._unsynced, []
-            newest = self._files[-1] if self._files else None
+            newest = self.files[-1] if self.files else None
             header = newest.header() if newest is not None else b""
             new_names, self._new_names = self._new_names, False
         try:
@@ -238,7 +238,7 @@ class KeyIndex:
         """Complete the files, as a clean stop must."""
         with self._sync_lock:
             self._flush()
-            for file in self._files[-1:]:
+            for file in self.files[-1:]:
                 file.write_slots()
                 file.sync()
                 file.release_slots()
@@ -393,13 +393,13 @@ class KeyIndex:
         self._added_of_next = done - bisect_left(offsets, self._next_offset)
 
     def _file_with_space(self, now_ms: int) -> IndexFile:
-        before = self._files[-1] if self._files else None
+        before = self.files[-1] if self.files else None
         if before is not None and not before.full:
             return before
         file = IndexFile(self._disk, self._path(self._new_name(now_ms)), self._slot_count, self._entry_limit)
         file.create(before)
         self._new_names = True
-        self._files.append(file)
+        self.files.append(file)
         if before is not None:
             self._unsynced.append(before)
         return file
@@ -407,8 +407,8 @@ class KeyIndex:
     def _new_name(self, now_ms: int) -> str:
         """Return a name after the current time, but after the newest name: names ascend even when the clock does not."""
         name = int(f"{datetime.fromtimestamp(now_ms // 1000):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
-        if self._files:
-            name = max(name, int(_name(self._files[-1])) + 1)
+        if self.files:
+            name = max(name, int(_name(self.files[-1])) + 1)
         return f"{name:0{_NAME_LENGTH}d}"
 
     # -- lookup -------------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ class KeyIndex:
             key_hash = 0
         found: dict[int, None] = {}  # ordered; a message may have the same key twice
         with self._lock:
-            for file in reversed(self._files):
+            for file in reversed(self.files):
                 if file.overlaps(begin_ms, end_ms):
                     found.update(dict.fromkeys(file.find(key_hash, begin_ms, end_ms, max_num - len(found))))
                     if file.slots is None:
@@ -444,11 +444,11 @@ class KeyIndex:
 
     def _truncate(self, offset: int) -> None:
         changed = False
-        while self._files and self._files[-1].begin_offset >= offset:
-            self._delete(self._files.pop())
+        while self.files and self.files[-1].begin_offset >= offset:
+            self._delete(self.files.pop())
             changed = True
-        if self._files:
-            newest = self._files[-1]
+        if self.files:
+            newest = self.files[-1]
             if newest in self._unsynced:
                 self._unsynced.remove(newest)
             count = newest.count_below(offset)
@@ -465,7 +465,7 @@ class KeyIndex:
                 newest.write_header(newest.header())
                 newest.sync()
                 self._flushed = None
-        self._full_ms = min(self._full_ms, max((file.end_ms for file in self._files[:-1]), default=0))
+        self._full_ms = min(self._full_ms, max((file.end_ms for file in self.files[:-1]), default=0))
         if changed:
             self._disk.fsync_dir(self._directory)
 
@@ -473,8 +473,8 @@ class KeyIndex:
         """Delete the oldest files that refer only to records below `min_offset`, never the newest. Return their names."""
         deleted = []
         with self._sync_lock, self._lock:
-            while len(self._files) > 1 and self._files[0].end_offset < min_offset:
-                file = self._files.pop(0)
+            while len(self.files) > 1 and self.files[0].end_offset < min_offset:
+                file = self.files.pop(0)
                 self._delete(file)
                 deleted.append(_name(file))
         return deleted
