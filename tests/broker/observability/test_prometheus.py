@@ -16,7 +16,6 @@ from firearrow.broker.observability.process import LoopLag
 from firearrow.broker.observability.prometheus import TIMER_BOUNDS_S, Sources, escaped, pieces, version_text
 from firearrow.broker.server import Broker
 from firearrow.config.fields import SettingError
-from firearrow.net.http_endpoint import MAX_CONNECTIONS
 from tests.broker.kit import Kit
 from tests.broker.running import COMMIT, WITH_EXPRESSION, Client, broker, client
 from tests.support.waiting import run
@@ -278,38 +277,6 @@ def test_a_running_broker_is_scraped(tmp_path: Path) -> None:
             assert value(figures, "process_resident_memory_bytes") > 10_000_000
             assert abs(value(figures, "process_start_time_seconds") - time.time()) < 86_400
             assert value(figures, "process_open_fds") > 3
-
-    run(story())
-
-
-def test_other_http_requests_are_rejected(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with broker(tmp_path, metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as running:
-            assert (await http(running, b"GET /etc/passwd HTTP/1.1\r\n\r\n"))[0].startswith(b"HTTP/1.1 404")
-            assert (await http(running, b"POST /metrics HTTP/1.1\r\n\r\n"))[0].startswith(b"HTTP/1.1 405")
-            assert (await http(running, b"\r\n\r\n"))[0].startswith(b"HTTP/1.1 400")
-            assert (await http(running, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n"))[0][:12] in (
-                b"HTTP/1.1 400",
-                b"",
-            )
-            head, body = await http(running, b"HEAD /metrics HTTP/1.1\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200")
-            assert body == b""
-
-    run(story())
-
-
-def test_too_many_scrapes_are_rejected(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with broker(tmp_path, metrics_exporter_type="PROM", metrics_prom_exporter_port=0) as running:
-            assert running.metrics is not None
-            silent = [await asyncio.open_connection("127.0.0.1", running.metrics.port) for _ in range(MAX_CONNECTIONS)]
-            assert (await http(running, GET))[0].startswith(b"HTTP/1.1 503")
-            for _, writer in silent:
-                writer.close()
-                await writer.wait_closed()
-            while not (await http(running, GET))[0].startswith(b"HTTP/1.1 200"):
-                await asyncio.sleep(0)
 
     run(story())
 

@@ -253,39 +253,6 @@ def test_calls_and_their_errors() -> None:
     run(story())
 
 
-def test_a_silent_connection_is_replaced() -> None:
-    async def story() -> None:
-        broker = await FakeBroker().start()
-        one = await acquire(client_options(broker.address))
-        broker.other[RequestCode.GET_BROKER_RUNTIME_INFO] = nothing
-        await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)
-        before = broker.conns[0]
-        with pytest.raises(RequestTimeout):
-            await one.call(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=30)
-        await broker.until(lambda: before not in broker.conns)
-        assert (await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)).code == 0
-        await one.release()
-        await broker.stop()
-
-    run(story())
-
-
-def test_go_away_is_answered_with_a_new_connection() -> None:
-    async def story() -> None:
-        broker = await FakeBroker().start()
-        one = await acquire(client_options(broker.address))
-        answers = [1500, 0]
-        broker.other[RequestCode.GET_BROKER_CONFIG] = lambda conn, command: conn.write(
-            encode_response(command, answers.pop(0), None, {})
-        )
-        assert (await one.call(broker.address, RequestCode.GET_BROKER_CONFIG)).code == 0
-        await broker.until(lambda: len(broker.conns) == 1)
-        await one.release()
-        await broker.stop()
-
-    run(story())
-
-
 def test_released_instances_leave_nothing_behind(tmp_path: Path) -> None:
     async def story() -> None:
         async with servers(tmp_path) as cluster:
