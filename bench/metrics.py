@@ -95,7 +95,7 @@ def _load(running: Running, conns: int, depth: int, seconds: float) -> LoadResul
 
 def page_cpu_ms(page: str, pages: int = PAGES) -> float:
     """Return the CPU time of the idle broker per scrape."""
-    cpu_s = [_cpu_s(_read(page)) for _ in range(pages + 1)]
+    cpu_s = [_cpu_s(read_page(page)) for _ in range(pages + 1)]
     return (cpu_s[-1] - cpu_s[0]) / pages * 1000
 
 
@@ -106,7 +106,7 @@ def _cpu_s(text: str) -> float:
     raise BenchError("the metrics do not say how much processor time the broker has used (process_cpu_seconds_total)")
 
 
-def _read(page: str) -> str:
+def read_page(page: str) -> str:
     with urllib.request.urlopen(page, timeout=30) as answer:
         return str(answer.read().decode())
 
@@ -120,7 +120,7 @@ def scraped(page: str) -> Iterator[None]:
     def read() -> None:
         while True:
             try:
-                _read(page)
+                read_page(page)
             except OSError as problem:
                 problems.append(problem)
                 return

@@ -35,8 +35,8 @@ def test_pairs_with_a_large_spread_are_not_evaluated() -> None:
 
 def test_cpu_time_is_read_from_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = iter(f'process_cpu_seconds_total{{node_id="a"}} {1.5 + number * 0.002}\n' for number in range(11))
-    monkeypatch.setattr(metrics, "_read", lambda page: next(pages))
+    monkeypatch.setattr(metrics, "read_page", lambda page: next(pages))
     assert metrics.page_cpu_ms("", 10) == pytest.approx(2.0)
-    monkeypatch.setattr(metrics, "_read", lambda page: "nothing\n")
+    monkeypatch.setattr(metrics, "read_page", lambda page: "nothing\n")
     with pytest.raises(BenchError, match="process_cpu_seconds_total"):
         metrics.page_cpu_ms("", 1)

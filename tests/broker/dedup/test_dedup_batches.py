@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.dedup.dedup import rising_numbers
+from firearrow.broker.dedup.dedup import Dedup, rising_numbers
 from firearrow.broker.requests.responses import Refused
-from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.send.validation import check
 from firearrow.net.connection import Connection
 from firearrow.store.errors import NotWritableError
@@ -265,7 +264,7 @@ def test_fast_path_has_the_same_outcome(told: list[tuple[str, int, int, str, int
 
 def test_numbered_batch_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(tmp_path)
-    monkeypatch.setattr(SendHandler, "_append_once", lambda *_: pytest.fail("message by message"))
+    monkeypatch.setattr(Dedup, "claim", lambda *_, **__: pytest.fail("message by message"))
     sent(story, numbers(0, 200))
     sent(story, numbers(200, 400))
     story.end_round()

@@ -146,7 +146,7 @@ def test_the_search_for_commits_is_short_even_if_a_half_stays_open_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "SEARCH_LIMIT", 20_000)
-    monkeypatch.setattr(recovery, "_OVERLAP_MS", 0)
+    monkeypatch.setattr(recovery, "OVERLAP_MS", 0)
     before = TransactionStory(tmp_path / "before")
     before.half(b"open", CHECK_IMMUNITY_TIME_IN_SECONDS="7200")
     for number in range(300):

@@ -62,7 +62,7 @@ def test_deleted_halves_are_not_open() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_states_match_a_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "_KEEP_BELOW", 8)
+    monkeypatch.setattr(state, "KEEP_BELOW", 8)
     choose = random.Random(seed)
     halves, model, first, end = HalfStates(100), dict[int, int](), 100, 100
     for _ in range(2_000):

@@ -28,9 +28,9 @@ OLD = ("UNIQ_KEY", "WAIT", "DELAY", "__PRODUCER_ID", "__SPARK_ID", "MSG_REGION")
 def arrow(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
-    from firearrow.spark.decode.columns import _ARROW
+    from firearrow.spark.decode.columns import ARROW_TYPES
 
-    arrays = [pa.array([row.get(name) for row in rows], _ARROW[TYPES[name]]) for name in columns]
+    arrays = [pa.array([row.get(name) for row in rows], ARROW_TYPES[TYPES[name]]) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 

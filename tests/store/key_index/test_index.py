@@ -112,7 +112,7 @@ def test_files_do_not_depend_on_the_split_into_runs(
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (64, 1000)]))
     short = data.draw(st.sampled_from([0, 5, 1000]))  # runs of up to this many messages are added in plain Python
-    with mock.patch.object(firearrow.store.key_index.index, "_SHORT_RUN", short):
+    with mock.patch.object(firearrow.store.key_index.index, "SHORT_RUN", short):
         path = tmp_path_factory.mktemp("index")
         add_in_runs(path, slots, entries, messages, data)
     assert contents(path) == [file.encode() for file in model_of(messages, slots, entries).files]
@@ -505,7 +505,7 @@ def test_run_can_be_added_again_after_a_full_disk(
     for _ in range(6):
         disk.room = data.draw(st.integers(0, 12))
         short = data.draw(st.sampled_from([0, 1000]))
-        with suppress(OSError), mock.patch.object(firearrow.store.key_index.index, "_SHORT_RUN", short):
+        with suppress(OSError), mock.patch.object(firearrow.store.key_index.index, "SHORT_RUN", short):
             add(index, messages)
             if data.draw(st.booleans()):
                 index.flush()

@@ -9,7 +9,7 @@
        origin; there, equal unique key, born time and born host identify the message.
 
 Step 2 reads only what was written since the newest op message and the first open half message. Apache's broker may write a commit
-and its op message in either order, so the search begins `_OVERLAP_MS` earlier.
+and its op message in either order, so the search begins `OVERLAP_MS` earlier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from firearrow.wire.errors import ProtocolError
 
 log = logging.getLogger("firearrow.broker")
 
-_OVERLAP_MS = 10_000
+OVERLAP_MS = 10_000
 _CHUNK = 1 << 20
 
 
@@ -132,13 +132,13 @@ class Recovery:
         return max(entry[0], self._newest_ops(), self._store.min_offset)
 
     def _newest_ops(self) -> int:
-        """Return the log offset of the first op message stored within `_OVERLAP_MS` before the newest one."""
+        """Return the log offset of the first op message stored within `OVERLAP_MS` before the newest one."""
         queue = self._op_queue
         newest_ms = self._store.reader.store_time(queue, queue.max_offset - 1)
         if newest_ms is None:
             return 0
         at = queue.max_offset - 1
-        while at > queue.min_offset and (self._store.reader.store_time(queue, at - 1) or 0) >= newest_ms - _OVERLAP_MS:
+        while at > queue.min_offset and (self._store.reader.store_time(queue, at - 1) or 0) >= newest_ms - OVERLAP_MS:
             at -= 1
         entry = queue.entry(at)
         return 0 if entry is None else entry[0]

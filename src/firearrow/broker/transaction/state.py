@@ -24,7 +24,7 @@ MOVED = 4  # replaced by a newer copy
 GIVEN_UP = 5
 UNKNOWN = 6  # decided too long ago
 
-_KEEP_BELOW = 1 << 16  # states kept below `first_open`, to distinguish a repeated decision from a late one
+KEEP_BELOW = 1 << 16  # states kept below `first_open`, to distinguish a repeated decision from a late one
 
 
 class HalfStates:
@@ -95,8 +95,8 @@ class HalfStates:
     def advance(self, end: int) -> int:
         """Advance `first_open` past all decided half messages. `end` is the end of the queue."""
         self.first_open = max(self.first_open, self.next_open(self.first_open, end))
-        surplus = self.first_open - self._base - _KEEP_BELOW
-        if surplus > _KEEP_BELOW:
+        surplus = self.first_open - self._base - KEEP_BELOW
+        if surplus > KEEP_BELOW:
             del self._states[:surplus]
             self._base += surplus
         return self.first_open

@@ -27,7 +27,7 @@ from firearrow.spark.errors import SparkOptionError
 from firearrow.wire import record
 from firearrow.wire.message_ids import host_text, offset_msg_id
 
-_ARROW: Final = {
+ARROW_TYPES: Final = {
     "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
     "timestamp": pa.timestamp("us", tz="UTC"), "map<string,string>": pa.map_(pa.string(), pa.string()),
 }  # fmt: skip
@@ -53,7 +53,7 @@ class Columns:
 
 @lru_cache(maxsize=64)  # building it takes as long as decoding some columns of a thousand records
 def _schema(types: tuple[str, ...], names: tuple[str, ...]) -> Any:
-    return pa.schema([(name, _ARROW[kind]) for name, kind in zip(names, types, strict=True)])
+    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in zip(names, types, strict=True)])
 
 
 def select_columns(names: Sequence[str] | None, properties_as: str = "map") -> Columns:
@@ -112,9 +112,9 @@ class _ColumnDecoder:
     def column(self, name: str, kind: str) -> Any:
         if name in _FIELDS:
             field, width = _FIELDS[name]
-            return numbers(self._records.head[field].astype(width), _ARROW[kind])
+            return numbers(self._records.head[field].astype(width), ARROW_TYPES[kind])
         if name in _TIMES:
-            return numbers(self._records.field(_TIMES[name]) * 1000, _ARROW[kind])
+            return numbers(self._records.field(_TIMES[name]) * 1000, ARROW_TYPES[kind])
         return _DECODERS[name](self, kind)
 
     def topic(self, kind: str) -> Any:

@@ -55,7 +55,7 @@ KIND_KEY = "K"
 KIND_UNIQUE_KEY = "U"
 KIND_TAG = "T"
 
-_SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
+SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
 _PREFIX_CACHE_LIMIT = 1 << 16
 _NAME_LENGTH = 17
 
@@ -261,7 +261,7 @@ class KeyIndex:
                     return
             if native is not None:
                 self._put_hashed(*native.hash_keys(run), now_ms)
-            elif len(run) <= _SHORT_RUN:
+            elif len(run) <= SHORT_RUN:
                 self._add_few(run, now_ms)
             else:
                 offsets, store_ms, topics, properties = zip(*run, strict=True)
