@@ -49,12 +49,16 @@ class ScriptedPuller:
         self, queue: MessageQueue, offset: int, subscription: Subscription, *, commit_offset: int | None = None
     ) -> PullResult:
         self.pulls.append((offset, commit_offset))
+        await asyncio.sleep(0)  # other queues pull meanwhile
         if not self.outcomes:
             await asyncio.Event().wait()
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Do nothing: no state is kept per queue."""
 
 
 class ScriptedSendBack:
