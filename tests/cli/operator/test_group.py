@@ -31,8 +31,11 @@ def test_invalid_changes_are_rejected(firearrow: Firearrow) -> None:
 
 def test_no_group_is_deleted_if_one_of_them_does_not_exist(firearrow: Firearrow) -> None:
     firearrow("group", "create", "kept")
-    assert firearrow("group", "delete", "kept", "absent", "--yes")[0] == 1
+    assert firearrow("group", "delete", "kept", "other", "--yes")[0] == 1
     assert firearrow("group", "show", "kept")[0] == 0
+    firearrow("group", "create", "other")
+    assert firearrow("group", "delete", "kept", "other", "--yes")[0] == 0
+    assert firearrow("group", "show", "kept")[0] == 1
 
 
 def test_progress_and_lag_of_a_group(firearrow: Firearrow, shared: Cluster) -> None:
