@@ -187,7 +187,7 @@ def test_commands(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[st
     lines = [
         "topic list --all", f"topic show {topic}", f"topic route {topic}", f"topic status {topic}", "group list --all",
         "broker list", f"broker status {cluster.broker_name}", "cluster list", "client list --consumers",
-        f"config get --broker {cluster.broker_name}", "config get --namesrv", f"message peek {topic}",
+        f"config get --broker {cluster.broker_name}", "config get --name-servers", f"message peek {topic}",
         "mqadmin clusterList", "mqadmin topicList", f"mqadmin topicRoute -t {topic}", f"mqadmin topicStatus -t {topic}",
         "mqadmin consumerProgress", f"mqadmin brokerStatus -b {cluster.broker}", f"mqadmin statsAll -t {topic}",
     ]  # fmt: skip
