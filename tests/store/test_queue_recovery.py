@@ -6,6 +6,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from firearrow.store.commitlog.scan import ScanResult, scan
 from firearrow.store.consume_queue import ABSENT_SIZE, UNIT, ConsumeQueue, ConsumeQueues, QueueFiles
 from firearrow.store.queue_recovery import QueueRecovery
@@ -133,11 +135,12 @@ def test_trusted_queue_that_has_lost_entries_is_rebuilt_from_the_whole_log() -> 
     assert (again.recovery.rebuilt, again.queue.max_offset) == (1, 0)
 
 
-def test_queue_without_messages_continues_its_numbering() -> None:
+@pytest.mark.parametrize(("first", "intact"), [(-1, True), (0, False)], ids=["files deleted before", "files lost"])
+def test_queue_without_messages_continues_its_numbering(first: int, intact: bool) -> None:
     disk = SimulatedDisk()
     disk.mkdirs("/q")
     recovered = Recovery(disk, clean=True)
-    table = QueueTable(derived_offset=500, queues={("T", 0): (-1, 40)})
-    assert recovered.recovery.load_with_table(table, 500)
+    table = QueueTable(derived_offset=500, queues={("T", 0): (first, 40)})
+    assert recovered.recovery.load_with_table(table, 500) == intact
     recovered.recovery.settle(500, table)
     assert (recovered.queue.min_offset, recovered.queue.next_offset) == (40, 40)

@@ -64,21 +64,22 @@ def test_messages_of_a_queue_are_consumed_in_order_one_at_a_time(coroutine: bool
     run(story())
 
 
-def test_failed_message_is_redelivered_before_the_next_one() -> None:
+def test_failed_message_is_redelivered_before_later_ones_and_those_pulled_meanwhile() -> None:
     async def story() -> None:
         calls: list[tuple[int, int]] = []
 
-        async def listener(messages: list[Any]) -> None:
-            calls.append((messages[0].queue_offset, messages[0].reconsume_times))
-            if messages[0].reconsume_times < 2:
+        async def listener(batch: list[Any]) -> None:
+            calls.append((batch[0].queue_offset, batch[0].reconsume_times))
+            if len(calls) == 1:
+                setup.dispatcher.put(held, messages[2:])
+            if len(calls) <= 2:
                 raise RuntimeError("no")
 
         setup = Setup(listener)
-        held, messages = locked(5, 6)
-        messages[1].reconsume_times = 2
-        setup.dispatcher.put(held, messages)
-        await setup.until_noted(7)
-        assert calls == [(5, 0), (5, 1), (5, 2), (6, 2)]
+        held, messages = locked(5, 6, 7)
+        setup.dispatcher.put(held, messages[:2])
+        await setup.until_noted(8)
+        assert calls == [(5, 0), (5, 1), (5, 2), (6, 0), (7, 0)]
         assert setup.send_back.sent == []
         assert await setup.dispatcher.stop(10)
 

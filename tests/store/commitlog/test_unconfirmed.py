@@ -76,12 +76,13 @@ def test_queues_of_dropped_groups_continue_behind_the_groups_that_remain() -> No
     log.add(10, log.a, log.b)
     log.groups.confirm(10)
     log.add(20, log.a)
-    log.add(30, log.a, log.b)
-    log.add(40, log.b)
-    log.groups.drop_above(20)
-    assert log.groups.end_offset == 20
-    assert (log.a.next_offset, log.b.next_offset) == (2, 1)
-    assert log.groups.confirm(40) == [(log.a, 1, 2)]
+    log.add(30, log.a)
+    log.add(40, log.a, log.b)
+    log.add(50, log.b)
+    log.groups.drop_above(30)
+    assert log.groups.end_offset == 30
+    assert (log.a.next_offset, log.b.next_offset) == (3, 1)
+    assert log.groups.confirm(50) == [(log.a, 1, 2), (log.a, 2, 3)]
 
 
 def test_group_stays_confirmed_if_its_derived_files_cannot_be_written() -> None:
