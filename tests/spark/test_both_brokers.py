@@ -196,7 +196,7 @@ def test_repeated_job_and_stream_store_nothing_twice(spark: Any, running: server
     assert Counter(bytes(row.body) for row in once.collect()) == wanted
     if not ours:
         refused = frame.write.format("rocketmq").options(**where, topic="Written", idempotent="true").mode("append")
-        with pytest.raises(AnalysisException, match="option idempotent is true, but the broker broker-a stores"):
+        with pytest.raises(AnalysisException, match="option idempotent is true, but the broker broker-a does not deduplicate"):
             refused.save()
 
     query = (
