@@ -100,7 +100,7 @@ def send_every_kind(java: Agent, namesrv: str) -> int:
     topics = {TOPIC: "r || d"}
     how: dict[str, Any] = {"maxReconsumeTimes": 1, "delayLevel": 1, "pollNameServerMs": 1_000, "fail": fail}
     java.call("push.start", name="refuses", group=GROUP, namesrv=namesrv, topics=topics, **how)
-    wait_until(lambda: rawcall.has_route(namesrv, TOPICS[2]), "a dead letter", 90)
+    wait_until(lambda: rawcall.has_route(namesrv, TOPICS[2]), "a dead letter", 180)
     total = len(messages) + 2 + len(batch) + 1
     java.call("pull.start", name="counts", group="counts", namesrv=namesrv)
 
@@ -114,7 +114,7 @@ def send_every_kind(java: Agent, namesrv: str) -> int:
         ]
         return held == [total, 2, 1]
 
-    wait_until(there, "delays, transactions and retries", 90)
+    wait_until(there, "delays, transactions and retries", 180)
     java.call("push.stop", name="refuses")
     for name in ("plain", "lz4", "zstd"):
         java.call("producer.stop", name=name)
