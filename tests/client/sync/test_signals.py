@@ -70,14 +70,14 @@ def test_sigterm_ends_a_worker_in_order(cluster: ThreadedServers, worker: str, l
     assert cluster.committed("g", "T") == 1
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def default_handler() -> Iterator[None]:
+    """Start with the default handler, whatever other tests of this process left."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("default_handler")
 def test_handler_is_installed_only_for_the_body() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with return_on_sigterm():
@@ -87,7 +87,6 @@ def test_handler_is_installed_only_for_the_body() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.usefixtures("default_handler")
 def test_handler_of_the_program_is_kept() -> None:
     received: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
