@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.broker.tables import clients
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import Kit, body_of
 

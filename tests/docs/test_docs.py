@@ -21,7 +21,7 @@ from firearrow.spark.decode.schema import TYPES
 from firearrow.spark.options import OPTIONS
 from firearrow.spark.write.input_columns import INPUT_COLUMNS
 from firearrow.store.settings import StoreSettings
-from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig, TopicConfig
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

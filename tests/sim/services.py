@@ -31,7 +31,7 @@ from firearrow.net.connection import Connection
 from firearrow.store.message_store import MessageStore
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson, properties
-from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper
+from firearrow.wire.bodies.admin import ConsumerOffsetSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, FrameDecoder
 from tests.broker.fake_peer import FakeConnection

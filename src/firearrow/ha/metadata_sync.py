@@ -18,7 +18,8 @@ from firearrow.net.channel import Channel
 from firearrow.net.tls import client_context
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, TopicConfigSerializeWrapper
+from firearrow.wire.bodies.admin import ConsumerOffsetSerializeWrapper
+from firearrow.wire.bodies.topic import TopicConfigSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command

@@ -25,7 +25,7 @@ from firearrow.net.connection import Connection
 from firearrow.net.in_process import MemoryListener
 from firearrow.testing.nodes import BrokerNode
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import ConsumerRunningInfo, QueueBody
+from firearrow.wire.bodies.client import ConsumerRunningInfo, QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.admin import GetConsumerRunningInfoRequestHeader

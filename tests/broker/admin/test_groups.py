@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.wire.bodies import SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import Kit, body_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import QueueBody
+from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.java_hash import tags_code
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from firearrow.wire.bodies import QueueBody, TopicConfig
+from firearrow.wire.bodies.client import QueueBody
+from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.fastjson import ObjectMap
 from tests.broker import captures
 from tests.broker.fake_peer import FakeConnection

@@ -15,7 +15,8 @@ from firearrow.broker.send.replies import PendingReplies
 from firearrow.broker.transaction.service import Transactions
 from firearrow.net.connection import Connection
 from firearrow.wire import properties
-from firearrow.wire.bodies import QueueBody, SubscriptionGroupConfig
+from firearrow.wire.bodies.client import QueueBody
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.message_ids import offset_msg_id

@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused
-from firearrow.wire.bodies import SubscriptionData
+from firearrow.wire.bodies.client import SubscriptionData
 
 TAG_A, TAG_B = 2598919, 2598920  # String.hashCode of "TagA" and "TagB"
 

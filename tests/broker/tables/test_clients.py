@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from firearrow.broker.tables.clients import ClientTable, ToTell
 from firearrow.net.connection import Connection
-from firearrow.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from firearrow.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from tests.broker.fake_peer import FakeConnection
 
 TAG_A, TAG_B = 2598919, 2598920

@@ -10,7 +10,7 @@ from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.groups import GroupTable
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 
 NOW = 1_700_000_000_000
 

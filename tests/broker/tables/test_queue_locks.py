@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firearrow.broker.tables.queue_locks import QueueLocks
-from firearrow.wire.bodies import QueueBody
+from firearrow.wire.bodies.client import QueueBody
 
 Q0, Q1 = QueueBody("T", "b", 0), QueueBody("T", "b", 1)
 

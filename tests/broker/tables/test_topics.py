@@ -13,7 +13,7 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.persistence import run_at_once
 from firearrow.broker.tables.topics import StoredTopic, TopicTable, alter_attributes, parse_attribute_changes
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import DataVersion, TopicConfig
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.headers.client import SendMessageRequestHeader
 
 NOW = 1_700_000_000_000

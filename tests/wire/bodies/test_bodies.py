@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.wire import bodies, fastjson
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import admin, client, registration, route, topic
 from firearrow.wire.body_schema import Body, member
 from firearrow.wire.codes import VERSION
 from firearrow.wire.codes import RequestCode as Code
@@ -18,37 +19,45 @@ from tests.wire.captured import captured, sessions
 from tests.wire.strategies import json_values
 
 REQUEST_BODIES: dict[int, Any] = {
-    Code.HEART_BEAT: bodies.HeartbeatData,
-    Code.LOCK_BATCH_MQ: bodies.LockBatchRequestBody,
-    Code.UNLOCK_BATCH_MQ: bodies.UnlockBatchRequestBody,
-    Code.CHECK_CLIENT_CONFIG: bodies.CheckClientRequestBody,
-    Code.REGISTER_BROKER: bodies.RegisterBrokerBody,
-    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: bodies.SubscriptionGroupConfig,
-    Code.SET_MESSAGE_REQUEST_MODE: bodies.SetMessageRequestModeRequestBody,
+    Code.HEART_BEAT: client.HeartbeatData,
+    Code.LOCK_BATCH_MQ: client.LockBatchRequestBody,
+    Code.UNLOCK_BATCH_MQ: client.UnlockBatchRequestBody,
+    Code.CHECK_CLIENT_CONFIG: client.CheckClientRequestBody,
+    Code.REGISTER_BROKER: registration.RegisterBrokerBody,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: topic.SubscriptionGroupConfig,
+    Code.SET_MESSAGE_REQUEST_MODE: client.SetMessageRequestModeRequestBody,
 }
 RESPONSE_BODIES: dict[int, Any] = {
-    Code.GET_ROUTEINFO_BY_TOPIC: bodies.TopicRouteData,
-    Code.GET_BROKER_CLUSTER_INFO: bodies.ClusterInfo,
-    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: bodies.TopicList,
-    Code.REGISTER_BROKER: bodies.KVTable,
-    Code.GET_CONSUMER_LIST_BY_GROUP: bodies.GetConsumerListByGroupResponseBody,
-    Code.LOCK_BATCH_MQ: bodies.LockBatchResponseBody,
-    Code.GET_CONSUMER_RUNNING_INFO: bodies.ConsumerRunningInfo,
-    Code.GET_BROKER_RUNTIME_INFO: bodies.KVTable,
-    Code.GET_CONSUMER_CONNECTION_LIST: bodies.ConsumerConnection,
-    Code.GET_CONSUME_STATS: bodies.ConsumeStats,
-    Code.GET_TOPIC_CONFIG: bodies.TopicConfig,
-    Code.GET_TOPIC_STATS_INFO: bodies.TopicStatsTable,
-    Code.QUERY_TOPIC_CONSUME_BY_WHO: bodies.GroupList,
-    Code.INVOKE_BROKER_TO_RESET_OFFSET: bodies.ResetOffsetBody,
-    Code.GET_ALL_TOPIC_CONFIG: bodies.TopicConfigSerializeWrapper,
-    Code.GET_ALL_CONSUMER_OFFSET: bodies.ConsumerOffsetSerializeWrapper,
-    Code.GET_ALL_DELAY_OFFSET: bodies.DelayOffsetSerializeWrapper,
-    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: bodies.SubscriptionGroupWrapper,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: bodies.MessageRequestModeSerializeWrapper,
+    Code.GET_ROUTEINFO_BY_TOPIC: route.TopicRouteData,
+    Code.GET_BROKER_CLUSTER_INFO: route.ClusterInfo,
+    Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.TopicList,
+    Code.REGISTER_BROKER: route.KVTable,
+    Code.GET_CONSUMER_LIST_BY_GROUP: client.GetConsumerListByGroupResponseBody,
+    Code.LOCK_BATCH_MQ: client.LockBatchResponseBody,
+    Code.GET_CONSUMER_RUNNING_INFO: client.ConsumerRunningInfo,
+    Code.GET_BROKER_RUNTIME_INFO: route.KVTable,
+    Code.GET_CONSUMER_CONNECTION_LIST: admin.ConsumerConnection,
+    Code.GET_CONSUME_STATS: admin.ConsumeStats,
+    Code.GET_TOPIC_CONFIG: topic.TopicConfig,
+    Code.GET_TOPIC_STATS_INFO: admin.TopicStatsTable,
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: admin.GroupList,
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: admin.ResetOffsetBody,
+    Code.GET_ALL_TOPIC_CONFIG: topic.TopicConfigSerializeWrapper,
+    Code.GET_ALL_CONSUMER_OFFSET: admin.ConsumerOffsetSerializeWrapper,
+    Code.GET_ALL_DELAY_OFFSET: admin.DelayOffsetSerializeWrapper,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: topic.SubscriptionGroupWrapper,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: client.MessageRequestModeSerializeWrapper,
 }
 NOT_OURS = {Code.GET_TIMER_METRICS}
-ALL_BODIES = [getattr(bodies, name) for name in bodies.__all__]
+ALL_BODIES = [
+    registration.RegisterBrokerBody,
+    *dict.fromkeys(
+        value
+        for module in (admin, client, route, topic)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Body) and value is not Body
+    ),
+]
 
 
 @pytest.mark.parametrize("session", sessions())
@@ -64,9 +73,9 @@ def test_captured_bodies_are_read_and_those_of_5_5_0_are_written_again_byte_for_
         assert cls.from_json(fastjson.loads(fastjson.dumps(body.to_json()))) == body
 
 
-def _heartbeat(session: str) -> bodies.HeartbeatData:
+def _heartbeat(session: str) -> client.HeartbeatData:
     last = [sent for sent in captured() if sent.file == session and sent.kind == "request" and sent.request == 34][-1]
-    return bodies.HeartbeatData.from_json(fastjson.loads(last.body))
+    return client.HeartbeatData.from_json(fastjson.loads(last.body))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,7 @@ def test_heartbeats_of_all_languages_decode_alike(session: str) -> None:
 
 
 def test_missing_and_misspelled_heartbeat_fields_are_tolerated() -> None:
-    heartbeat = bodies.HeartbeatData.from_json(
+    heartbeat = client.HeartbeatData.from_json(
         {
             "clientID": "c",
             "consumerDataSet": [{"groupName": "g", "consumeType": "PUSH", "messageModel": 9, "consumeFromWhere": 5, "more": 1}],
@@ -99,19 +108,19 @@ def test_missing_and_misspelled_heartbeat_fields_are_tolerated() -> None:
 @pytest.mark.parametrize(
     ("cls", "value", "said"),
     [
-        (bodies.HeartbeatData, [], "HeartbeatData is a list of 0, expected an object"),
-        (bodies.HeartbeatData, {}, "HeartbeatData: the key clientID is missing"),
-        (bodies.HeartbeatData, {"clientID": {}}, "clientID is a map of 0, expected text"),
-        (bodies.HeartbeatData, {"clientID": "c", "consumerDataSet": {}}, "consumerDataSet is a map of 0, expected a list"),
-        (bodies.HeartbeatData, {"clientID": "c", "consumerDataSet": [7]}, "ConsumerData is 7"),
-        (bodies.DataVersion, {"counter": "x"}, "counter is 'x', expected an integer of 64 bits"),
-        (bodies.DataVersion, {"counter": 2**63}, "expected an integer of 64 bits"),
-        (bodies.DataVersion, {"counter": True}, "expected an integer of 64 bits"),
-        (bodies.TopicConfig, {"order": "maybe"}, "order is 'maybe', expected true or false"),
-        (bodies.ConsumeStats, {"consumeTps": "fast"}, "expected a number"),
-        (bodies.ConsumeStats, {"offsetTable": {"a": 1}}, "expected a map whose keys are objects"),
-        (bodies.BrokerData, {"brokerAddrs": {"x": "a"}}, "brokerAddrs is a map of 1, expected an integer of 64 bits"),
-        (bodies.KVTable, {"table": []}, "table is a list of 0, expected a map"),
+        (client.HeartbeatData, [], "HeartbeatData is a list of 0, expected an object"),
+        (client.HeartbeatData, {}, "HeartbeatData: the key clientID is missing"),
+        (client.HeartbeatData, {"clientID": {}}, "clientID is a map of 0, expected text"),
+        (client.HeartbeatData, {"clientID": "c", "consumerDataSet": {}}, "consumerDataSet is a map of 0, expected a list"),
+        (client.HeartbeatData, {"clientID": "c", "consumerDataSet": [7]}, "ConsumerData is 7"),
+        (topic.DataVersion, {"counter": "x"}, "counter is 'x', expected an integer of 64 bits"),
+        (topic.DataVersion, {"counter": 2**63}, "expected an integer of 64 bits"),
+        (topic.DataVersion, {"counter": True}, "expected an integer of 64 bits"),
+        (topic.TopicConfig, {"order": "maybe"}, "order is 'maybe', expected true or false"),
+        (admin.ConsumeStats, {"consumeTps": "fast"}, "expected a number"),
+        (admin.ConsumeStats, {"offsetTable": {"a": 1}}, "expected a map whose keys are objects"),
+        (route.BrokerData, {"brokerAddrs": {"x": "a"}}, "brokerAddrs is a map of 1, expected an integer of 64 bits"),
+        (route.KVTable, {"table": []}, "table is a list of 0, expected a map"),
     ],
 )
 def test_error_names_body_key_and_value(cls: type[Body], value: Any, said: str) -> None:
@@ -121,30 +130,30 @@ def test_error_names_body_key_and_value(cls: type[Body], value: Any, said: str) 
 
 
 def test_numbers_and_booleans_may_be_text() -> None:
-    version = bodies.DataVersion.from_json({"counter": "5", "stateVersion": 2.0, "timestamp": None})
-    assert version == bodies.DataVersion(counter=5, state_version=2, timestamp=0)
-    config = bodies.TopicConfig.from_json({"topicName": 7, "order": "TRUE", "perm": "6", "attributes": {"a": 1, "b": None}})
+    version = topic.DataVersion.from_json({"counter": "5", "stateVersion": 2.0, "timestamp": None})
+    assert version == topic.DataVersion(counter=5, state_version=2, timestamp=0)
+    config = topic.TopicConfig.from_json({"topicName": 7, "order": "TRUE", "perm": "6", "attributes": {"a": 1, "b": None}})
     assert (config.topic_name, config.order, config.perm, config.attributes) == ("7", True, 6, {"a": "1"})
-    assert bodies.ConsumeStats.from_json({"consumeTps": "0.5"}).consume_tps == 0.5
-    assert bodies.QueueData.from_json({"brokerName": "b", "topicSynFlag": 1}).topic_sys_flag == 1
+    assert admin.ConsumeStats.from_json({"consumeTps": "0.5"}).consume_tps == 0.5
+    assert route.QueueData.from_json({"brokerName": "b", "topicSynFlag": 1}).topic_sys_flag == 1
 
 
 def test_message_queue_is_usable_as_a_key() -> None:
-    queue = bodies.QueueBody("T", "b", 0)
-    stats = bodies.ConsumeStats(offset_table={queue: bodies.OffsetWrapper(broker_offset=5)}, consume_tps=0.25)
+    queue = client.QueueBody("T", "b", 0)
+    stats = admin.ConsumeStats(offset_table={queue: admin.OffsetWrapper(broker_offset=5)}, consume_tps=0.25)
     text = fastjson.dumps(stats.to_json())
     assert text == (
         b'{"consumeTps":0.25,"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:'
         b'{"brokerOffset":5,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
     )
-    assert bodies.ConsumeStats.from_json(fastjson.loads(text)) == stats
+    assert admin.ConsumeStats.from_json(fastjson.loads(text)) == stats
 
 
 def test_route_has_no_spaces_and_omits_none() -> None:
-    route = bodies.TopicRouteData(
-        broker_datas=[bodies.BrokerData("c", "b", {0: "h:1", 2: "h:2"})], queue_datas=[bodies.QueueData("b", 4, 4, 6)]
+    found = route.TopicRouteData(
+        broker_datas=[route.BrokerData("c", "b", {0: "h:1", 2: "h:2"})], queue_datas=[route.QueueData("b", 4, 4, 6)]
     )
-    assert fastjson.dumps(route.to_json(), bare_int_keys=True) == (
+    assert fastjson.dumps(found.to_json(), bare_int_keys=True) == (
         b'{"brokerDatas":[{"brokerAddrs":{0:"h:1",2:"h:2"},"brokerName":"b","cluster":"c","enableActingMaster":false}],'
         b'"filterServerTable":{},"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
     )
@@ -170,7 +179,7 @@ def test_new_body_round_trips(cls: Any) -> None:
 @settings(max_examples=15)
 @given(st.data())
 def test_any_json_yields_an_encodable_body_or_protocol_error(cls: Any, data: st.DataObject) -> None:
-    known = _empty(cls) or bodies.HeartbeatData("c")
+    known = _empty(cls) or client.HeartbeatData("c")
     keys = [*known.to_json(), "groupName", "clientID", "topic", "brokerName", "queueId"]
     value = data.draw(st.one_of(json_values(), st.dictionaries(st.sampled_from(keys), json_values(6), max_size=6)))
     try:

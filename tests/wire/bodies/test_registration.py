@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, registration
+from firearrow.wire.bodies import registration
+from firearrow.wire.bodies.registration import RegisterBrokerBody
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.codes import VERSION_3_0_11, VERSION_5_0_0
 from firearrow.wire.errors import ProtocolError
 from tests.wire.captured import captured

@@ -22,7 +22,9 @@ from firearrow.config.fields import SettingError, as_properties, change, declare
 from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import record
-from firearrow.wire.bodies import BrokerStatsData, BrokerStatsItem, DataVersion, HARuntimeInfo, KVTable
+from firearrow.wire.bodies.admin import BrokerStatsData, BrokerStatsItem, HARuntimeInfo
+from firearrow.wire.bodies.route import KVTable
+from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.clients import Client
-from firearrow.wire.bodies import (
-    ClientConnection,
-    ConsumerConnection,
-    GroupForbidden,
-    ProducerConnection,
-    ProducerInfo,
-    ProducerTableInfo,
-    SubscriptionGroupConfig,
-    SubscriptionGroupList,
-)
+from firearrow.wire.bodies.admin import ClientConnection, ConsumerConnection, ProducerConnection, ProducerInfo, ProducerTableInfo
+from firearrow.wire.bodies.topic import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import (

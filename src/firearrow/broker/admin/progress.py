@@ -8,7 +8,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused, done, json_answer
 from firearrow.store.consume_queue import ENTRY
-from firearrow.wire.bodies import (
+from firearrow.wire.bodies.admin import (
     ConsumeQueueData,
     ConsumeStats,
     ConsumeStatsList,
@@ -16,9 +16,9 @@ from firearrow.wire.bodies import (
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
-    QueueBody,
     QueueTimeSpan,
 )
+from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import (

@@ -16,7 +16,9 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import MessageQueueForC, QueueBody, ResetOffsetBody, ResetOffsetBodyForC, TopicConfig
+from firearrow.wire.bodies.admin import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
+from firearrow.wire.bodies.client import QueueBody
+from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import ResetConsumerClientOffsetRequestHeader, ResetOffsetRequestHeader

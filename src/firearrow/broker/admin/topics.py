@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.topics import check_new_name, parse_attribute_changes
-from firearrow.wire.bodies import (
-    CreateTopicListRequestBody,
-    DataVersion,
-    GroupList,
-    QuerySubscriptionResponseBody,
-    QueueBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicList,
-    TopicOffset,
-    TopicStatsTable,
-)
+from firearrow.wire.bodies.admin import GroupList, QuerySubscriptionResponseBody, TopicOffset, TopicStatsTable
+from firearrow.wire.bodies.client import QueueBody
+from firearrow.wire.bodies.route import TopicList
+from firearrow.wire.bodies.topic import CreateTopicListRequestBody, DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import (

@@ -30,7 +30,8 @@ from firearrow.broker.send.internal import InternalWriter
 from firearrow.store.consume_queue import ENTRY, ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.bodies import DataVersion, DelayOffsetSerializeWrapper
+from firearrow.wire.bodies.admin import DelayOffsetSerializeWrapper
+from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC

@@ -35,7 +35,7 @@ from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
 from firearrow.wire import properties
-from firearrow.wire.bodies import SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response

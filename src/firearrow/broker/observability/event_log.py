@@ -19,7 +19,7 @@ import orjson
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.settings import BrokerSettings
-from firearrow.wire.bodies import SubscriptionGroupConfig, TopicConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig, TopicConfig
 
 ROOT = logging.getLogger("firearrow")
 

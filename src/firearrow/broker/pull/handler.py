@@ -36,7 +36,8 @@ from firearrow.broker.requests.responses import Refused
 from firearrow.net.server import Connection
 from firearrow.store.commitlog.reader import GetResult, GetStatus
 from firearrow.store.consume_queue import ConsumeQueue
-from firearrow.wire.bodies import SubscriptionData, SubscriptionGroupConfig, TopicConfig
+from firearrow.wire.bodies.client import SubscriptionData
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig, TopicConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command, encode_pull_response
 from firearrow.wire.headers.client import PullMessageRequestHeader

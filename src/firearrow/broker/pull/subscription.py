@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firearrow.broker.requests.responses import Refused
-from firearrow.wire.bodies import SubscriptionData
+from firearrow.wire.bodies.client import SubscriptionData
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.java_hash import hash_code
 

@@ -33,7 +33,7 @@ from firearrow.broker.send.validation import PLAIN_FLAGS, SUSPICIOUS, check, che
 from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import batch, properties
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command, encode_response, pack_lengths, send_response_template
 from firearrow.wire.headers.client import SendMessageRequestHeader

@@ -19,8 +19,7 @@ from firearrow.net.address import parse_address
 from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import TopicConfig
-from firearrow.wire.bodies.topic import SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import SubscriptionGroupConfig, TopicConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command

@@ -25,7 +25,7 @@ from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused, json_answer, read_body
 from firearrow.broker.tables.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
-from firearrow.wire.bodies import (
+from firearrow.wire.bodies.client import (
     CheckClientRequestBody,
     ConsumerData,
     GetConsumerListByGroupResponseBody,

@@ -26,7 +26,8 @@ import orjson
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import MAX_QUEUES
-from firearrow.wire.bodies import ConsumerOffsetSerializeWrapper, DataVersion
+from firearrow.wire.bodies.admin import ConsumerOffsetSerializeWrapper
+from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader

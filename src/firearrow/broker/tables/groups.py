@@ -18,7 +18,7 @@ from typing import Any
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.persistence import EntryTexts, Save, Submit, TableFile, run_at_once
-from firearrow.wire.bodies import DataVersion, SubscriptionGroupConfig
+from firearrow.wire.bodies.topic import DataVersion, SubscriptionGroupConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX, check_group
 

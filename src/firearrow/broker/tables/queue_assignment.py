@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.topics import PERM_READ
-from firearrow.wire.bodies import (
+from firearrow.wire.bodies.client import (
     MessageQueueAssignment,
     MessageRequestModeSerializeWrapper,
     QueryAssignmentRequestBody,
@@ -29,7 +29,7 @@ from firearrow.wire.bodies import (
     QueueBody,
     SetMessageRequestModeRequestBody,
 )
-from firearrow.wire.bodies import SetMessageRequestModeRequestBody as RequestMode
+from firearrow.wire.bodies.client import SetMessageRequestModeRequestBody as RequestMode
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.names import RETRY_PREFIX

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import done, json_answer, read_body
-from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, QueueBody, UnlockBatchRequestBody
+from firearrow.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, QueueBody, UnlockBatchRequestBody
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command
 

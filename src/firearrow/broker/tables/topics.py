@@ -33,7 +33,7 @@ from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.tables.persistence import EntryTexts, Save, Submit, TableFile, run_at_once
 from firearrow.store.message_store import MessageStore
-from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from firearrow.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.client import SendMessageRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC

@@ -23,7 +23,7 @@ from firearrow.store import atomic_file
 from firearrow.store.filesystem import Disk
 from firearrow.store.timer.files import TopicCount
 from firearrow.store.timer.log import DELETE, TimerEntry
-from firearrow.wire.bodies import DataVersion
+from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import hash_code
 

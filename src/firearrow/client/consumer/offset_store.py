@@ -23,8 +23,9 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
 from firearrow.client.message import MessageQueue
-from firearrow.wire import bodies, fastjson
+from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import ResetOffsetBody
+from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.headers.client import (
@@ -173,7 +174,7 @@ def _load(path: Path) -> dict[MessageQueue, int]:
 
 def _save(path: Path, table: dict[MessageQueue, int]) -> None:
     """Write the file atomically and keep the previous version as backup."""
-    keyed = {bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
+    keyed = {QueueBody(queue.topic, queue.broker_name, queue.queue_id): table[queue] for queue in sorted(table)}
     text = fastjson.dumps_pretty(ResetOffsetBody(keyed).to_json())
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, text, backup=path.with_name(path.name + ".bak"))

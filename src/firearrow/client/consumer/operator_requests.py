@@ -11,8 +11,7 @@ from typing import Any
 from firearrow.client.consumer.listener import Outcome, RetryLater, failure
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.message import MessageQueue, ReceivedMessage
-from firearrow.wire import bodies
-from firearrow.wire.bodies import ConsumeMessageDirectlyResult
+from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, QueueBody
 from firearrow.wire.codes import VERSION_DESC
 
 MEBIBYTE = 1024 * 1024
@@ -72,9 +71,9 @@ def info_properties(*, name_servers: Iterable[str], orderly: bool, concurrency: 
 
 def queue_infos(
     queues: Mapping[MessageQueue, ProcessQueue], consumed: Callable[[MessageQueue], int | None]
-) -> dict[bodies.QueueBody, dict[str, Any]]:
+) -> dict[QueueBody, dict[str, Any]]:
     return {
-        bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id): _queue_info(held, consumed(queue))
+        QueueBody(queue.topic, queue.broker_name, queue.queue_id): _queue_info(held, consumed(queue))
         for queue, held in sorted(queues.items())
     }
 

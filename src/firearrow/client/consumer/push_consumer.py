@@ -61,7 +61,7 @@ from firearrow.client.options import (
 from firearrow.client.trace.hook import Trace, trace_consumer
 from firearrow.clock import wall_ms
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import (
+from firearrow.wire.bodies.client import (
     CheckClientRequestBody,
     ConsumeMessageDirectlyResult,
     ConsumerData,

@@ -14,8 +14,8 @@ from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer.queue_offsets import master_address
 from firearrow.client.errors import FirearrowError
 from firearrow.client.message import MessageQueue
-from firearrow.wire import bodies, fastjson
-from firearrow.wire.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from firearrow.wire import fastjson
+from firearrow.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, QueueBody, UnlockBatchRequestBody
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.errors import ProtocolError
 
@@ -76,5 +76,5 @@ def _by_broker(queues: Iterable[MessageQueue]) -> list[list[MessageQueue]]:
     return list(brokers.values())
 
 
-def _on_wire(queue: MessageQueue) -> bodies.QueueBody:
-    return bodies.QueueBody(queue.topic, queue.broker_name, queue.queue_id)
+def _on_wire(queue: MessageQueue) -> QueueBody:
+    return QueueBody(queue.topic, queue.broker_name, queue.queue_id)

@@ -25,7 +25,7 @@ from firearrow.client.connection.routes import MASTER, TopicRoute
 from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError
 from firearrow.client.message import MessageQueue
-from firearrow.wire.bodies import GetConsumerListByGroupResponseBody
+from firearrow.wire.bodies.client import GetConsumerListByGroupResponseBody
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.fastjson import loads

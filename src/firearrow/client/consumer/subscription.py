@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firearrow.wire.bodies import SubscriptionData
+from firearrow.wire.bodies.client import SubscriptionData
 from firearrow.wire.java_hash import hash_code
 
 TAG = "TAG"
