@@ -2,8 +2,8 @@
 
     scripts/bench alone --checkout ../before --checkout . --json
 
-Both brokers run at the same time and are suspended in turns (`compare.py`). Every load runs in ABBA order, with the same load
-program and the same settings, so that a change in the speed of the machine affects both.
+Both brokers run at the same time, and one is idle while the other is measured (`compare.py`). Every load runs in ABBA order, with
+the same load program and the same settings, so that a change in the speed of the machine affects both.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In each round both brokers are started on empty stores and warmed up. Then every load runs on both twice, in ABBA order. The
 speed of a shared machine changes within a minute by more than the brokers differ, so the two runs of a turn are compared;
-the ratio of a load is the median over its turns. The idle broker is suspended (SIGSTOP), because Apache's uses CPU time even
-without requests. Dirty pages of a load are written to disk before the next one starts.
+the ratio of a load is the median over its turns. A turn starts when both brokers are idle and the dirty pages of the last turn
+are on disk: a broker may have work left after its last reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.loads import KINDS, QUEUES, Load, all_loads, select
 from bench.process import BenchError
 from bench.report import Comparison, comparison_table
 from bench.session import Session
-from bench.targets import Running, Target
+from bench.targets import Running, Target, await_quiet
 
 BACKLOG_MESSAGES = {128: 400_000, 1024: 100_000}
 WARM_UP_S = 12.0  # for the JIT compiler of a JVM
@@ -82,15 +82,14 @@ def _run_loads(session: Session, flush: str, loads: list[Load], results: Results
             running = stack.enter_context(session.started(target, store, {"flushDiskType": flush}))
             stack.callback(running.kill)  # the store is not needed afterwards
             _warm_up(running, loads, warm_up_s)
-            running.pause()
             brokers.append((target, running))
         for load in loads:
             rate = _rate(session, brokers[0], load, results)
             for turn in range(TURNS):
                 for target, running in brokers if turn % 2 == 0 else reversed(brokers):
                     os.sync()
-                    with running.resumed():
-                        result = _measure(session, running, load, rate)
+                    await_quiet([each for _, each in brokers])
+                    result = _measure(session, running, load, rate)
                     results[(_key(session, target), load.name)].append(result)
                     figures = f"{result.msgs_per_s:,.0f} msgs/s, {result.cpu_us_per_msg:.1f} us, p99.9 {result.p999_ms:.2f} ms"
                     session.say(f"  {load.name}, {target.name}: {figures}" + (f" ({result.fault})" if result.fault else ""))
@@ -126,6 +125,5 @@ def _rate(session: Session, first: tuple[Target, Running], load: Load, results: 
     reached = results[(_key(session, target), load.half_of)]
     if not reached:
         full = next(other for other in all_loads() if other.name == load.half_of)
-        with running.resumed():
-            reached.append(_measure(session, running, full, None))
+        reached.append(_measure(session, running, full, None))
     return round(reached[0].msgs_per_s / 2)

@@ -30,7 +30,7 @@ class Process:
         self.log = log
         with log.open("wb") as output:
             self._popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**_environment(), **(env or {})}
             )
         self.pid = self._popen.pid
 
@@ -78,6 +78,11 @@ class Process:
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGKILL)
             self._popen.wait()
+
+
+def _environment() -> dict[str, str]:
+    # Installed programs start from cached bytecode; compiling again takes a broker 0.1 s longer to start.
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def accepts(port: int, host: str = "127.0.0.1") -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,8 @@ from typing import Protocol
 from bench.process import Process, accepts, wait_until
 
 START_TIMEOUT_S = 180.0
+QUIET_CPU = 0.05  # of a core
+QUIET_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,8 @@ class Running:
     def rss_mb(self) -> float:
         return self.broker.rss_mb() + sum(process.rss_mb() for process in self.others)
 
-    def pause(self) -> None:
-        """Suspend all processes; they keep their memory but use no CPU time."""
-        for process in (self.broker, *self.others):
-            process.signal(signal.SIGSTOP)
-
-    @contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Resume after `pause`, and pause again at the end."""
-        for process in (self.broker, *self.others):
-            process.signal(signal.SIGCONT)
-        try:
-            yield
-        finally:
-            self.pause()
+    def cpu_s(self) -> float:
+        return self.broker.cpu_s() + sum(process.cpu_s() for process in self.others)
 
     def stop(self) -> None:
         for process in (self.broker, *self.others):
@@ -70,3 +58,16 @@ def await_ports(ports: Sequence[int], processes: Sequence[Process], began: float
     for port in ports:
         wait_until(partial(accepts, port), processes, START_TIMEOUT_S, f"{name} opens port {port}")
     return time.monotonic() - began
+
+
+def await_quiet(running: Sequence[Running]) -> None:
+    """Wait until the brokers together use less than 5 % of a core, or 30 s have passed."""
+    deadline = time.monotonic() + QUIET_TIMEOUT_S
+    interval_s = 0.5
+    before = sum(each.cpu_s() for each in running)
+    while time.monotonic() < deadline:
+        time.sleep(interval_s)
+        after = sum(each.cpu_s() for each in running)
+        if after - before < QUIET_CPU * interval_s:
+            return
+        before = after
