@@ -7,23 +7,12 @@ topic or queue that does not exist is empty, not an error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused
+from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import MAX_FRAME, Command, encode_response
-from firearrow.wire.headers.client import (
-    GetEarliestMsgStoretimeRequestHeader,
-    GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader,
-    QueryMessageRequestHeader,
-    SearchOffsetRequestHeader,
-    ViewMessageRequestHeader,
-)
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
+from firearrow.wire.headers import client as headers
 
 KEY_INDEX = "K"
 TAG_INDEX = "T"
@@ -34,7 +23,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     store = broker.store
 
     def query_message(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = QueryMessageRequestHeader.decode(request.ext)
+        header = headers.QueryMessageRequestHeader.decode(request.ext)
         max_num = broker.settings.default_query_max_num if header.unique_key_query else header.max_num
         if max_num <= 0:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"maxNum is {max_num}; expected 1 or more")
@@ -48,31 +37,31 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
 
     def view_message_by_id(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = ViewMessageRequestHeader.decode(request.ext)
+        header = headers.ViewMessageRequestHeader.decode(request.ext)
         record = store.read_record(header.offset) if header.offset >= 0 else None
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return encode_response(request, ResponseCode.SUCCESS, body=record)
 
     def search_offset_by_timestamp(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = SearchOffsetRequestHeader.decode(request.ext)
+        header = headers.SearchOffsetRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
         upper = (header.boundary_type or "").upper() == "UPPER"
         offset = 0 if queue is None else store.reader.offset_by_time(queue, header.timestamp, upper=upper)
         return encode_response(request, ResponseCode.SUCCESS, ext={"offset": offset})
 
     def get_max_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = GetMaxOffsetRequestHeader.decode(request.ext)
+        header = headers.GetMaxOffsetRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
         return encode_response(request, ResponseCode.SUCCESS, ext={"offset": 0 if queue is None else queue.max_offset})
 
     def get_min_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = GetMinOffsetRequestHeader.decode(request.ext)
+        header = headers.GetMinOffsetRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
         return encode_response(request, ResponseCode.SUCCESS, ext={"offset": 0 if queue is None else queue.min_offset})
 
     def get_earliest_msg_storetime(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = GetEarliestMsgStoretimeRequestHeader.decode(request.ext)
+        header = headers.GetEarliestMsgStoretimeRequestHeader.decode(request.ext)
         queue = store.find_queue(header.topic, header.queue_id)
         earliest = None if queue is None else store.reader.earliest_store_time(queue)
         return encode_response(request, ResponseCode.SUCCESS, ext={"timestamp": -1 if earliest is None else earliest})

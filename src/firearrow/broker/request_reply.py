@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_WRITE
+from firearrow.net.server import Connection
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import ReplyMessageRequestHeader, SendMessageRequestHeader
 from firearrow.wire.message_ids import UniqueKeys, host_bytes, host_text, offset_msg_id
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 PUSH_TIMEOUT_MS = 10_000
 COMPRESSION_FLAGS = 0x703  # compressed, algorithm, multiple tags; a reply is never part of a transaction

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import orjson
 
@@ -20,6 +19,7 @@ from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError, as_properties, change, declared
 from firearrow.config.properties_file import format_properties, parse_properties
+from firearrow.net.server import Connection
 from firearrow.store.settings import StoreSettings
 from firearrow.wire import record
 from firearrow.wire.bodies.admin import BrokerStatsData, BrokerStatsItem, HARuntimeInfo
@@ -29,9 +29,6 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.admin import ViewBrokerStatsDataRequestHeader
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 log = logging.getLogger("firearrow.broker")
 

@@ -6,25 +6,18 @@ bytes: clients of different languages write them differently, and only the reque
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.clients import Client
+from firearrow.net.server import Connection
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.header_schema import Header
-from firearrow.wire.headers.admin import (
-    ConsumeMessageDirectlyResultRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumerStatusFromClientRequestHeader,
-    GetConsumerStatusRequestHeader,
-)
+from firearrow.wire.headers import admin as headers
 from firearrow.wire.message_ids import parse_offset_msg_id
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 CALL_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_MS = 5_000
@@ -34,17 +27,17 @@ RUNNING_INFO_VERSION = 62  # V3_1_8_SNAPSHOT: the first that answers 307 and 309
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def get_consumer_running_info(conn: Connection, request: Command, now_ms: int) -> None:
-        header = GetConsumerRunningInfoRequestHeader.decode(request.ext)
+        header = headers.GetConsumerRunningInfoRequestHeader.decode(request.ext)
         client = _must_find(broker, header.consumer_group, header.client_id)
         _relay(broker, conn, request, client, header.consumer_group, header, b"")
 
     def consume_message_directly(conn: Connection, request: Command, now_ms: int) -> None:
-        header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext)
+        header = headers.ConsumeMessageDirectlyResultRequestHeader.decode(request.ext)
         client = _must_find(broker, header.consumer_group, header.client_id)
         record = _record(broker, header.msg_id or "")
         topic = broker.topics.find(header.topic) if header.topic else None
         group = broker.groups.find(header.consumer_group)
-        forwarded = ConsumeMessageDirectlyResultRequestHeader(
+        forwarded = headers.ConsumeMessageDirectlyResultRequestHeader(
             consumer_group=header.consumer_group,
             client_id=header.client_id,
             msg_id=header.msg_id or "",
@@ -56,7 +49,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         _relay(broker, conn, request, client, header.consumer_group, forwarded, record)
 
     def get_consumer_status(conn: Connection, request: Command, now_ms: int) -> None:
-        header = GetConsumerStatusRequestHeader.decode(request.ext)
+        header = headers.GetConsumerStatusRequestHeader.decode(request.ext)
         consumers = broker.clients.consumer_group(header.group)
         if consumers is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
@@ -65,7 +58,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
             if client.version < STATUS_VERSION:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}")
         _StatusRound(conn, request, asked).start(
-            broker, GetConsumerStatusFromClientRequestHeader(topic=header.topic, group=header.group)
+            broker, headers.GetConsumerStatusFromClientRequestHeader(topic=header.topic, group=header.group)
         )
 
     return {
@@ -85,7 +78,7 @@ class _StatusRound:
         self._left = len(asked)
         self._table: dict[str, Any] = {}
 
-    def start(self, broker: BrokerContext, header: GetConsumerStatusFromClientRequestHeader) -> None:
+    def start(self, broker: BrokerContext, header: headers.GetConsumerStatusFromClientRequestHeader) -> None:
         if not self._asked:
             self._finish()
         for client in self._asked:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.clients import Client
+from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import ClientConnection, ConsumerConnection, ProducerConnection, ProducerInfo, ProducerTableInfo
 from firearrow.wire.bodies.topic import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
-from firearrow.wire.headers.admin import (
-    DeleteSubscriptionGroupRequestHeader,
-    GetAllSubscriptionGroupRequestHeader,
-    GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader,
-    UpdateGroupForbiddenRequestHeader,
-)
+from firearrow.wire.headers import admin as headers
 from firearrow.wire.names import is_system_group
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
@@ -42,15 +32,15 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return done(request)
 
     def get_all_groups(conn: Connection, request: Command, now_ms: int) -> bytes:
-        GetAllSubscriptionGroupRequestHeader.decode(request.ext)
+        headers.GetAllSubscriptionGroupRequestHeader.decode(request.ext)
         return json_answer(request, groups.to_json())
 
     def get_group_config(conn: Connection, request: Command, now_ms: int) -> bytes:
-        group = GetSubscriptionGroupConfigRequestHeader.decode(request.ext).group
+        group = headers.GetSubscriptionGroupConfigRequestHeader.decode(request.ext).group
         return json_answer(request, groups.must_find(group, now_ms))
 
     def delete_group(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = DeleteSubscriptionGroupRequestHeader.decode(request.ext)
+        header = headers.DeleteSubscriptionGroupRequestHeader.decode(request.ext)
         groups.delete(header.group_name, now_ms)
         if header.clean_offset:
             broker.offsets.remove_group(header.group_name)
@@ -58,7 +48,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return done(request)
 
     def update_and_get_group_forbidden(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = UpdateGroupForbiddenRequestHeader.decode(request.ext)
+        header = headers.UpdateGroupForbiddenRequestHeader.decode(request.ext)
         if header.readable is not None:
             groups.must_find(header.group, now_ms)
             if broker.topics.find(header.topic) is None:
@@ -68,7 +58,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, GroupForbidden(header.group, header.topic, readable))
 
     def get_consumer_connection_list(conn: Connection, request: Command, now_ms: int) -> bytes:
-        group = GetConsumerConnectionListRequestHeader.decode(request.ext).consumer_group
+        group = headers.GetConsumerConnectionListRequestHeader.decode(request.ext).consumer_group
         consumers = clients.consumer_group(group)
         if consumers is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
@@ -82,7 +72,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, body)
 
     def get_producer_connection_list(conn: Connection, request: Command, now_ms: int) -> bytes:
-        group = GetProducerConnectionListRequestHeader.decode(request.ext).producer_group
+        group = headers.GetProducerConnectionListRequestHeader.decode(request.ext).producer_group
         members = clients.producer_group(group)
         if not members:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused, done, json_answer
+from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ENTRY
-from firearrow.wire.bodies.admin import (
-    ConsumeQueueData,
-    ConsumeStats,
-    ConsumeStatsList,
-    OffsetWrapper,
-    QueryConsumeQueueResponseBody,
-    QueryConsumeTimeSpanBody,
-    QueryCorrectionOffsetBody,
-    QueueTimeSpan,
-)
+from firearrow.wire.bodies import admin as bodies
 from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
-from firearrow.wire.headers.admin import (
-    CloneGroupOffsetRequestHeader,
-    GetConsumeStatsInBrokerHeader,
-    GetConsumeStatsRequestHeader,
-    QueryConsumeQueueRequestHeader,
-    QueryConsumeTimeSpanRequestHeader,
-    QueryCorrectionOffsetHeader,
-)
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
+from firearrow.wire.headers import admin as headers
 
 MAX_ENTRIES = 10_000  # of a queue in one answer
 NO_CORRECTION = 2**63 - 1
@@ -41,7 +21,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     offsets = broker.offsets
 
     def get_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = GetConsumeStatsRequestHeader.decode(request.ext)
+        header = headers.GetConsumeStatsRequestHeader.decode(request.ext)
         if header.topic_list:
             topics = [topic for topic in header.topic_list.split(";") if topic]
         else:
@@ -49,18 +29,19 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, _consume_stats(broker, header.consumer_group, topics))
 
     def get_broker_consume_stats(conn: Connection, request: Command, now_ms: int) -> bytes:
-        return json_answer(request, _broker_consume_stats(broker, GetConsumeStatsInBrokerHeader.decode(request.ext).is_order))
+        ordered_only = headers.GetConsumeStatsInBrokerHeader.decode(request.ext).is_order
+        return json_answer(request, _broker_consume_stats(broker, ordered_only))
 
     def query_consume_time_span(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = QueryConsumeTimeSpanRequestHeader.decode(request.ext)
+        header = headers.QueryConsumeTimeSpanRequestHeader.decode(request.ext)
         config = broker.topics.find(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
         spans = [_time_span(broker, header.group, header.topic, queue_id, now_ms) for queue_id in range(config.read_queue_nums)]
-        return json_answer(request, QueryConsumeTimeSpanBody(spans))
+        return json_answer(request, bodies.QueryConsumeTimeSpanBody(spans))
 
     def query_correction_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = QueryCorrectionOffsetHeader.decode(request.ext)
+        header = headers.QueryCorrectionOffsetHeader.decode(request.ext)
         left_out = set((header.filter_groups or "").split(","))
         lowest: dict[int, int] = {}
         for group in offsets.groups_of(header.topic):
@@ -73,10 +54,10 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         for queue_id, offset in offsets.offsets_of(header.compare_group, header.topic).items():
             if lowest.get(queue_id, 0) > offset:
                 lowest[queue_id] = NO_CORRECTION
-        return json_answer(request, QueryCorrectionOffsetBody(dict(sorted(lowest.items()))))
+        return json_answer(request, bodies.QueryCorrectionOffsetBody(dict(sorted(lowest.items()))))
 
     def clone_group_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = CloneGroupOffsetRequestHeader.decode(request.ext)
+        header = headers.CloneGroupOffsetRequestHeader.decode(request.ext)
         if broker.groups.find(header.dest_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -102,7 +83,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, broker.delay.table())
 
     def query_consume_queue(conn: Connection, request: Command, now_ms: int) -> bytes:
-        return _query_consume_queue(broker, request, QueryConsumeQueueRequestHeader.decode(request.ext))
+        return _query_consume_queue(broker, request, headers.QueryConsumeQueueRequestHeader.decode(request.ext))
 
     return {
         RequestCode.GET_CONSUME_STATS: get_consume_stats,
@@ -116,8 +97,8 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     }
 
 
-def _broker_consume_stats(broker: BrokerContext, ordered_only: bool) -> ConsumeStatsList:
-    groups: list[dict[str, list[ConsumeStats]]] = []
+def _broker_consume_stats(broker: BrokerContext, ordered_only: bool) -> bodies.ConsumeStatsList:
+    groups: list[dict[str, list[bodies.ConsumeStats]]] = []
     total_diff = total_inflight = 0
     for group in list(broker.groups.all()):
         found = []
@@ -134,12 +115,12 @@ def _broker_consume_stats(broker: BrokerContext, ordered_only: bool) -> ConsumeS
                 total_inflight += max(queue.pull_offset - queue.consumer_offset, 0)
         if found:
             groups.append({group: found})
-    return ConsumeStatsList(groups, broker.address, total_diff, total_inflight)
+    return bodies.ConsumeStatsList(groups, broker.address, total_diff, total_inflight)
 
 
-def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> ConsumeStats:
+def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> bodies.ConsumeStats:
     online = broker.clients.topics_subscribed_by(group)
-    stats = ConsumeStats()
+    stats = bodies.ConsumeStats()
     for topic in topics:
         config = broker.topics.find(topic)
         if config is None or (online and topic not in online):
@@ -149,7 +130,7 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> Cons
             consumed = broker.offsets.query(group, topic, queue_id) or 0
             pulled = broker.offsets.query_pulled(group, topic, queue_id)
             last = broker.store.reader.store_time(queue, consumed - 1) if queue is not None and consumed > 0 else None
-            stats.offset_table[QueueBody(topic, broker.name, queue_id)] = OffsetWrapper(
+            stats.offset_table[QueueBody(topic, broker.name, queue_id)] = bodies.OffsetWrapper(
                 broker_offset=0 if queue is None else queue.max_offset,
                 consumer_offset=consumed,
                 pull_offset=consumed if pulled is None else pulled,
@@ -159,8 +140,8 @@ def _consume_stats(broker: BrokerContext, group: str, topics: list[str]) -> Cons
     return stats
 
 
-def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int) -> QueueTimeSpan:
-    span = QueueTimeSpan(QueueBody(topic, broker.name, queue_id), -1, -1, -1, 0)
+def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now_ms: int) -> bodies.QueueTimeSpan:
+    span = bodies.QueueTimeSpan(QueueBody(topic, broker.name, queue_id), -1, -1, -1, 0)
     queue = broker.store.find_queue(topic, queue_id)
     if queue is None:
         return span
@@ -176,11 +157,11 @@ def _time_span(broker: BrokerContext, group: str, topic: str, queue_id: int, now
     return span
 
 
-def _query_consume_queue(broker: BrokerContext, request: Command, header: QueryConsumeQueueRequestHeader) -> bytes:
+def _query_consume_queue(broker: BrokerContext, request: Command, header: headers.QueryConsumeQueueRequestHeader) -> bytes:
     queue = broker.store.find_queue(header.topic, header.queue_id)
     if queue is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
-    body = QueryConsumeQueueResponseBody(min_queue_index=queue.min_offset, max_queue_index=queue.max_offset)
+    body = bodies.QueryConsumeQueueResponseBody(min_queue_index=queue.min_offset, max_queue_index=queue.max_offset)
     codes: frozenset[int] | None = None
     if header.consumer_group:
         body.subscription_data = broker.clients.subscription(header.consumer_group, header.topic)
@@ -193,7 +174,7 @@ def _query_consume_queue(broker: BrokerContext, request: Command, header: QueryC
     entries = queue.entries(header.index, min(max(header.count, 0), MAX_ENTRIES))
     subscribed = body.subscription_data is not None
     body.queue_data = [
-        ConsumeQueueData(offset, size, code, eval=subscribed and (codes is None or code in codes))
+        bodies.ConsumeQueueData(offset, size, code, eval=subscribed and (codes is None or code in codes))
         for offset, size, code in ENTRY.iter_unpack(entries)
     ]
     return json_answer(request, body)

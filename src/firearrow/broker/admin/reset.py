@@ -10,10 +10,10 @@ continue at the given offsets. This requires online consumers and committed offs
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, json_answer
+from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
@@ -22,9 +22,6 @@ from firearrow.wire.bodies.topic import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.headers.admin import ResetConsumerClientOffsetRequestHeader, ResetOffsetRequestHeader
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 log = logging.getLogger("firearrow.broker")
 

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.topics import check_new_name, parse_attribute_changes
+from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import GroupList, QuerySubscriptionResponseBody, TopicOffset, TopicStatsTable
 from firearrow.wire.bodies.client import QueueBody
 from firearrow.wire.bodies.route import TopicList
 from firearrow.wire.bodies.topic import CreateTopicListRequestBody, DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
-from firearrow.wire.headers.admin import (
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    GetAllTopicConfigRequestHeader,
-    GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    QuerySubscriptionByConsumerRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
-    QueryTopicsByConsumerRequestHeader,
-)
+from firearrow.wire.headers import admin as headers
 from firearrow.wire.names import LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS, is_system_topic
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -40,7 +27,7 @@ def _change_handlers(broker: BrokerContext) -> dict[int, Handler]:
     topics = broker.topics
 
     def update_and_create_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = CreateTopicRequestHeader.decode(request.ext)
+        header = headers.CreateTopicRequestHeader.decode(request.ext)
         if header.topic_filter_type not in FILTER_TYPES:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"topicFilterType is {header.topic_filter_type[:64]!r}, not in {FILTER_TYPES}"
@@ -65,7 +52,7 @@ def _change_handlers(broker: BrokerContext) -> dict[int, Handler]:
         return done(request)
 
     def delete_topic(conn: Connection, request: Command, now_ms: int) -> bytes:
-        topic = DeleteTopicRequestHeader.decode(request.ext).topic
+        topic = headers.DeleteTopicRequestHeader.decode(request.ext).topic
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if topic in topics.system_topics() or is_system_topic(topic):
@@ -107,15 +94,15 @@ def _query_handlers(broker: BrokerContext) -> dict[int, Handler]:
     topics = broker.topics
 
     def get_all_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
-        GetAllTopicConfigRequestHeader.decode(request.ext)
+        headers.GetAllTopicConfigRequestHeader.decode(request.ext)
         mapping = DataVersion(timestamp=broker.boot_ms)
         return json_answer(request, TopicConfigSerializeWrapper(dict(topics.all()), topics.data_version, mapping))
 
     def get_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
-        return json_answer(request, _must_find(broker, GetTopicConfigRequestHeader.decode(request.ext).topic))
+        return json_answer(request, _must_find(broker, headers.GetTopicConfigRequestHeader.decode(request.ext).topic))
 
     def get_topic_stats_info(conn: Connection, request: Command, now_ms: int) -> bytes:
-        config = _must_find(broker, GetTopicStatsInfoRequestHeader.decode(request.ext).topic)
+        config = _must_find(broker, headers.GetTopicStatsInfoRequestHeader.decode(request.ext).topic)
         topic = config.topic_name
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
@@ -129,16 +116,16 @@ def _query_handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, TopicList(sorted(topics.system_topics() | SYSTEM_TOPICS)))
 
     def query_topic_consume_by_who(conn: Connection, request: Command, now_ms: int) -> bytes:
-        topic = QueryTopicConsumeByWhoRequestHeader.decode(request.ext).topic
+        topic = headers.QueryTopicConsumeByWhoRequestHeader.decode(request.ext).topic
         groups = dict.fromkeys((*broker.clients.groups_subscribed_to(topic), *broker.offsets.groups_of(topic)))
         return json_answer(request, GroupList(list(groups)))
 
     def query_topics_by_consumer(conn: Connection, request: Command, now_ms: int) -> bytes:
-        group = QueryTopicsByConsumerRequestHeader.decode(request.ext).group
+        group = headers.QueryTopicsByConsumerRequestHeader.decode(request.ext).group
         return json_answer(request, TopicList(broker.offsets.topics_of(group), broker.address))
 
     def query_subscription_by_consumer(conn: Connection, request: Command, now_ms: int) -> bytes:
-        header = QuerySubscriptionByConsumerRequestHeader.decode(request.ext)
+        header = headers.QuerySubscriptionByConsumerRequestHeader.decode(request.ext)
         known = broker.clients.subscription(header.group, header.topic)
         return json_answer(request, QuerySubscriptionResponseBody(header.group, header.topic, known))
 

@@ -28,12 +28,12 @@ member of the group holds a queue lock, since retries would break the order.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
+from firearrow.net.server import Connection
 from firearrow.wire import properties
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -51,9 +51,6 @@ from firearrow.wire.names import (
     retry_topic,
 )
 from firearrow.wire.record import Record, decode
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 log = logging.getLogger("firearrow.broker")
 

@@ -16,28 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from firearrow.broker.sql92.ast import (
-    NUMBERS,
-    And,
-    Between,
-    Constant,
-    Equal,
-    In,
-    IsNull,
-    Kind,
-    Match,
-    Negate,
-    Node,
-    Not,
-    Or,
-    Order,
-    Property,
-    Truth,
-    compare_numbers,
-    kind_of,
-    number_of,
-    walk,
-)
+from firearrow.broker.sql92 import ast
 from firearrow.broker.sql92.lexer import STRING, Lexer, SqlError, Word, shorten, unquote
 
 MAX_CHARACTERS: Final = 65536
@@ -58,7 +37,7 @@ _LONG_MAX: Final = 2**63 - 1
 _INFINITY: Final = float("inf")
 
 
-def parse(text: str) -> tuple[Node, int]:
+def parse(text: str) -> tuple[ast.Node, int]:
     """Parse the condition at the start of the text. Return it with the position of the next word, or the length of the text.
 
     Apache ignores everything from that word on, but it must be a valid word. Raises SqlError.
@@ -68,7 +47,7 @@ def parse(text: str) -> tuple[Node, int]:
     parser = _Parser(Lexer(text))
     root = _condition(parser.condition())
     rest = parser.words.peek()
-    for depth, node in walk(root):
+    for depth, node in ast.walk(root):
         if depth > MAX_DEPTH:
             raise SqlError(node.position, f"conditions nested at most {MAX_DEPTH} deep", "deeper ones")
     return root, rest.position
@@ -80,8 +59,8 @@ class _Pending:
 
     word: Word
     strength: int
-    left: Node | None = None
-    low: Node | None = None  # lower bound of BETWEEN
+    left: ast.Node | None = None
+    low: ast.Node | None = None  # lower bound of BETWEEN
     negated: bool = False
 
 
@@ -93,14 +72,14 @@ class _Parser:
         self._pending: list[_Pending] = []
         self._operands = 0
 
-    def condition(self) -> Node:
+    def condition(self) -> ast.Node:
         """Return the longest condition at the start of the words."""
         complete = None
         while complete is None:
             complete = self._after_operand(self._operand())
         return complete
 
-    def _operand(self) -> Node:
+    def _operand(self) -> ast.Node:
         """Return the next property or literal, after pushing the prefixes and parentheses before it."""
         while (word := self.words.take()).kind in ("+", "-", "NOT", "("):
             self._pending.append(_Pending(word, _OPENING if word.kind == "(" else _PREFIX))
@@ -109,20 +88,20 @@ class _Parser:
             raise SqlError(word.position, f"at most {MAX_OPERANDS} properties and literals", "more")
         match word.kind:
             case "ID":
-                return Property(word.text, word.position)
+                return ast.Property(word.text, word.position)
             case "STRING":
-                return Constant(Kind.STRING, unquote(word.text), word.position)
+                return ast.Constant(ast.Kind.STRING, unquote(word.text), word.position)
             case "DECIMAL":
                 return _decimal(word)
             case "FLOAT":
                 return _float(word)
             case "TRUE" | "FALSE":
-                return Constant(Kind.BOOLEAN, word.kind == "TRUE", word.position)
+                return ast.Constant(ast.Kind.BOOLEAN, word.kind == "TRUE", word.position)
             case "NULL":
-                return Constant(Kind.NULL, None, word.position)
+                return ast.Constant(ast.Kind.NULL, None, word.position)
         raise SqlError(word.position, "a property, a literal or (", word.shown())
 
-    def _after_operand(self, node: Node) -> Node | None:
+    def _after_operand(self, node: ast.Node) -> ast.Node | None:
         """Continue after an operand. Return the condition if it is complete, None if an operator needs another operand."""
         # The result of an operator is not an operand of a stronger one: after IS NULL no CONTAINS can follow.
         strongest = _COMPARISON
@@ -153,13 +132,13 @@ class _Parser:
             else:
                 return node
 
-    def _complete(self, node: Node, weakest: int) -> Node:
+    def _complete(self, node: ast.Node, weakest: int) -> ast.Node:
         """Apply pending operators with at least the precedence `weakest` to their operand."""
         while self._pending and self._pending[-1].strength >= weakest:
             node = _applied(self._pending.pop(), node)
         return node
 
-    def _operator(self, left: Node, strength: int) -> Node | None:
+    def _operator(self, left: ast.Node, strength: int) -> ast.Node | None:
         """Read an operator. Return its result if its operands are only strings; otherwise it becomes pending."""
         word = self.words.take()
         negated = word.kind == "NOT"
@@ -169,7 +148,7 @@ class _Parser:
             case "IS":
                 return self._is_null(left, word)
             case "CONTAINS" | "STARTSWITH" | "ENDSWITH":
-                return Match(word.kind, left, self._string(), negated, word.position)
+                return ast.Match(word.kind, left, self._string(), negated, word.position)
             case "IN":
                 return self._in(left, word, negated)
             case "BETWEEN":
@@ -180,22 +159,22 @@ class _Parser:
         self._pending.append(_Pending(word, strength, left))
         return None
 
-    def _is_null(self, left: Node, operator: Word) -> Node:
+    def _is_null(self, left: ast.Node, operator: Word) -> ast.Node:
         negated = self.words.peek().kind == "NOT"
         if negated:
             self.words.take()
         self._expect("NULL" if negated else "NULL or NOT NULL", "NULL")
-        test = IsNull(left, operator.position)
-        return Not(test, operator.position) if negated else test
+        test = ast.IsNull(left, operator.position)
+        return ast.Not(test, operator.position) if negated else test
 
-    def _in(self, left: Node, operator: Word, negated: bool) -> Node:
-        if not isinstance(left, Property):
+    def _in(self, left: ast.Node, operator: Word, negated: bool) -> ast.Node:
+        if not isinstance(left, ast.Property):
             raise SqlError(left.position, "a property before IN", _shown(left))
         self._expect("( and the strings of IN", "(")
         values = {self._string()}
         while self._expect(", or ) after a string of IN", ",", ")").kind == ",":
             values.add(self._string())
-        return In(left, frozenset(values), negated, operator.position)
+        return ast.In(left, frozenset(values), negated, operator.position)
 
     def _string(self) -> str:
         return unquote(self._expect("a string in single quotes", STRING).text)
@@ -207,78 +186,80 @@ class _Parser:
         return word
 
 
-def _applied(pending: _Pending, operand: Node) -> Node:
+def _applied(pending: _Pending, operand: ast.Node) -> ast.Node:
     """Return the node of a prefix or binary operator with its last operand."""
     word, left = pending.word, pending.left
     at = word.position
     if left is None:
         if word.kind == "+":
             return operand
-        return Negate(operand, at) if word.kind == "-" else Not(_condition(operand), at)
+        return ast.Negate(operand, at) if word.kind == "-" else ast.Not(_condition(operand), at)
     if word.kind in ("AND", "OR"):
-        return _joined(And if word.kind == "AND" else Or, left, operand, at)
+        return _joined(ast.And if word.kind == "AND" else ast.Or, left, operand, at)
     if word.kind in ("=", "<>"):
         _check_equal(left, operand)
-        return Equal(left, operand, at) if word.kind == "=" else Not(Equal(left, operand, at), at)
+        return ast.Equal(left, operand, at) if word.kind == "=" else ast.Not(ast.Equal(left, operand, at), at)
     _check_ordered(left, word)
     _check_ordered(operand, word)
-    return Order(word.kind, left, operand, at)
+    return ast.Order(word.kind, left, operand, at)
 
 
-def _joined(join: type[And] | type[Or], left: Node, right: Node, at: int) -> Node:
-    operands: list[Node] = []
+def _joined(join: type[ast.And] | type[ast.Or], left: ast.Node, right: ast.Node, at: int) -> ast.Node:
+    operands: list[ast.Node] = []
     for node in (_condition(left), _condition(right)):
         operands.extend(node.operands if isinstance(node, join) else (node,))
     return join(tuple(operands), at)
 
 
-def _between(pending: _Pending, high: Node) -> Node:
+def _between(pending: _Pending, high: ast.Node) -> ast.Node:
     subject, low = pending.left, pending.low
     assert subject is not None
     assert low is not None
     for node in (subject, low, high):
         _check_ordered(node, pending.word)
     # Apache checks the order of the bounds only if both are plain literals, and not for NOT BETWEEN.
-    literals = isinstance(low, Constant) and isinstance(high, Constant)
-    if literals and not pending.negated and compare_numbers(high, low) < 0:
-        raise SqlError(high.position, f"an upper bound that is not below the lower bound {number_of(low)}", str(number_of(high)))
-    return Between(subject, low, high, pending.negated, pending.word.position)
+    literals = isinstance(low, ast.Constant) and isinstance(high, ast.Constant)
+    if literals and not pending.negated and ast.compare_numbers(high, low) < 0:
+        raise SqlError(
+            high.position, f"an upper bound that is not below the lower bound {ast.number_of(low)}", str(ast.number_of(high))
+        )
+    return ast.Between(subject, low, high, pending.negated, pending.word.position)
 
 
-def _condition(node: Node) -> Node:
+def _condition(node: ast.Node) -> ast.Node:
     """Return the node for a position that requires a condition."""
-    if isinstance(node, Property):
-        return Truth(node, node.position)
-    if isinstance(node, Negate) or (isinstance(node, Constant) and node.kind not in (Kind.BOOLEAN, Kind.NULL)):
+    if isinstance(node, ast.Property):
+        return ast.Truth(node, node.position)
+    if isinstance(node, ast.Negate) or (isinstance(node, ast.Constant) and node.kind not in (ast.Kind.BOOLEAN, ast.Kind.NULL)):
         raise SqlError(node.position, "a condition, which is true or false", _shown(node))
     return node
 
 
-def _check_ordered(node: Node, operator: Word) -> None:
-    if isinstance(node, Constant) and node.kind not in NUMBERS:
+def _check_ordered(node: ast.Node, operator: Word) -> None:
+    if isinstance(node, ast.Constant) and node.kind not in ast.NUMBERS:
         raise SqlError(node.position, f"a property or a number to compare with {operator.kind}", _shown(node))
-    if kind_of(node) is Kind.BOOLEAN:
+    if ast.kind_of(node) is ast.Kind.BOOLEAN:
         raise SqlError(node.position, f"a property or a number to compare with {operator.kind}", "a condition")
 
 
-def _check_equal(left: Node, right: Node) -> None:
+def _check_equal(left: ast.Node, right: ast.Node) -> None:
     for node in (left, right):
-        if isinstance(node, Constant) and node.kind is Kind.NULL:
+        if isinstance(node, ast.Constant) and node.kind is ast.Kind.NULL:
             raise SqlError(node.position, "a value, or IS NULL instead of a comparison with NULL", "NULL")
-    literals = isinstance(left, Constant) and isinstance(right, Constant)
-    if literals and kind_of(left) is Kind.BOOLEAN and kind_of(right) is not Kind.BOOLEAN:
+    literals = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+    if literals and ast.kind_of(left) is ast.Kind.BOOLEAN and ast.kind_of(right) is not ast.Kind.BOOLEAN:
         raise SqlError(right.position, f"TRUE or FALSE to compare with {_shown(left)}", _shown(right))
 
 
-def _decimal(word: Word) -> Constant:
+def _decimal(word: Word) -> ast.Constant:
     digits = word.text.rstrip("lL")
     value = int(digits) if len(digits) <= 19 else _LONG_MAX + 1
     if value > _LONG_MAX:
         raise SqlError(word.position, f"a whole number of at most {_LONG_MAX}", shorten(word.text))
-    return Constant(Kind.INT if value <= _INT_MAX else Kind.LONG, value, word.position)
+    return ast.Constant(ast.Kind.INT if value <= _INT_MAX else ast.Kind.LONG, value, word.position)
 
 
-def _float(word: Word) -> Constant:
+def _float(word: Word) -> ast.Constant:
     value = float(word.text)
     if not 0 < value < _INFINITY:
         raise SqlError(
@@ -286,19 +267,19 @@ def _float(word: Word) -> Constant:
             "a floating point number from 4.9E-324 to 1.7976931348623157E308 (zero is written 0)",
             shorten(word.text),
         )
-    return Constant(Kind.DOUBLE, value, word.position)
+    return ast.Constant(ast.Kind.DOUBLE, value, word.position)
 
 
-def _shown(node: Node) -> str:
+def _shown(node: ast.Node) -> str:
     match node:
-        case Property():
+        case ast.Property():
             return f"the property {shorten(node.name)}"
-        case Constant(kind=Kind.STRING):
+        case ast.Constant(kind=ast.Kind.STRING):
             return f"the string {shorten(repr(node.value))}"
-        case Constant(kind=Kind.BOOLEAN | Kind.NULL):
+        case ast.Constant(kind=ast.Kind.BOOLEAN | ast.Kind.NULL):
             return str(node.value).upper() if node.value is not None else "NULL"
-        case Constant():
+        case ast.Constant():
             return f"the number {node.value}"
-        case Negate():
+        case ast.Negate():
             return "a minus sign"
     return "a condition"

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull import subscription as sub
 from firearrow.broker.requests.responses import Refused, json_answer, read_body
 from firearrow.broker.tables.topics import PERM_READ_WRITE, UNIT_SUBSCRIPTION
+from firearrow.net.server import Connection
 from firearrow.wire.bodies.client import (
     CheckClientRequestBody,
     ConsumerData,
@@ -40,9 +40,6 @@ from firearrow.wire.headers.client import (
     UnregisterClientRequestHeader,
 )
 from firearrow.wire.names import retry_topic
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 BROADCASTING = "BROADCASTING"
 

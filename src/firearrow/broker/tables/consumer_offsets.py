@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import MAX_QUEUES
+from firearrow.net.server import Connection
 from firearrow.wire.bodies.admin import ConsumerOffsetSerializeWrapper
 from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 SEPARATOR = "@"
 

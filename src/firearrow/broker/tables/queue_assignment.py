@@ -16,27 +16,17 @@ Only the queues of this broker are assigned. The mode is PULL unless POP was set
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import Refused, done, json_answer, read_body
 from firearrow.broker.tables.topics import PERM_READ
-from firearrow.wire.bodies.client import (
-    MessageQueueAssignment,
-    MessageRequestModeSerializeWrapper,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
-    QueueBody,
-    SetMessageRequestModeRequestBody,
-)
+from firearrow.net.server import Connection
+from firearrow.wire.bodies import client as bodies
 from firearrow.wire.bodies.client import SetMessageRequestModeRequestBody as RequestMode
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
-
 
 PULL = "PULL"
 POP = "POP"
@@ -62,7 +52,7 @@ class RequestModes:
 
     def load(self, table: Mapping[str, Any]) -> None:
         """Load the contents of the file."""
-        self._modes = MessageRequestModeSerializeWrapper.from_json(table).message_request_mode_map
+        self._modes = bodies.MessageRequestModeSerializeWrapper.from_json(table).message_request_mode_map
 
     def take_over(self, theirs: Mapping[str, Any]) -> None:
         """Take over the master's modes on a slave."""
@@ -72,7 +62,7 @@ class RequestModes:
             self._save(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        return MessageRequestModeSerializeWrapper(self._modes).to_json()
+        return bodies.MessageRequestModeSerializeWrapper(self._modes).to_json()
 
 
 T = TypeVar("T")
@@ -98,18 +88,19 @@ def share(strategy: str, queues: Sequence[T], members: Sequence[str], member: st
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
     def query_assignment(conn: Connection, request: Command, now_ms: int) -> bytes:
-        wish = read_body(request, QueryAssignmentRequestBody.from_json)
+        wish = read_body(request, bodies.QueryAssignmentRequestBody.from_json)
         topic = broker.topics.find(wish.topic)
         count = topic.read_queue_nums if topic is not None and topic.perm & PERM_READ else 0
-        queues = [QueueBody(topic=wish.topic, broker_name=broker.name, queue_id=queue_id) for queue_id in range(count)]
+        queues = [bodies.QueueBody(topic=wish.topic, broker_name=broker.name, queue_id=queue_id) for queue_id in range(count)]
         if wish.message_model != BROADCASTING:
             consumers = broker.clients.consumer_group(wish.consumer_group)
             members = sorted(consumers.client_ids()) if consumers is not None else []
             queues = share(wish.strategy_name or AVG, queues, members, wish.client_id)
-        return json_answer(request, QueryAssignmentResponseBody([MessageQueueAssignment(queue, PULL) for queue in queues]))
+        assigned = [bodies.MessageQueueAssignment(queue, PULL) for queue in queues]
+        return json_answer(request, bodies.QueryAssignmentResponseBody(assigned))
 
     def set_message_request_mode(conn: Connection, request: Command, now_ms: int) -> bytes:
-        wish = read_body(request, SetMessageRequestModeRequestBody.from_json)
+        wish = read_body(request, RequestMode.from_json)
         topic, group, mode = wish.topic, wish.consumer_group, wish.mode
         if topic.startswith(RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.requests.responses import done, json_answer, read_body
+from firearrow.net.server import Connection
 from firearrow.wire.bodies.client import LockBatchRequestBody, LockBatchResponseBody, QueueBody, UnlockBatchRequestBody
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import Command
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 LOCK_TTL_MS = 60_000
 

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import BrokerMessage
 from firearrow.broker.requests.responses import Refused
+from firearrow.net.server import Connection
 from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import RecallMessageRequestHeader
 from firearrow.wire.properties import parse_long
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 RECALL_TAG = "_RECALL_TAG_"
 MAX_HANDLE_CHARS = 4_096

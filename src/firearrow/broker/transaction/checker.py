@@ -20,20 +20,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.tables.topics import PERM_READ_WRITE
 from firearrow.broker.transaction.half_message import Half, read_half
 from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.state import GIVEN_UP, OPEN, HalfStates
+from firearrow.net.server import Connection
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
 from firearrow.wire.message_ids import offset_msg_id
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 log = logging.getLogger("firearrow.broker")
 

@@ -21,7 +21,7 @@ Guarantees:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.message import COMMITTED as COMMIT_FLAG
@@ -33,6 +33,7 @@ from firearrow.broker.transaction.op_queue import OpMessages
 from firearrow.broker.transaction.recovery import Recovery, saved_offset
 from firearrow.broker.transaction.state import COMMITTED, OPEN, ROLLED_BACK, HalfStates
 from firearrow.net.address import parse_address
+from firearrow.net.server import Connection
 from firearrow.store.errors import StoreError
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, encode_response, encode_success
@@ -40,9 +41,6 @@ from firearrow.wire.headers.admin import ResumeCheckHalfMessageRequestHeader
 from firearrow.wire.headers.client import EndTransactionRequestHeader
 from firearrow.wire.message_ids import host_bytes, parse_offset_msg_id
 from firearrow.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Connection
 
 log = logging.getLogger("firearrow.broker")
 
