@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from firearrow.admin.cluster import ask_broker, none_if_rejected
 from firearrow.client.connection.instance import ClientInstance
-from firearrow.client.errors import BrokerError
 from firearrow.config.properties_file import format_properties, parse_properties
-from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import BrokerStatsData, HARuntimeInfo
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -25,8 +24,7 @@ _CLEAN_TIMEOUT_MS: Final = 30_000
 
 async def broker_status(client: ClientInstance, address: str) -> dict[str, str]:
     """Return the runtime information of a broker under Apache's names, such as putTps and commitLogDiskRatio."""
-    answer = await client.check(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    status = KVTable.from_json(fastjson.loads(answer.body)).table
+    status = (await ask_broker(client, address, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
     if "getTransferedTps" in status:  # its spelling before 5.0
         status.setdefault("getTransferredTps", status["getTransferedTps"])
     return status
@@ -40,18 +38,13 @@ async def broker_config(client: ClientInstance, address: str) -> dict[str, str]:
 
 async def set_broker_config(client: ClientInstance, address: str, values: Mapping[str, str]) -> None:
     """Change settings of a running broker. A Firearrow broker rejects unknown keys, an Apache broker does not."""
-    body = format_properties(dict(values)).encode()
-    await client.check(address, RequestCode.UPDATE_BROKER_CONFIG, body)
+    await client.check(address, RequestCode.UPDATE_BROKER_CONFIG, format_properties(dict(values)).encode())
 
 
 async def broker_statistics(client: ClientInstance, address: str, name: str, key: str) -> BrokerStatsData | None:
     """Return the counts of the last minute, hour and day; None if the broker has none under this name and key."""
-    answer = await client.call(address, ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key))
-    if answer.code == ResponseCode.SYSTEM_ERROR:
-        return None
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark, address)
-    return BrokerStatsData.from_json(fastjson.loads(answer.body))
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    return await none_if_rejected(ResponseCode.SYSTEM_ERROR, ask_broker(client, address, header, BrokerStatsData))
 
 
 async def clean_expired_queues(client: ClientInstance, address: str) -> None:
@@ -71,8 +64,7 @@ async def delete_expired_log(client: ClientInstance, address: str) -> None:
 
 async def replication_status(client: ClientInstance, address: str) -> HARuntimeInfo:
     """Return the replication progress of a master's slaves."""
-    answer = await client.check(address, RequestCode.GET_BROKER_HA_STATUS)
-    return HARuntimeInfo.from_json(fastjson.loads(answer.body))
+    return await ask_broker(client, address, RequestCode.GET_BROKER_HA_STATUS, HARuntimeInfo)
 
 
 def decimal(status: Mapping[str, Any], name: str) -> float:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from firearrow.admin.cluster import BrokerAddress, collect_answers, for_each, masters, masters_of_group, masters_of_topic
+from firearrow.admin.cluster import (
+    BrokerAddress,
+    ask_broker,
+    collect_answers,
+    for_each,
+    masters,
+    masters_of_group,
+    masters_of_topic,
+)
 from firearrow.admin.errors import NotFoundError
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import BrokerError
-from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import ClientConnection, ConsumerConnection, ProducerConnection, ProducerTableInfo
 from firearrow.wire.bodies.client import ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -38,8 +45,8 @@ async def consumer_connection(client: ClientInstance, group: str) -> ConsumerCon
     """Return the members of a group on all brokers and their subscriptions. Raises NotFoundError if no member is connected."""
 
     async def ask(broker: BrokerAddress) -> ConsumerConnection:
-        answer = await client.check(broker.address, GetConsumerConnectionListRequestHeader(consumer_group=group))
-        return ConsumerConnection.from_json(fastjson.loads(answer.body))
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        return await ask_broker(client, broker.address, header, ConsumerConnection)
 
     try:
         offline = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
@@ -58,8 +65,8 @@ async def producer_connection(client: ClientInstance, group: str, topic: str) ->
     """Return the producers of a group that are connected to the brokers of a topic. Raises NotFoundError if there are none."""
 
     async def ask(broker: BrokerAddress) -> list[ClientConnection]:
-        answer = await client.check(broker.address, GetProducerConnectionListRequestHeader(producer_group=group))
-        return ProducerConnection.from_json(fastjson.loads(answer.body)).connection_set
+        header = GetProducerConnectionListRequestHeader(producer_group=group)
+        return (await ask_broker(client, broker.address, header, ProducerConnection)).connection_set
 
     try:
         parts = await collect_answers(await masters_of_topic(client, topic), ask, (ResponseCode.SYSTEM_ERROR,))
@@ -73,8 +80,7 @@ async def list_producers(client: ClientInstance, *, broker: str | None = None) -
     """Return every connected producer, once per broker. Brokers before 5.0 reject the request."""
 
     async def ask(one: BrokerAddress) -> list[ProducerClient]:
-        answer = await client.check(one.address, RequestCode.GET_ALL_PRODUCER_INFO)
-        table = ProducerTableInfo.from_json(fastjson.loads(answer.body))
+        table = await ask_broker(client, one.address, RequestCode.GET_ALL_PRODUCER_INFO, ProducerTableInfo)
         return [
             ProducerClient(
                 group, info.client_id, info.remote_ip, info.language, info.version, info.last_update_timestamp, one.name
@@ -92,8 +98,7 @@ async def running_info(client: ClientInstance, group: str, client_id: str, *, st
 
     async def ask(broker: BrokerAddress) -> ConsumerRunningInfo:
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
-        answer = await client.check(broker.address, header, timeout_ms=RUNNING_INFO_TIMEOUT_MS)
-        return ConsumerRunningInfo.from_json(fastjson.loads(answer.body))
+        return await ask_broker(client, broker.address, header, ConsumerRunningInfo, timeout_ms=RUNNING_INFO_TIMEOUT_MS)
 
     try:
         return (await collect_answers(await masters_of_group(client, group), ask, (ResponseCode.SYSTEM_ERROR,)))[0]

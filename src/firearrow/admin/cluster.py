@@ -10,7 +10,7 @@ forwards messages to the leader. Proxies are left out everywhere here, so that e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -18,7 +18,9 @@ from firearrow.admin.errors import AdminError, NotFoundError, not_found
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import MASTER, TopicRoute
 from firearrow.client.errors import BrokerError, FirearrowError, NoRouteError
+from firearrow.client.message import MessageQueue
 from firearrow.wire.bodies.route import ClusterInfo, TopicList
+from firearrow.wire.body_schema import Body
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
@@ -29,6 +31,7 @@ MAX_CONCURRENT: Final = 16  # requests in flight
 
 T = TypeVar("T")
 R = TypeVar("R")
+B = TypeVar("B", bound=Body)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,14 +84,14 @@ async def masters(client: ClientInstance, cluster: str | None = None, broker: st
 
 
 async def masters_of_topic(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    """Return the masters that have a topic. Raises NoRouteError if no broker has it."""
-    return masters_in(await client.route(topic, refresh=True))
+    """Return the masters that have a topic. Raises NotFoundError if no broker has it."""
+    return masters_in(await find_route(client, topic))
 
 
 async def masters_of_group(client: ClientInstance, group: str) -> list[BrokerAddress]:
     """Return the masters that have the retry topic of a group, or all masters."""
     try:
-        return await masters_of_topic(client, retry_topic(group))
+        return masters_in(await client.route(retry_topic(group), refresh=True))
     except (NoRouteError, NotFoundError):
         return await masters(client)
 
@@ -116,6 +119,18 @@ async def find_route(client: ClientInstance, topic: str) -> TopicRoute:
     raise not_found("topic", topic, TopicList.from_json(loads(answer.body)).topic_list)
 
 
+async def readable_queues(
+    client: ClientInstance, topic: str, broker: str | None = None, queue_id: int | None = None
+) -> list[MessageQueue]:
+    """Return the readable queues of a topic, optionally those of a broker or with an id. Raises NotFoundError without any."""
+    route = await find_route(client, topic)
+    queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
+    if not queues:
+        queue = "" if queue_id is None else queue_id
+        raise NotFoundError(f"the topic {topic!r} has no queue {queue} on {broker or 'any broker'}")
+    return queues
+
+
 async def ask_name_server(client: ClientInstance, request: Request, body: bytes = b"") -> Command:
     """Return the response of the first name server that answers. Raises BrokerError unless it is a success."""
     response = await client.ask_name_server(request, body)
@@ -127,6 +142,23 @@ async def ask_name_server(client: ClientInstance, request: Request, body: bytes 
 async def tell_name_servers(client: ClientInstance, request: Request, body: bytes = b"") -> list[Command]:
     """Return the responses of all name servers. They do not replicate, so a change must be made on each of them."""
     return list(await asyncio.gather(*(client.check(address, request, body) for address in client.options.name_servers)))
+
+
+async def ask_broker(
+    client: ClientInstance, address: str, request: Request, body: type[B], *, timeout_ms: int | None = None
+) -> B:
+    """Return the body of a broker's response. Raises BrokerError unless it is a success."""
+    return body.from_json(loads((await client.check(address, request, timeout_ms=timeout_ms)).body))
+
+
+async def none_if_rejected(code: int, request: Awaitable[R]) -> R | None:
+    """Return the result of a request; None if the server rejects it with this code."""
+    try:
+        return await request
+    except BrokerError as error:
+        if error.code != code:
+            raise
+        return None
 
 
 async def for_each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
@@ -141,29 +173,25 @@ async def for_each(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list
 
 
 async def collect_answers(
-    brokers: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[R]], refusals: Iterable[int]
+    brokers: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[R]], refusals: Collection[int]
 ) -> list[R]:
     """Return the results of the brokers that do not reject the request with one of the codes `refusals`.
 
-    Raises the last rejection if all brokers reject it.
+    Raises a rejection if all brokers reject it.
     """
-    answers: list[R] = []
-    problem: FirearrowError | None = None
-    expected = frozenset(refusals)
+    problem: FirearrowError = AdminError("no broker to ask")
 
-    async def one(broker: BrokerAddress) -> R | BrokerError:
+    async def one(broker: BrokerAddress) -> list[R]:
+        nonlocal problem
         try:
-            return await ask(broker)
+            return [await ask(broker)]
         except BrokerError as error:
-            if error.code not in expected:
+            if error.code not in refusals:
                 raise
-            return error
+            problem = error
+            return []
 
-    for answer in await for_each(brokers, one):
-        if isinstance(answer, BrokerError):
-            problem = answer
-        else:
-            answers.append(answer)
+    answers = [answer for part in await for_each(brokers, one) for answer in part]
     if not answers:
-        raise problem if problem is not None else AdminError("no broker to ask")
+        raise problem
     return answers

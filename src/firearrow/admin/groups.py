@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from firearrow.admin.clients import consumer_connection, running_info
-from firearrow.admin.cluster import BrokerAddress, for_each, masters, masters_of_group
+from firearrow.admin.cluster import BrokerAddress, ask_broker, for_each, masters, masters_of_group, none_if_rejected
 from firearrow.admin.errors import AdminError, NotFoundError, not_found
 from firearrow.client.connection.instance import ClientInstance
-from firearrow.client.errors import BrokerError, FirearrowError
+from firearrow.client.errors import FirearrowError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import ConsumerConnection, ConsumeStats, ConsumeStatsList
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -72,16 +73,15 @@ async def list_groups(client: ClientInstance, *, system: bool = False) -> list[G
         for group in table:
             if system or not is_system_group(group):
                 brokers_of.setdefault(group, []).append(name)
-    lags: dict[str, dict[str, int]] = {}
+    lags: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for stats in await for_each(brokers, lambda broker: _all_stats(client, broker)):
         for by_group in stats.consume_stats_list:
             for group, parts in by_group.items():
                 for part in parts:
                     for queue, offsets in part.offset_table.items():
-                        topics = lags.setdefault(group, {})
-                        topics[queue.topic] = topics.get(queue.topic, 0) + offsets.broker_offset - offsets.consumer_offset
+                        lags[group][queue.topic] += offsets.broker_offset - offsets.consumer_offset
     online = dict(await for_each(brokers_of, lambda group: _connection_or_none(client, group)))
-    return [_summary(group, brokers_of[group], online[group], lags.get(group, {})) for group in sorted(brokers_of)]
+    return [_summary(group, brokers_of[group], online[group], lags[group]) for group in sorted(brokers_of)]
 
 
 async def group_configs(client: ClientInstance, group: str) -> dict[str, SubscriptionGroupConfig]:
@@ -145,13 +145,13 @@ async def group_progress(
     owners = await _owners(client, group) if members else {}
 
     async def ask(broker: BrokerAddress) -> list[QueueProgress]:
-        answer = await client.check(broker.address, GetConsumeStatsRequestHeader(consumer_group=group, topic=topic))
+        stats = await _stats(client, broker, group, topic)
         return [
             QueueProgress(
                 queue.topic, queue.broker_name, queue.queue_id, one.broker_offset, one.consumer_offset, one.pull_offset,
                 one.last_timestamp or None, owners.get((queue.topic, queue.broker_name, queue.queue_id)),
             )
-            for queue, one in ConsumeStats.from_json(fastjson.loads(answer.body)).offset_table.items()
+            for queue, one in stats.offset_table.items()
         ]  # fmt: skip
 
     found = [queue for part in await for_each(await masters_of_group(client, group), ask) for queue in part]
@@ -160,12 +160,13 @@ async def group_progress(
 
 async def group_rate(client: ClientInstance, group: str) -> float:
     """Return the number of messages per second that a group consumes on all brokers."""
+    found = await for_each(await masters_of_group(client, group), lambda broker: _stats(client, broker, group))
+    return sum(stats.consume_tps for stats in found)
 
-    async def ask(broker: BrokerAddress) -> float:
-        answer = await client.check(broker.address, GetConsumeStatsRequestHeader(consumer_group=group))
-        return ConsumeStats.from_json(fastjson.loads(answer.body)).consume_tps
 
-    return sum(await for_each(await masters_of_group(client, group), ask))
+async def _stats(client: ClientInstance, broker: BrokerAddress, group: str, topic: str | None = None) -> ConsumeStats:
+    header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+    return await ask_broker(client, broker.address, header, ConsumeStats)
 
 
 async def _owners(client: ClientInstance, group: str) -> dict[tuple[str, str, int], str]:
@@ -190,18 +191,15 @@ async def _connection_or_none(client: ClientInstance, group: str) -> tuple[str, 
 
 
 async def _all_groups(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, SubscriptionGroupConfig]]:
-    answer = await client.check(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout_ms=10_000)
-    return broker.name, SubscriptionGroupWrapper.from_json(fastjson.loads(answer.body)).subscription_group_table
+    request = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    groups = await ask_broker(client, broker.address, request, SubscriptionGroupWrapper, timeout_ms=10_000)
+    return broker.name, groups.subscription_group_table
 
 
 async def _all_stats(client: ClientInstance, broker: BrokerAddress) -> ConsumeStatsList:
-    try:
-        answer = await client.check(broker.address, GetConsumeStatsInBrokerHeader(is_order=False), timeout_ms=10_000)
-    except BrokerError as error:
-        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            return ConsumeStatsList()
-        raise
-    return ConsumeStatsList.from_json(fastjson.loads(answer.body))
+    header = GetConsumeStatsInBrokerHeader(is_order=False)
+    stats = ask_broker(client, broker.address, header, ConsumeStatsList, timeout_ms=10_000)
+    return await none_if_rejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, stats) or ConsumeStatsList()
 
 
 async def _put(client: ClientInstance, address: str, config: SubscriptionGroupConfig) -> None:

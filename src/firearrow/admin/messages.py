@@ -14,7 +14,16 @@ from datetime import datetime
 from typing import Final
 
 from firearrow.admin.clients import consumer_connection
-from firearrow.admin.cluster import BrokerAddress, find_route, for_each, list_brokers, masters_in
+from firearrow.admin.cluster import (
+    BrokerAddress,
+    ask_broker,
+    find_route,
+    for_each,
+    list_brokers,
+    masters_of_topic,
+    none_if_rejected,
+    readable_queues,
+)
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
@@ -25,7 +34,7 @@ from firearrow.client.consumer.queue_offsets import master_address, milliseconds
 from firearrow.client.errors import BrokerError, ClientError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.clock import wall_ms
-from firearrow.wire import fastjson, properties
+from firearrow.wire import properties
 from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
@@ -147,15 +156,12 @@ async def messages_by_key(
             unique_key_query=unique,
             index_type="U" if unique else None,
         )
-        answer = await client.call(broker.address, header, timeout_ms=_PULL_TIMEOUT_MS)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return []
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, broker.address)
-        found = [received(record, broker.name) for record in decode_all(answer.body, check_crc=False)]
+        request = client.check(broker.address, header, timeout_ms=_PULL_TIMEOUT_MS)
+        answer = await none_if_rejected(ResponseCode.QUERY_NOT_FOUND, request)
+        found = [] if answer is None else [received(one, broker.name) for one in decode_all(answer.body, check_crc=False)]
         return [one for one in found if one.topic == topic and (one.msg_id == key if unique else key in one.keys)]
 
-    found = [message for part in await for_each(await _topic_masters(client, topic), ask) for message in part]
+    found = [message for part in await for_each(await masters_of_topic(client, topic), ask) for message in part]
     return sorted(found, key=lambda message: -message.store_ms)[:max_messages]
 
 
@@ -172,12 +178,6 @@ async def spans(
     queue_id: int | None = None,
 ) -> list[Span]:
     """Return the ranges of a topic's queues that were stored at `begin` or later and before `end`."""
-    route = await find_route(client, topic)
-    queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
-    if not queues:
-        raise NotFoundError(
-            f"the topic {topic!r} has no queue {'' if queue_id is None else queue_id} on {broker or 'any broker'}"
-        )
 
     async def one(queue: MessageQueue) -> Span:
         low, high = await asyncio.gather(queue_offsets.min_offset(client, queue), queue_offsets.max_offset(client, queue))
@@ -187,7 +187,7 @@ async def spans(
             high = min(high, await queue_offsets.offset_at(client, queue, milliseconds(end)))
         return Span(queue, low, max(low, high))
 
-    return await for_each(queues, one)
+    return await for_each(await readable_queues(client, topic, broker, queue_id), one)
 
 
 async def scan(client: ClientInstance, parts: Iterable[Span], progress: Progress | None = None) -> AsyncIterator[ReceivedMessage]:
@@ -231,7 +231,7 @@ async def messages_between(
             found.append(message)
             if len(found) >= max_messages:
                 break
-    return sorted(found, key=lambda message: (message.store_ms, message.queue, message.queue_offset))
+    return sorted(found, key=_by_time)
 
 
 async def peek(
@@ -245,15 +245,16 @@ async def peek(
 ) -> list[ReceivedMessage]:
     """Return the newest messages of a topic, or the oldest."""
     parts = await spans(client, topic, broker=broker, queue_id=queue_id)
-    ends = [
-        Span(part.queue, part.begin, min(part.end, part.begin + count))
-        if oldest
-        else Span(part.queue, max(part.begin, part.end - count), part.end)
-        for part in parts
-    ]
-    found = [message async for message in scan(client, ends)]
-    found.sort(key=lambda message: (message.store_ms, message.queue, message.queue_offset))
+    if oldest:
+        ends = [Span(part.queue, part.begin, min(part.end, part.begin + count)) for part in parts]
+    else:
+        ends = [Span(part.queue, max(part.begin, part.end - count), part.end) for part in parts]
+    found = sorted([message async for message in scan(client, ends)], key=_by_time)
     return found[:count] if oldest else found[-count:]
+
+
+def _by_time(message: ReceivedMessage) -> tuple[int, MessageQueue, int]:
+    return message.store_ms, message.queue, message.queue_offset
 
 
 def matches(message: ReceivedMessage, *, tag: str | None = None, key: str | None = None, contains: bytes | None = None) -> bool:
@@ -286,9 +287,9 @@ async def consume_directly(
         broker_name=message.queue.broker_name,
         topic=message.queue.topic,
     )
-    address = await _address(client, message.queue)
-    answer = await client.check(address, header, timeout_ms=_DIRECTLY_TIMEOUT_MS)
-    return ConsumeMessageDirectlyResult.from_json(fastjson.loads(answer.body))
+    await find_route(client, message.queue.topic)
+    address = await master_address(client, message.queue)
+    return await ask_broker(client, address, header, ConsumeMessageDirectlyResult, timeout_ms=_DIRECTLY_TIMEOUT_MS)
 
 
 async def resend(client: ClientInstance, message: ReceivedMessage, *, to: str | None = None) -> str:
@@ -329,15 +330,6 @@ async def store_copy(client: ClientInstance, topic: str, body: bytes, known: Map
 
 
 # ---- requests
-
-
-async def _topic_masters(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    return masters_in(await find_route(client, topic))
-
-
-async def _address(client: ClientInstance, queue: MessageQueue) -> str:
-    await find_route(client, queue.topic)
-    return await master_address(client, queue)
 
 
 async def _pull(client: ClientInstance, queue: MessageQueue, offset: int, count: int) -> tuple[list[ReceivedMessage], int]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from firearrow.admin.cluster import ask_name_server, tell_name_servers
+from firearrow.admin.cluster import ask_name_server, none_if_rejected, tell_name_servers
 from firearrow.admin.errors import AdminError
 from firearrow.client.connection.instance import ClientInstance
-from firearrow.client.errors import BrokerError
 from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.route import KVTable
@@ -42,25 +41,16 @@ async def set_name_server_config(client: ClientInstance, values: Mapping[str, st
 
 async def kv_list(client: ClientInstance, namespace: str) -> dict[str, str]:
     """Return the entries of a namespace; empty if it does not exist."""
-    try:
-        answer = await ask_name_server(client, GetKVListByNamespaceRequestHeader(namespace=namespace))
-    except BrokerError as error:
-        if error.code == ResponseCode.QUERY_NOT_FOUND:
-            return {}
-        raise
-    return KVTable.from_json(fastjson.loads(answer.body)).table
+    request = ask_name_server(client, GetKVListByNamespaceRequestHeader(namespace=namespace))
+    answer = await none_if_rejected(ResponseCode.QUERY_NOT_FOUND, request)
+    return {} if answer is None else KVTable.from_json(fastjson.loads(answer.body)).table
 
 
 async def kv_get(client: ClientInstance, namespace: str, key: str) -> str | None:
     """Return a value of the key-value configuration; None if it does not exist."""
-    try:
-        answer = await ask_name_server(client, GetKVConfigRequestHeader(namespace=namespace, key=key))
-    except BrokerError as error:
-        if error.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        raise
-    value = answer.ext.get("value")
-    return None if value is None else str(value)
+    request = ask_name_server(client, GetKVConfigRequestHeader(namespace=namespace, key=key))
+    answer = await none_if_rejected(ResponseCode.QUERY_NOT_FOUND, request)
+    return None if answer is None else answer.ext.get("value")
 
 
 async def kv_put(client: ClientInstance, namespace: str, key: str, value: str) -> None:

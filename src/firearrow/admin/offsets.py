@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from firearrow.admin.brokers import broker_config
-from firearrow.admin.cluster import find_route, masters_of_group
-from firearrow.admin.errors import AdminError, NotFoundError
+from firearrow.admin.cluster import masters_of_group, none_if_rejected, readable_queues
+from firearrow.admin.errors import AdminError
 from firearrow.admin.groups import group_configs
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
@@ -61,13 +61,8 @@ async def plan_reset(
     client: ClientInstance, group: str, topic: str, to: Target, *, broker: str | None = None, queue_id: int | None = None
 ) -> list[OffsetChange]:
     """Return the changes that `reset_offset` would make."""
-    route = await find_route(client, topic)
+    queues = await readable_queues(client, topic, broker, queue_id)
     await group_configs(client, group)
-    queues = [q for q in route.read_queues() if broker in (None, q.broker_name) and queue_id in (None, q.queue_id)]
-    if not queues:
-        raise NotFoundError(
-            f"the topic {topic!r} has no queue {'' if queue_id is None else queue_id} on {broker or 'any broker'}"
-        )
     if isinstance(to, int) and len(queues) > 1:
         raise AdminError(f"an offset belongs to one queue, but topic {topic!r} has {len(queues)}; name the broker and the queue")
     return list(await asyncio.gather(*(_change(client, group, queue, to) for queue in queues)))
@@ -95,13 +90,9 @@ async def committed_offset(client: ClientInstance, group: str, queue: MessageQue
     header = QueryConsumerOffsetRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
     )
-    address = await master_address(client, queue)
-    answer = await client.call(address, header)
-    if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark, address)
-    return QueryConsumerOffsetResponseHeader.decode(answer.ext).offset
+    request = client.check(await master_address(client, queue), header)
+    answer = await none_if_rejected(ResponseCode.QUERY_NOT_FOUND, request)
+    return None if answer is None else QueryConsumerOffsetResponseHeader.decode(answer.ext).offset
 
 
 async def _change(client: ClientInstance, group: str, queue: MessageQueue, to: Target) -> OffsetChange:

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from firearrow.admin.cluster import (
     BrokerAddress,
+    ask_broker,
     ask_name_server,
     find_route,
     for_each,
     masters,
     masters_in,
     masters_of_topic,
+    none_if_rejected,
     tell_name_servers,
 )
 from firearrow.admin.errors import AdminError, NotFoundError
@@ -75,10 +77,8 @@ class QueueStatus:
 
 async def topic_names(client: ClientInstance, *, cluster: str | None = None) -> list[str]:
     """Return every topic that the name server knows, or those of a cluster, sorted."""
-    if cluster is None:
-        answer = await ask_name_server(client, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    else:
-        answer = await ask_name_server(client, GetTopicsByClusterRequestHeader(cluster=cluster))
+    everything = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    answer = await ask_name_server(client, everything if cluster is None else GetTopicsByClusterRequestHeader(cluster=cluster))
     return sorted(TopicList.from_json(loads(answer.body)).topic_list)
 
 
@@ -96,7 +96,7 @@ async def list_topics(client: ClientInstance, *, cluster: str | None = None) -> 
 
 async def topic_configs(client: ClientInstance, topic: str) -> dict[str, TopicConfig]:
     """Return broker name -> configuration of a topic. Raises NotFoundError if no broker has it."""
-    brokers = await _brokers_of(client, topic)
+    brokers = await masters_of_topic(client, topic)
     configs = dict(await for_each(brokers, lambda broker: _config(client, broker, topic)))
     found = {name: config for name, config in configs.items() if config is not None}
     if not found:
@@ -123,7 +123,10 @@ async def create_topic(
     """
     _check_name(topic)
     targets = await masters(client, cluster, broker)
-    existing = await _existing(client, topic)
+    try:
+        existing = await topic_configs(client, topic)
+    except NotFoundError:
+        existing = {}
     taken = [one.name for one in targets if one.name in existing]
     if taken:
         raise AdminError(f"topic {topic!r} already exists on {', '.join(taken)}; change it with `firearrow topic alter`")
@@ -156,21 +159,10 @@ async def alter_topic(
     ]
     if not targets:
         raise NotFoundError(f"topic {topic!r} does not exist on {broker!r}; it exists on {', '.join(sorted(configs))}")
+    values = {"read_queue_nums": read_queues, "write_queue_nums": write_queues, "perm": perm, "order": order}
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     changes = {("-" if value is None else "+") + name: value or "" for name, value in (attributes or {}).items()}
-
-    async def change(target: BrokerAddress) -> None:
-        old = configs[target.name]
-        new = replace(
-            old,
-            read_queue_nums=old.read_queue_nums if read_queues is None else read_queues,
-            write_queue_nums=old.write_queue_nums if write_queues is None else write_queues,
-            perm=old.perm if perm is None else perm,
-            order=old.order if order is None else order,
-            attributes=changes,
-        )
-        await _put(client, target, new)
-
-    await for_each(targets, change)
+    await for_each(targets, lambda one: _put(client, one, replace(configs[one.name], **given, attributes=changes)))
     return [one.name for one in targets]
 
 
@@ -190,19 +182,14 @@ async def topic_status(client: ClientInstance, topic: str) -> list[QueueStatus]:
     """Return the offsets of each queue of a topic, and when its last message was stored."""
 
     async def ask(broker: BrokerAddress) -> list[QueueStatus]:
-        try:
-            answer = await client.check(broker.address, GetTopicStatsInfoRequestHeader(topic=topic))
-        except BrokerError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return []
-            raise
-        table = TopicStatsTable.from_json(loads(answer.body)).offset_table
+        request = ask_broker(client, broker.address, GetTopicStatsInfoRequestHeader(topic=topic), TopicStatsTable)
+        table = await none_if_rejected(ResponseCode.TOPIC_NOT_EXIST, request) or TopicStatsTable()
         return [
             QueueStatus(queue.broker_name, queue.queue_id, one.min_offset, one.max_offset, one.last_update_timestamp or None)
-            for queue, one in table.items()
+            for queue, one in table.offset_table.items()
         ]
 
-    found = [queue for part in await for_each(await _brokers_of(client, topic), ask) for queue in part]
+    found = [queue for part in await for_each(await masters_of_topic(client, topic), ask) for queue in part]
     return sorted(found, key=lambda queue: (queue.broker, queue.queue_id))
 
 
@@ -213,12 +200,10 @@ async def topic_route(client: ClientInstance, topic: str) -> TopicRoute:
 
 async def topic_groups(client: ClientInstance, topic: str) -> list[str]:
     """Return the groups that consume a topic or have an offset in it."""
-
-    async def ask(broker: BrokerAddress) -> list[str]:
-        answer = await client.check(broker.address, QueryTopicConsumeByWhoRequestHeader(topic=topic))
-        return GroupList.from_json(loads(answer.body)).group_list
-
-    return sorted({group for groups in await for_each(await _brokers_of(client, topic), ask) for group in groups})
+    header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+    brokers = await masters_of_topic(client, topic)
+    answers = await for_each(brokers, lambda broker: ask_broker(client, broker.address, header, GroupList))
+    return sorted({group for answer in answers for group in answer.group_list})
 
 
 def kind_of(topic: str) -> str:
@@ -231,10 +216,6 @@ def kind_of(topic: str) -> str:
 
 def perm_text(perm: int) -> str:
     return ("r" if perm & 4 else "") + ("w" if perm & 2 else "") or "none"
-
-
-async def _brokers_of(client: ClientInstance, topic: str) -> list[BrokerAddress]:
-    return masters_in(await find_route(client, topic))
 
 
 async def _all_configs(client: ClientInstance, broker: BrokerAddress) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -262,25 +243,14 @@ def _summary(topic: str, configs: list[tuple[str, dict[str, Any]]], own: set[str
 
 
 async def _config(client: ClientInstance, broker: BrokerAddress, topic: str) -> tuple[str, TopicConfig | None]:
+    request = ask_broker(client, broker.address, GetTopicConfigRequestHeader(topic=topic), TopicConfig)
     try:
-        answer = await client.check(broker.address, GetTopicConfigRequestHeader(topic=topic))
+        return broker.name, await none_if_rejected(ResponseCode.TOPIC_NOT_EXIST, request)
     except BrokerError as error:
-        if error.code == ResponseCode.TOPIC_NOT_EXIST:
-            return broker.name, None
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        _, table = await _all_configs(client, broker)  # 4.9 has no request for a single topic
-        config = table.get(topic)
-        return broker.name, None if config is None else TopicConfig.from_json(config)
-    return broker.name, TopicConfig.from_json(loads(answer.body))
-
-
-async def _existing(client: ClientInstance, topic: str) -> set[str]:
-    """Return the names of the brokers that have a topic."""
-    try:
-        return set(await topic_configs(client, topic))
-    except NotFoundError:
-        return set()
+    _, table = await _all_configs(client, broker)  # 4.9 has no request for a single topic
+    return broker.name, TopicConfig.from_json(table[topic]) if topic in table else None
 
 
 async def _put(client: ClientInstance, broker: BrokerAddress, config: TopicConfig) -> None:
