@@ -8,9 +8,9 @@ position    earliest, latest, a time, or an offset of a queue
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
@@ -25,6 +25,7 @@ _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)", re.ASCII)
 _COMPLETION_TIMEOUT_S: Final = 0.5
 
 Position = int | datetime | Literal["earliest", "latest"]
+T = TypeVar("T")
 
 
 def parse_duration(text: str) -> timedelta | None:
@@ -44,6 +45,19 @@ def parse_time(text: str) -> datetime | None:
         return None
 
 
+def parse_position(text: str) -> Position | None:
+    if text == EARLIEST:
+        return EARLIEST
+    if text == LATEST:
+        return LATEST
+    return int(text) if text.isascii() and text.isdigit() else parse_time(text)
+
+
+def parse_pair(text: str) -> tuple[str, str] | None:
+    key, equals, value = text.partition("=")
+    return (key.strip(), value) if equals and key.strip() and "\n" not in text else None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `did you mean X?` for the closest known word; empty if none is close."""
     import difflib  # only for errors: it takes 3 ms
@@ -53,86 +67,36 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {stripped[close[0]]}?" if close else ""
 
 
-class Number(click.ParamType[int]):
-    """A whole number within bounds, which the help does not repeat."""
+class Value(click.ParamType[T]):
+    """A value of the grammar. `parse` returns None for a malformed text; the shell completes `words`."""
 
-    name = "n"
+    def __init__(self, name: str, parse: Callable[[str], T | None], problem: str, words: Sequence[str] = ()) -> None:
+        self.name = name
+        self._parse = parse
+        self._problem = problem
+        self._words = words
 
-    def __init__(self, low: int, high: int = 2**63 - 1) -> None:
-        self._low = low
-        self._high = high
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
-        if not text.isascii() or not text.isdigit() or not self._low <= int(text) <= self._high:
-            limit = "or more" if self._high > 2**31 else f"to {self._high}"
-            self.fail(f"{text!r} is out of range; expected a whole number, {self._low} {limit}", param, ctx)
-        return int(text)
-
-
-class Duration(click.ParamType[timedelta]):
-    name = "duration"
-
-    def __init__(self, *, zero: bool = False) -> None:
-        self._zero = zero
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        found = parse_duration(value)
-        if found is None or (not found and not self._zero):
-            self.fail(f"{value!r} is not a duration; expected a number with a unit, such as 500ms, 3s, 10m, 2h or 1d", param, ctx)
-        return found
-
-
-class Time(click.ParamType[datetime]):
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        found = value if isinstance(value, datetime) else parse_time(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        found: T | None = self._parse(value) if isinstance(value, str) else value
         if found is None:
-            self.fail(f"{value!r} is not a time; expected one such as 2030-01-31T12:00:00, or an age such as 10m", param, ctx)
-        return found
-
-
-class PositionType(click.ParamType[Position]):
-    name = "position"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        if isinstance(value, (int, datetime)):
-            return value
-        if value == EARLIEST:
-            return EARLIEST
-        if value == LATEST:
-            return LATEST
-        if value.isascii() and value.isdigit():
-            return int(value)
-        found = parse_time(value)
-        if found is None:
-            self.fail(
-                f"{value!r} is not a position; expected earliest, latest, a time such as 2030-01-31T12:00:00, an age such as "
-                "10m, or an offset",
-                param,
-                ctx,
-            )
+            self.fail(f"{value!r} {self._problem}", param, ctx)
         return found
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        return _items([word for word in (EARLIEST, LATEST) if word.startswith(incomplete)])
+        return _items(self._words, incomplete)
 
 
-class Pair(click.ParamType[tuple[str, str]]):
-    name = "key=value"
+class Number(Value[int]):
+    """A whole number within bounds, which the help does not repeat."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = value.partition("=")
-        if not equals or not key.strip() or "\n" in value:
-            self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
-        return key.strip(), text
+    def __init__(self, low: int, high: int = 2**63 - 1) -> None:
+        def parse(text: str) -> int | None:
+            return int(text) if text.isascii() and text.isdigit() and low <= int(text) <= high else None
+
+        limit = "or more" if high > 2**31 else f"to {high}"
+        super().__init__("n", parse, f"is out of range; expected a whole number, {low} {limit}")
 
 
 class ClusterForm(click.Choice[str]):
@@ -157,19 +121,16 @@ class Name(click.ParamType[str]):
     def __init__(self, kind: str) -> None:
         self.name = kind
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value)
-
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        return _items([name for name in _known_names(self.name, ctx.params.get("namesrv")) if name.startswith(incomplete)])
+        return _items(_known_names(self.name, ctx.params.get("namesrv")), incomplete)
 
 
-def _items(words: list[str]) -> list[click.shell_completion.CompletionItem]:
+def _items(words: Iterable[str], incomplete: str) -> list[click.shell_completion.CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(word) for word in words]
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 def _known_names(kind: str, namesrv: str | None) -> list[str]:
@@ -195,11 +156,17 @@ def _known_names(kind: str, namesrv: str | None) -> list[str]:
         return []
 
 
-DURATION: Final = Duration()
-DURATION_OR_ZERO: Final = Duration(zero=True)
-TIME: Final = Time()
-POSITION: Final = PositionType()
-PAIR: Final = Pair()
+_NO_DURATION: Final = "is not a duration; expected a number with a unit, such as 500ms, 3s, 10m, 2h or 1d"
+DURATION: Final = Value("duration", lambda text: parse_duration(text) or None, _NO_DURATION)
+DURATION_OR_ZERO: Final = Value("duration", parse_duration, _NO_DURATION)
+TIME: Final = Value("time", parse_time, "is not a time; expected one such as 2030-01-31T12:00:00, or an age such as 10m")
+POSITION: Final = Value(
+    "position",
+    parse_position,
+    "is not a position; expected earliest, latest, a time such as 2030-01-31T12:00:00, an age such as 10m, or an offset",
+    words=(EARLIEST, LATEST),
+)
+PAIR: Final = Value("key=value", parse_pair, "is not of the form KEY=VALUE")
 TOPIC: Final = Name("topic")
 GROUP: Final = Name("group")
 BROKER: Final = Name("broker")
