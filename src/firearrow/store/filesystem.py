@@ -129,6 +129,31 @@ class Disk(Protocol):
         ...
 
 
+class LazyFile:
+    """A file that is opened on first use and may be closed at any time."""
+
+    __slots__ = ("_disk", "_file", "path")
+
+    def __init__(self, disk: Disk, path: str, file: File | None = None) -> None:
+        self.path = path
+        self._disk = disk
+        self._file = file
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._open()
+        return self._file
+
+    def _open(self) -> File:
+        return self._disk.open(self.path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
 class RealFile:
     """A file of the operating system."""
 

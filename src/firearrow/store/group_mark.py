@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
-from firearrow.store.filesystem import Disk, File
+from firearrow.store.filesystem import Disk, File, LazyFile
 
 FILE_NAME = "groupMark"
 _SLOT = 512
@@ -37,18 +37,16 @@ class GroupMark:
     damaged: bool = False
 
 
-class GroupMarkFile:
+class GroupMarkFile(LazyFile):
     """The mark on disk; `mark` is its current value."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self._path = os.path.join(directory, FILE_NAME)
+        super().__init__(disk, os.path.join(directory, FILE_NAME))
         self._sequence = 0
-        self._file: File | None = None
         self._lock = threading.Lock()  # the flusher also writes
         self.mark = GroupMark()
-        if disk.exists(self._path):
-            self._load(disk.read_bytes(self._path))
+        if disk.exists(self.path):
+            self._load(disk.read_bytes(self.path))
 
     def _load(self, text: bytes) -> None:
         size = _FIELDS.size
@@ -96,15 +94,11 @@ class GroupMarkFile:
         self.mark = mark
         self._sequence += 1
         slot = _FIELDS.pack(self._sequence, mark.durable, mark.confirmed, mark.damaged)
-        file = self._file
-        if file is None:
-            new = not self._disk.exists(self._path)
-            file = self._file = self._disk.open(self._path, create=True)
-            if new:
-                self._disk.fsync_dir(os.path.dirname(self._path))
-        file.pwrite(slot + _CRC.pack(crc32(slot)), self._sequence % 2 * _SLOT)
+        self.file.pwrite(slot + _CRC.pack(crc32(slot)), self._sequence % 2 * _SLOT)
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def _open(self) -> File:
+        new = not self._disk.exists(self.path)
+        file = self._disk.open(self.path, create=True)
+        if new:
+            self._disk.fsync_dir(os.path.dirname(self.path))
+        return file

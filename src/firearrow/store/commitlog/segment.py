@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from firearrow.store.filesystem import Bytes, Disk, File
+from firearrow.store.filesystem import Bytes, Disk, File, LazyFile
 from firearrow.store.threads import Housekeeper
 
 if TYPE_CHECKING:
@@ -30,23 +30,15 @@ def parse_segment_name(name: str) -> int | None:
     return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdecimal() else None
 
 
-class Segment:
-    """One file of the log; `base` is its first log offset. Opened on first use."""
+class Segment(LazyFile):
+    """One file of the log; `base` is its first log offset."""
 
-    __slots__ = ("_disk", "_file", "base", "path", "size")
+    __slots__ = ("base", "size")
 
     def __init__(self, disk: Disk, directory: str, base: int, size: int, file: File | None = None) -> None:
+        super().__init__(disk, os.path.join(directory, segment_name(base)), file)
         self.base = base
         self.size = size
-        self.path = os.path.join(directory, segment_name(base))
-        self._disk = disk
-        self._file = file
-
-    @property
-    def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path)
-        return self._file
 
     @property
     def end(self) -> int:
@@ -62,11 +54,6 @@ class Segment:
 
     def read(self, size: int, offset: int) -> bytes:
         return (self._file or self.file).pread(size, offset - self.base)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 def create_segment(disk: Disk, directory: str, base: int, size: int) -> Segment:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from firearrow.store.filesystem import Disk, File
+from firearrow.store.filesystem import Disk, File, LazyFile
 
 SLOTS = 2 * 7 * 86_400
 SLOT_BYTES = 32
@@ -29,7 +29,6 @@ FILE_SIZE = SLOTS * SLOT_BYTES
 
 _SLOT = Struct(">qqqii")
 assert _SLOT.size == SLOT_BYTES
-_OWNERS = Struct(">q24x")
 _PAGE = 4096
 _PAGE_SLOTS = _PAGE // SLOT_BYTES
 assert SLOTS % _PAGE_SLOTS == 0
@@ -45,14 +44,12 @@ class Slot(NamedTuple):
     waiting: int
 
 
-class TimerWheel:
+class TimerWheel(LazyFile):
     """The wheel file and its page cache."""
 
     def __init__(self, disk: Disk, path: str, precision_ms: int) -> None:
-        self.path = path
+        super().__init__(disk, path)
         self.precision_ms = precision_ms
-        self._disk = disk
-        self._file: File | None = None
         self._pages: dict[int, bytearray] = {}
         self._dirty: set[int] = set()
 
@@ -92,41 +89,25 @@ class TimerWheel:
 
     def next_used(self, start_ms: int, stop_ms: int) -> int | None:
         """Return the first time in [start, stop) with a chain, or None."""
-        step = start_ms // self.precision_ms
-        stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
-        if stop - step > _PAGE_SLOTS:
-            self.flush()  # so that the holes of the file are empty
-        while step < stop:
-            index = step % SLOTS
-            first = index % _PAGE_SLOTS
-            count = min(_PAGE_SLOTS - first, stop - step)
-            if self._is_hole(index // _PAGE_SLOTS):
-                step += count
-                continue
-            page = self._page(index // _PAGE_SLOTS)
-            owners = memoryview(page)[first * SLOT_BYTES : (first + count) * SLOT_BYTES]
-            for (owner,) in _OWNERS.iter_unpack(owners):
-                if owner == step:
-                    return step * self.precision_ms
-                step += 1
-        return None
+        return next((time_ms for time_ms, _ in self.waiting(start_ms, stop_ms)), None)
 
     def waiting(self, start_ms: int, stop_ms: int) -> Iterator[tuple[int, int]]:
         """Yield (time, pending messages) of the slots in [start, stop) with a chain."""
         step = start_ms // self.precision_ms
         stop = min(-(-stop_ms // self.precision_ms), step + SLOTS)
+        if stop - step > _PAGE_SLOTS:
+            self.flush()  # so that the holes of the file are empty
         data_at = -1  # next data in the file, as far as known
         while step < stop:
             number, first = divmod(step % SLOTS, _PAGE_SLOTS)
             count = min(_PAGE_SLOTS - first, stop - step)
-            if data_at < number * _PAGE:
-                found = self._open().next_data(number * _PAGE) if self._exists() else None
+            if number not in self._pages and data_at < number * _PAGE:
+                found = self.file.next_data(number * _PAGE) if self._exists() else None
                 data_at = FILE_SIZE if found is None else found
             if number in self._pages or data_at < (number + 1) * _PAGE:
-                page = self._page(number)
-                for at in range(count):
-                    owner, _, _, messages, _ = _SLOT.unpack_from(page, (first + at) * SLOT_BYTES)
-                    if owner == step + at:
+                slots = memoryview(self._page(number))[first * SLOT_BYTES : (first + count) * SLOT_BYTES]
+                for expected, (owner, _, _, messages, _) in enumerate(_SLOT.iter_unpack(slots), step):
+                    if owner == expected:
                         yield owner * self.precision_ms, messages
             step += count
             if step % SLOTS == 0:
@@ -142,9 +123,8 @@ class TimerWheel:
         """Empty every slot."""
         self._pages.clear()
         self._dirty.clear()
-        file = self._open()
-        file.truncate(0)
-        file.truncate(FILE_SIZE)
+        self.file.truncate(0)
+        self.file.truncate(FILE_SIZE)
 
     def flush(self) -> None:
         """Write the changed pages, neighbours together."""
@@ -154,7 +134,7 @@ class TimerWheel:
             run = [number]
             while run[-1] + 1 in self._dirty:
                 run.append(run[-1] + 1)
-            self._open().pwrite(b"".join([self._pages[one] for one in run]), number * _PAGE)
+            self.file.pwrite(b"".join([self._pages[one] for one in run]), number * _PAGE)
             self._dirty.difference_update(run)
 
     def sync(self) -> None:
@@ -162,31 +142,18 @@ class TimerWheel:
         if self._file is not None:
             self._file.fdatasync()
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
     def _page(self, number: int) -> bytearray:
         page = self._pages.get(number)
         if page is None:
             if len(self._pages) >= _CACHED_PAGES:
                 self.flush()
                 self._pages.clear()
-            data = self._open().pread(_PAGE, number * _PAGE) if self._exists() else b""
+            data = self.file.pread(_PAGE, number * _PAGE) if self._exists() else b""
             page = self._pages[number] = bytearray(data.ljust(_PAGE, b"\0"))
         return page
-
-    def _is_hole(self, number: int) -> bool:
-        if number in self._pages:
-            return False
-        data_at = self._open().next_data(number * _PAGE) if self._exists() else None
-        return data_at is None or data_at >= (number + 1) * _PAGE
 
     def _exists(self) -> bool:
         return self._file is not None or self._disk.exists(self.path)
 
     def _open(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True, size=FILE_SIZE)
-        return self._file
+        return self._disk.open(self.path, create=True, size=FILE_SIZE)
