@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         def hash_keys(self, run: list[IndexInput], /) -> tuple[bytes, bytes, bytes]: ...
 
         def put_entries(
-            self, slots: object, dirty_pages: object, hashes: bytes, offsets: bytes, times: bytes,
+            self, slots: object, dirty_pages: object, hashes: object, offsets: object, times: object,
             start: int, end: int, number: int, first_begin_ms: int, begin_ms: int, /,
         ) -> tuple[bytes, int]: ...  # fmt: skip
 

@@ -11,7 +11,6 @@ from firearrow.store.key_index.hashing import (
     Spans,
     UniformRunHashes,
     find_spans,
-    hash_key,
     hash_spans,
     hash_uniform_runs,
     powers_of_31,
@@ -44,14 +43,8 @@ def test_hash_spans_equals_the_hash_of_each_key(texts: list[str], front: bytes, 
     assert factors.tolist() == [pow(31, utf16_length(text), 1 << 32) for text in texts]
 
 
-@given(st.text(), st.text())
-def test_hash_key_behind_a_prefix(prefix: str, text: str) -> None:
-    assert hash_key(hash_code(prefix), text.encode()) == hash_code(prefix + text) & MASK
-
-
 @given(st.text("ab~\x7f\x01", min_size=480, max_size=540))
-def test_hash_key_of_long_keys(text: str) -> None:
-    assert hash_key(0, text.encode()) == hash_code(text) & MASK
+def test_hash_spans_of_long_keys(text: str) -> None:
     hashes, _ = hash_spans(*spans([text, "x", text]))
     assert hashes.tolist() == [hash_code(text) & MASK, ord("x"), hash_code(text) & MASK]
 
@@ -66,7 +59,6 @@ def test_hash_of_the_longest_property_value() -> None:
     text = "~" * 32_767
     hashes, factors = hash_spans(*spans([text]))
     assert (int(hashes[0]), int(factors[0])) == (hash_code(text) & MASK, pow(31, 32_767, 1 << 32))
-    assert hash_key(1, text.encode()) == (int(hashes[0]) + int(factors[0])) & MASK
 
 
 @given(st.lists(st.binary(max_size=40)))

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import firearrow.store.key_index.index
 from firearrow.store.commitlog.scan import Stop, scan
 from firearrow.store.filesystem import Bytes, RealDisk, RealFile
 from firearrow.store.key_index.file import ENTRY_SIZE, HEADER_SIZE
@@ -111,10 +110,8 @@ def test_files_do_not_depend_on_the_split_into_runs(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message], data: st.DataObject
 ) -> None:
     slots, entries = data.draw(st.sampled_from([(1, 2), (3, 5), (7, 20), (64, 1000)]))
-    short = data.draw(st.sampled_from([0, 5, 1000]))  # runs of up to this many messages are added in plain Python
-    with mock.patch.object(firearrow.store.key_index.index, "SHORT_RUN", short):
-        path = tmp_path_factory.mktemp("index")
-        add_in_runs(path, slots, entries, messages, data)
+    path = tmp_path_factory.mktemp("index")
+    add_in_runs(path, slots, entries, messages, data)
     assert contents(path) == [file.encode() for file in model_of(messages, slots, entries).files]
 
 
@@ -504,8 +501,7 @@ def test_run_can_be_added_again_after_a_full_disk(
     index = new_index(path, slots, entries, disk)
     for _ in range(6):
         disk.room = data.draw(st.integers(0, 12))
-        short = data.draw(st.sampled_from([0, 1000]))
-        with suppress(OSError), mock.patch.object(firearrow.store.key_index.index, "SHORT_RUN", short):
+        with suppress(OSError):
             add(index, messages)
             if data.draw(st.booleans()):
                 index.flush()

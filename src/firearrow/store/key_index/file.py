@@ -24,8 +24,7 @@ Physical offsets never decrease from entry to entry: `truncate` and `rebuild` re
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from functools import lru_cache
+from bisect import bisect_left
 from struct import Struct
 from typing import Any
 
@@ -33,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.accelerated import native
-from firearrow.store.filesystem import Disk, File
+from firearrow.store.filesystem import Disk, LazyFile
 from firearrow.store.key_index.hashing import IntArray
 
 HEADER_SIZE = 40
@@ -42,7 +41,6 @@ MAX_TIME_DIFF = 0x7FFFFFFF
 
 _HEADER = Struct(">qqqqii")
 _ENTRY = Struct(">iqii")
-_NUMBER = Struct("=q")
 _ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")])
 _PAGE_SHIFT = 10
 _SLOTS_PER_PAGE = 1 << _PAGE_SHIFT
@@ -58,30 +56,11 @@ EntryArray = npt.NDArray[Any]
 SlotArray = npt.NDArray[np.int32]
 
 
-class IndexFile:
+class IndexFile(LazyFile):
     """One index file. Not thread-safe: `KeyIndex` serialises the calls."""
 
-    __slots__ = (
-        "_dirty_pages",
-        "_disk",
-        "_file",
-        "_write_behind_from",
-        "begin_ms",
-        "begin_offset",
-        "count",
-        "end_ms",
-        "end_offset",
-        "entry_limit",
-        "path",
-        "slot_count",
-        "slots",
-        "slots_in_use",
-    )  # fmt: skip
-
     def __init__(self, disk: Disk, path: str, slot_count: int, entry_limit: int) -> None:
-        self._disk = disk
-        self._file: File | None = None
-        self.path = path
+        super().__init__(disk, path)
         self.slot_count = slot_count
         self.entry_limit = entry_limit
         self.begin_ms = self.end_ms = 0
@@ -120,26 +99,21 @@ class IndexFile:
         """Read the header. Return False if the file has another size or invalid values."""
         if self._disk.file_size(self.path) != self.length:
             return False
-        header = self._opened().pread(HEADER_SIZE, 0)
+        header = self.file.pread(HEADER_SIZE, 0)
         if len(header) < HEADER_SIZE:
             return False
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, count = _HEADER.unpack(header)
         self.count = self._write_behind_from = max(count, 1)
         return self.count <= self.entry_limit and 0 <= self.begin_offset <= self.end_offset
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
     def header(self) -> bytes:
         return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.slots_in_use, self.count)
 
     def write_header(self, header: bytes) -> None:
-        self._opened().pwrite(header, 0)
+        self.file.pwrite(header, 0)
 
     def sync(self) -> None:
-        self._opened().fdatasync()
+        self.file.fdatasync()
 
     @property
     def should_write_behind(self) -> bool:
@@ -149,21 +123,20 @@ class IndexFile:
     def write_behind(self) -> None:
         """Start writing the new entries to disk."""
         first, end = min(self._write_behind_from, self.count), self.count
-        self._opened().write_behind(self._position(first), ENTRY_SIZE * (end - first))
+        self.file.write_behind(self._position(first), ENTRY_SIZE * (end - first))
         self._write_behind_from = end
 
     def write_slots(self) -> None:
         """Write the pages of slots that changed since they were read or last written."""
         if self.slots is None or self._dirty_pages is None:
             return
-        file = self._opened()
         dirty = np.flatnonzero(self._dirty_pages)
         if not len(dirty):
             return
         breaks = np.flatnonzero(np.diff(dirty) > 1) + 1
         for pages in np.split(dirty, breaks):
             first, last = int(pages[0]) * _SLOTS_PER_PAGE, (int(pages[-1]) + 1) * _SLOTS_PER_PAGE
-            file.pwrite(self.slots[first:last].astype(">i4").tobytes(), HEADER_SIZE + 4 * first)
+            self.file.pwrite(self.slots[first:last].astype(">i4").tobytes(), HEADER_SIZE + 4 * first)
         self._dirty_pages[:] = False
 
     def release_slots(self) -> None:
@@ -173,77 +146,43 @@ class IndexFile:
 
     def put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray) -> None:
         """Add entries, no more than fit, with one write. OSError leaves the file unchanged."""
-        slots = self._writable_slots()
-        first, added = self.count, len(hashes)
+        slots, added = self._writable_slots(), len(hashes)
+        first_ms = int(store_ms[0])
+        begin_ms = first_ms if self.empty else self.begin_ms
+        if native is None:
+            entries, fresh = self._link_entries(slots, hashes, offsets, store_ms, begin_ms)
+        else:
+            entries, fresh = native.put_entries(
+                slots, self._dirty_pages, hashes, offsets, store_ms, 0, added, self.count, self.begin_ms, begin_ms
+            )
+        try:
+            self.file.pwrite(entries, self._position(self.count))
+        except OSError:
+            self._unlink(slots, np.frombuffer(entries, _ENTRY_TYPE))
+            raise
+        if self.empty:
+            self.begin_ms, self.begin_offset = first_ms, int(offsets[0])
+        self.end_ms, self.end_offset = int(store_ms[-1]), int(offsets[-1])
+        self.slots_in_use += fresh
+        self.count += added
+        assert self.count <= self.entry_limit, "more entries than the file holds"
+
+    def _link_entries(
+        self, slots: SlotArray, hashes: IntArray, offsets: IntArray, store_ms: IntArray, begin_ms: int
+    ) -> tuple[bytes, int]:
+        """Link new entries into the slots, as `native.put_entries` does. Return their bytes and how many slots were empty."""
         at = hashes % self.slot_count
-        previous = _link(slots, at, first)
-        begin_ms = int(store_ms[0]) if self.empty else self.begin_ms
-        entries = np.empty(added, _ENTRY_TYPE)
+        previous = _link(slots, at, self.count)
+        entries = np.empty(len(hashes), _ENTRY_TYPE)
         entries["hash"] = hashes
         entries["offset"] = offsets
         entries["time_diff"] = _time_diffs(store_ms, begin_ms)
         entries["previous"] = previous
         if self.empty:
             entries["time_diff"][0] = _time_diff(begin_ms, self.begin_ms)
-        self._opened().pwrite(entries.tobytes(), self._position(first))
-        slots[at] = np.arange(first, first + added)  # the newest of several in one slot is assigned last and wins
+        slots[at] = np.arange(self.count, self.count + len(hashes))  # the newest of several in one slot is assigned last and wins
         self._mark_dirty(at)
-        self.slots_in_use += int(np.count_nonzero(previous == 0))
-        self._advance(int(store_ms[0]), int(offsets[0]), int(store_ms[-1]), int(offsets[-1]), added)
-
-    def put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, start: int, end: int) -> None:
-        """Add the entries start..end that native code has hashed."""
-        assert native is not None, "hashed by native code"
-        slots = self._writable_slots()
-        first_ms, last_ms = _int64(store_ms, start), _int64(store_ms, end - 1)
-        begin_ms = first_ms if self.empty else self.begin_ms
-        entries, fresh = native.put_entries(
-            slots, self._dirty_pages, hashes, offsets, store_ms, start, end, self.count, self.begin_ms, begin_ms
-        )
-        try:
-            self._opened().pwrite(entries, self._position(self.count))
-        except OSError:
-            self._unlink(slots, np.frombuffer(entries, _ENTRY_TYPE))
-            raise
-        self.slots_in_use += fresh
-        self._advance(first_ms, _int64(offsets, start), last_ms, _int64(offsets, end - 1), end - start)
-
-    def put_few(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Add a few entries, as (hash, physical offset, store time), in plain Python."""
-        slots = self._writable_slots().data
-        first, slot_count = self.count, self.slot_count
-        first_ms = entries[0][2]
-        begin_ms = first_ms if self.empty else self.begin_ms
-        heads: dict[int, int] = {}
-        fields: list[int] = []
-        number, fresh, known_ms, time_diff = first, 0, first_ms, _time_diff(first_ms, self.begin_ms)
-        for key_hash, offset, store_ms in entries:
-            if store_ms != known_ms or number == 2:  # from the second entry on relative to the begin of this file
-                known_ms, time_diff = store_ms, _time_diff(store_ms, begin_ms)
-            slot = key_hash % slot_count
-            if slot in heads:
-                previous = heads[slot]
-            else:
-                previous = slots[slot]
-                fresh += previous == 0
-            heads[slot] = number
-            fields += (key_hash, offset, time_diff, previous)
-            number += 1
-        self._opened().pwrite(_entries_struct(len(entries)).pack(*fields), self._position(first))
-        assert self._dirty_pages is not None, "slots in memory have dirty-page flags"
-        dirty_pages = self._dirty_pages.data
-        for slot, number in heads.items():
-            slots[slot] = number
-            dirty_pages[slot >> _PAGE_SHIFT] = True
-        self.slots_in_use += fresh
-        self._advance(first_ms, entries[0][1], entries[-1][2], entries[-1][1], len(entries))
-
-    def _advance(self, first_ms: int, first_offset: int, last_ms: int, last_offset: int, added: int) -> None:
-        if self.empty:
-            self.begin_ms, self.begin_offset = first_ms, first_offset
-        self.end_ms, self.end_offset = last_ms, last_offset
-        self.count += added
-        assert self.count <= self.entry_limit, "more entries than the file holds"
+        return entries.tobytes(), int(np.count_nonzero(previous == 0))
 
     # -- lookup -------------------------------------------------------------------------------------------------------
 
@@ -254,11 +193,10 @@ class IndexFile:
         """Return the physical offsets of the entries with this hash and a time within [begin_ms, end_ms], newest first."""
         found: list[int] = []
         number = self._slot(key_hash % self.slot_count)
-        file = self._opened()
         for _ in range(_CHAIN_LIMIT):
             if not 0 < number < self.count or len(found) >= max_count:
                 return found
-            entry_hash, offset, time_diff, previous = _ENTRY.unpack(_exactly(file, ENTRY_SIZE, self._position(number)))
+            entry_hash, offset, time_diff, previous = _ENTRY.unpack(self._read(ENTRY_SIZE, self._position(number)))
             if time_diff < 0:
                 return found
             time_ms = self.begin_ms + 1000 * time_diff
@@ -286,21 +224,15 @@ class IndexFile:
 
     def entries(self, first: int, last: int) -> EntryArray:
         """Read the entries numbered first..last-1."""
-        data = _exactly(self._opened(), ENTRY_SIZE * (last - first), self._position(first))
+        data = self._read(ENTRY_SIZE * (last - first), self._position(first))
         return np.frombuffer(data, _ENTRY_TYPE)
 
     # -- truncation and rebuilding -------------------------------------------------------------------------------------
 
     def count_below(self, offset: int) -> int:
         """Return the number of the first entry whose physical offset is `offset` or more."""
-        low, high = 1, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if int(self.entries(middle, middle + 1)["offset"][0]) < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        numbers = range(self.count)
+        return bisect_left(numbers, offset, lo=1, key=lambda number: int(self.entries(number, number + 1)["offset"][0]))
 
     def truncate(self, count: int) -> None:
         """Drop the entries from number `count`. At least one must stay. The end time becomes that of the last, in seconds."""
@@ -358,7 +290,7 @@ class IndexFile:
     def _slot(self, slot: int) -> int:
         if self.slots is not None:
             return int(self.slots[slot])
-        return int.from_bytes(_exactly(self._opened(), 4, HEADER_SIZE + 4 * slot), "big", signed=True)
+        return int.from_bytes(self._read(4, HEADER_SIZE + 4 * slot), "big", signed=True)
 
     def _writable_slots(self) -> SlotArray:
         if self.slots is not None:
@@ -375,7 +307,7 @@ class IndexFile:
         slots = np.zeros(self.slot_count, np.int32)  # uses memory only where values are stored
         for first in range(0, self.slot_count, _SLOTS_PER_READ):
             count = min(_SLOTS_PER_READ, self.slot_count - first)
-            values = np.frombuffer(_exactly(self._opened(), 4 * count, HEADER_SIZE + 4 * first), ">i4")
+            values = np.frombuffer(self._read(4 * count, HEADER_SIZE + 4 * first), ">i4")
             if values.any():
                 slots[first : first + count] = values
         return slots
@@ -395,21 +327,11 @@ class IndexFile:
     def _position(self, number: int) -> int:
         return HEADER_SIZE + 4 * self.slot_count + ENTRY_SIZE * number
 
-    def _opened(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path)
-        return self._file
-
-
-def _int64(numbers: bytes, at: int) -> int:
-    """Return one of the numbers that native code returns as bytes."""
-    number: int = _NUMBER.unpack_from(numbers, _NUMBER.size * at)[0]
-    return number
-
-
-@lru_cache(maxsize=64)
-def _entries_struct(count: int) -> Struct:
-    return Struct(">" + count * "iqii")
+    def _read(self, size: int, offset: int) -> bytes:
+        data = self.file.pread(size, offset)
+        if len(data) < size:
+            raise OSError(errno.EIO, f"index file ends at {offset + len(data)}, expected {size} bytes at {offset}")
+        return data
 
 
 def _link(slots: SlotArray, at: IntArray, first: int) -> IntArray:
@@ -444,10 +366,3 @@ def _count_plausible(entries: EntryArray, offset: int) -> int:
     good = (offsets >= before) & (entries["hash"] >= 0) & (entries["time_diff"] >= 0)
     good &= (offsets > 0) | (entries["hash"] != 0) | (entries["previous"] != 0)
     return len(entries) if good.all() else int(np.argmin(good))
-
-
-def _exactly(file: File, size: int, offset: int) -> bytes:
-    data = file.pread(size, offset)
-    if len(data) < size:
-        raise OSError(errno.EIO, f"index file ends at {offset + len(data)}, expected {size} bytes at {offset}")
-    return data

@@ -86,20 +86,6 @@ def hash_spans(data: bytes, starts: IntArray, lengths: IntArray) -> tuple[HashAr
     return hashes, factors
 
 
-def hash_key(prefix: int, key: bytes) -> int:
-    """Return the unsigned hash of one key behind a prefix with hash `prefix`, in plain Python: cheaper for a few dozen keys.
-
-    A number in base 31 is such a sum, and `int` parses it in C. Characters are no digits of that base, but each is 31*q + r with
-    two that are.
-    """
-    length = len(key)
-    if 0 < length <= _QUICK_LIMIT and key.isascii():
-        tail = 31 * int(key.translate(_QUOTIENTS), 31) + int(key.translate(_REMAINDERS), 31)
-        return (prefix * _FACTORS[length] + tail) & MASK_32
-    tail, factor = hash_text(key)
-    return (prefix * factor + tail) & MASK_32
-
-
 def hash_text(key: bytes) -> tuple[int, int]:
     """Return hash and factor of one key. Invalid UTF-8 is read as U+FFFD, as Java does."""
     text = key.decode("utf-8", "replace")
@@ -147,12 +133,6 @@ def _make_powers(count: int) -> tuple[HashArray, HashArray]:
 
 
 _powers = _make_powers(512)
-
-_QUICK_LIMIT = 512  # `int` takes quadratic time and rejects thousands of digits
-_DIGITS = b"0123456789abcdefghijklmnopqrstu"
-_QUOTIENTS = bytes(_DIGITS[code // 31] for code in range(256))
-_REMAINDERS = bytes(_DIGITS[code % 31] for code in range(256))
-_FACTORS = [pow(31, n, 1 << 32) for n in range(_QUICK_LIMIT + 1)]
 
 
 _SEPARATOR = b"\x02"

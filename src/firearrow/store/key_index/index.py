@@ -14,7 +14,7 @@ not added yet, and messages below it are ignored. After a crash it is therefore 
 below `next_offset`. The files do not depend on how messages are grouped into runs.
 
 Cost: a run of 1024 messages takes 0.25 us per message with native code and 1 us without, and one write for each file touched.
-Without native code a short run is added in plain Python. Entries are not buffered here; the caller decides the size of a run.
+Entries are not buffered here; the caller decides the size of a run.
 
 Threads: `add_run`, `add_scan` and `query` may be called from any thread, also during `flush` in another one, which spends its
 time in fdatasync. All other methods exclude `flush` and each other.
@@ -22,11 +22,9 @@ time in fdatasync. All other methods exclude `flush` and each other.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
 from operator import itemgetter
 from threading import Lock
 
@@ -44,23 +42,14 @@ from firearrow.store.key_index.hashing import (
     IntArray,
     PropertySpans,
     find_spans,
-    hash_key,
     hash_spans,
     hash_uniform_runs,
 )
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.record import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 
-KIND_KEY = "K"
-KIND_UNIQUE_KEY = "U"
-KIND_TAG = "T"
-
-SHORT_RUN = 40  # messages; up to here plain Python is faster than numpy
 _PREFIX_CACHE_LIMIT = 1 << 16
 _NAME_LENGTH = 17
-
-_tags_hash = lru_cache(maxsize=1024)(hash_key)  # there are few different tags
-_indexed_properties = re.compile(rb"\x02(UNIQ_KEY|KEYS|TAGS)\x01([^\x02]+)").findall
 
 
 class KeyIndex:
@@ -79,18 +68,14 @@ class KeyIndex:
         self._unsynced: list[IndexFile] = []  # full; slots and header not on disk yet
         self._new_names = False  # files were created or deleted since the directory was last synced
         self._flushed: tuple[IndexFile, bytes] | None = None  # the newest file and its header as last flushed
-        self._next_offset = 0
-        self._added_of_next = 0  # entries that the message at _next_offset already has, after a write failed between two of them
-        self._full_ms = 0
+        self.next_offset = 0  # physical offset below which every record has its entries
+        self._added_of_next = 0  # entries that the message at next_offset already has, after a write failed between two of them
+        # Store time of the last entry of the last full file that is durable: the checkpoint's indexMsgTimestamp
+        self.full_ms = 0
         self._lock = Lock()  # guards the state above
         self._sync_lock = Lock()  # held during a sync; always acquired before the other
 
     # -- state ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def next_offset(self) -> int:
-        """Physical offset below which every record has its entries."""
-        return self._next_offset
 
     @property
     def last_offset(self) -> int:
@@ -101,11 +86,6 @@ class KeyIndex:
     def last_ms(self) -> int:
         """Store time of the last message with entries, or 0."""
         return self.files[-1].end_ms if self.files else 0
-
-    @property
-    def full_ms(self) -> int:
-        """Store time of the last entry of the last full file that is durable: the checkpoint's indexMsgTimestamp."""
-        return self._full_ms
 
     @property
     def file_names(self) -> list[str]:
@@ -134,9 +114,9 @@ class KeyIndex:
             if problem is not None:
                 lost += self._drop(names[number + 1 :])
                 break
-        self._full_ms = max((file.end_ms for file in self.files if file.full), default=0)
+        self.full_ms = max((file.end_ms for file in self.files if file.full), default=0)
         if self.files:
-            self._next_offset = self.files[-1].end_offset + 1
+            self.next_offset = self.files[-1].end_offset + 1
             if not clean or lost:
                 self.truncate_to(self.files[-1].end_offset)
         if self._new_names:
@@ -232,7 +212,7 @@ class KeyIndex:
         """Release the memory of a file that is complete on disk. The lock is held."""
         file.release_slots()
         file.close()
-        self._full_ms = file.end_ms
+        self.full_ms = file.end_ms
 
     def close(self) -> None:
         """Complete the files, as a clean stop must."""
@@ -255,142 +235,48 @@ class KeyIndex:
         if not run:
             return
         with self._lock:
-            if run[0][0] < self._next_offset:
-                run = run[bisect_left(run, self._next_offset, key=itemgetter(0)) :]
+            if run[0][0] < self.next_offset:
+                run = run[bisect_left(run, self.next_offset, key=itemgetter(0)) :]
                 if not run:
                     return
-            if native is not None:
-                self._put_hashed(*native.hash_keys(run), now_ms)
-            elif len(run) <= SHORT_RUN:
-                self._add_few(run, now_ms)
+            if native is None:
+                hashes, offsets, store_ms = _hash_run(run)
             else:
-                offsets, store_ms, topics, properties = zip(*run, strict=True)
-                self._add_mixed(
-                    np.array(offsets, np.int64), np.array(store_ms, np.int64), _prefixes_of(topics), properties, now_ms
-                )
-            self._next_offset = run[-1][0] + 1
+                hashes, offsets, store_ms = (np.frombuffer(column, np.int64) for column in native.hash_keys(run))
+            self._put(hashes, offsets, store_ms, now_ms)
+            self.next_offset = run[-1][0] + 1
 
     def add_scan(self, scan: ScanResult, now_ms: int) -> None:
         """Add the records of a scan of the log, except those already added and rolled-back half messages."""
         if not len(scan):
             return
         with self._lock:
-            wanted = (scan.offset >= self._next_offset) & (scan.sys_flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK)
+            wanted = (scan.offset >= self.next_offset) & (scan.sys_flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK)
             prefixes = np.array([_prefixes[topic] for topic in scan.topics], np.uint64)[scan.topic_id]
             first = 0
             for spans in scan.spans:
                 group = slice(first, first + spans.count)
                 first += spans.count
-                self._add_many(scan.offset[group], scan.store_ms[group], prefixes[group], spans.only(wanted[group]), now_ms)
-            self._next_offset = max(self._next_offset, int(scan.offset[-1]) + 1)
-
-    def _add_mixed(
-        self,
-        offsets: IntArray,
-        store_ms: IntArray,
-        prefixes: npt.NDArray[np.uint64],
-        properties: Sequence[bytes],
-        now_ms: int,
-    ) -> None:
-        assert (offsets[1:] > offsets[:-1]).all(), "messages must be in log order"
-        tables, rest = hash_uniform_runs(properties)
-        messages: list[IntArray] = []
-        hashes: list[HashArray] = []
-        for table in tables:
-            own = prefixes if len(prefixes) == 1 else prefixes[table.numbers]
-            for column, tagged in enumerate(table.tagged):
-                prefix = (own if tagged else own >> np.uint64(32)).astype(np.uint32)
-                table.hashes[:, column] += prefix * table.factors[:, column]
-            messages.append(np.repeat(table.numbers, len(table.tagged)))
-            hashes.append(table.hashes.ravel())
-        if rest:
-            own = np.broadcast_to(prefixes, offsets.shape)[rest]
-            message, others = _hash_spans_with_prefix(find_spans([properties[number] for number in rest]), own)
-            messages.append(np.array(rest)[message])
-            hashes.append(others)
-        if len(messages) == 1:
-            message, key_hashes = messages[0], hashes[0]
-        else:
-            message = np.concatenate(messages)
-            order = _by_message(message)
-            message, key_hashes = message[order], np.concatenate(hashes)[order]
-        if len(message):
-            self._put(_key_hashes(key_hashes), offsets[message], store_ms[message], now_ms)
-
-    def _add_many(
-        self, offsets: IntArray, store_ms: IntArray, prefixes: npt.NDArray[np.uint64], spans: PropertySpans, now_ms: int
-    ) -> None:
-        assert (offsets[1:] > offsets[:-1]).all(), "messages must be in log order"
-        message, hashes = _hash_spans_with_prefix(spans, prefixes)
-        if len(message):
-            self._put(_key_hashes(hashes), offsets[message], store_ms[message], now_ms)
+                message, hashes = _hash_spans_with_prefix(spans.only(wanted[group]), prefixes[group])
+                self._put(_key_hashes(hashes), scan.offset[group][message], scan.store_ms[group][message], now_ms)
+            self.next_offset = max(self.next_offset, int(scan.offset[-1]) + 1)
 
     def _put(self, hashes: IntArray, offsets: IntArray, store_ms: IntArray, now_ms: int) -> None:
-        done, total = self._skip_added(offsets), len(hashes)
+        total = len(offsets)
+        if not total:
+            return
+        done = self._added_of_next if offsets[0] == self.next_offset else 0
+        self._added_of_next = 0
         try:
             while done < total:
                 file = self._file_with_space(now_ms)
                 end = min(total, done + file.entry_limit - file.count)
                 file.put(hashes[done:end], offsets[done:end], store_ms[done:end])
                 done = end
-        except OSError:
-            self._note_failure(offsets, done)
+        except OSError:  # perhaps between two entries of a message
+            self.next_offset = int(offsets[done])
+            self._added_of_next = done - bisect_left(offsets, self.next_offset)
             raise
-
-    def _put_hashed(self, hashes: bytes, offsets: bytes, store_ms: bytes, now_ms: int) -> None:
-        """Add the entries that native code has hashed."""
-        entry_offsets = np.frombuffer(offsets, np.int64)
-        total = len(entry_offsets)
-        if not total:
-            return
-        done = self._skip_added(entry_offsets)
-        try:
-            while done < total:
-                file = self._file_with_space(now_ms)
-                end = min(total, done + file.entry_limit - file.count)
-                file.put_hashed(hashes, offsets, store_ms, done, end)
-                done = end
-        except OSError:
-            self._note_failure(entry_offsets, done)
-            raise
-
-    def _add_few(self, run: list[IndexInput], now_ms: int) -> None:
-        entries: list[tuple[int, int, int]] = []
-        before = -1
-        for offset, time_ms, topic, block in run:
-            assert offset > before, "messages must be in log order"
-            before = offset
-            prefix = _prefixes[topic]
-            values = dict(_indexed_properties(b"\x02" + block))  # the last value of a name counts
-            keys = values.get(b"KEYS", b"")
-            hashes = [hash_key(prefix >> 32, key) for key in (values.get(b"UNIQ_KEY", b""), *keys.split(b" ")) if key]
-            if b"TAGS" in values:
-                hashes.append(_tags_hash(prefix & MASK_32, values[b"TAGS"]))
-            for key_hash in hashes:
-                entries.append((key_hash if key_hash < 0x80000000 else -key_hash & 0x7FFFFFFF, offset, time_ms))
-        if not entries:
-            return
-        entry_offsets = [entry[1] for entry in entries]
-        done, total = self._skip_added(entry_offsets), len(entries)
-        try:
-            while done < total:
-                file = self._file_with_space(now_ms)
-                end = min(total, done + file.entry_limit - file.count)
-                file.put_few(entries[done:end])
-                done = end
-        except OSError:
-            self._note_failure(entry_offsets, done)
-            raise
-
-    def _skip_added(self, offsets: IntArray | Sequence[int]) -> int:
-        skipped = self._added_of_next if offsets[0] == self._next_offset else 0
-        self._added_of_next = 0
-        return skipped
-
-    def _note_failure(self, offsets: IntArray | Sequence[int], done: int) -> None:
-        """Note that the entries from `done` could not be written, perhaps between two entries of a message."""
-        self._next_offset = int(offsets[done])
-        self._added_of_next = done - bisect_left(offsets, self._next_offset)
 
     def _file_with_space(self, now_ms: int) -> IndexFile:
         before = self.files[-1] if self.files else None
@@ -413,12 +299,12 @@ class KeyIndex:
 
     # -- lookup -------------------------------------------------------------------------------------------------------
 
-    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = KIND_KEY) -> list[int]:
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = "K") -> list[int]:
         """Return the physical offsets of up to `max_num` messages stored within [begin_ms, end_ms], newest first.
 
         Times have a resolution of one second. `kind` is T for a tag; K and U are equivalent.
         """
-        text = f"{topic}#T#{key}" if kind == KIND_TAG else f"{topic}#{key}"
+        text = f"{topic}#T#{key}" if kind == "T" else f"{topic}#{key}"
         key_hash = abs(hash_code(text))
         if key_hash > 0x7FFFFFFF:
             key_hash = 0
@@ -439,8 +325,8 @@ class KeyIndex:
         """Remove the entries of all messages at or above this physical offset. Durable on return."""
         with self._sync_lock, self._lock:
             self._truncate(offset)
-            if offset <= self._next_offset:
-                self._next_offset, self._added_of_next = offset, 0
+            if offset <= self.next_offset:
+                self.next_offset, self._added_of_next = offset, 0
 
     def _truncate(self, offset: int) -> None:
         changed = False
@@ -465,7 +351,7 @@ class KeyIndex:
                 newest.write_header(newest.header())
                 newest.sync()
                 self._flushed = None
-        self._full_ms = min(self._full_ms, max((file.end_ms for file in self.files[:-1]), default=0))
+        self.full_ms = min(self.full_ms, max((file.end_ms for file in self.files[:-1]), default=0))
         if changed:
             self._disk.fsync_dir(self._directory)
 
@@ -501,6 +387,36 @@ class _Prefixes(dict[str, int]):
 
 
 _prefixes = _Prefixes()
+
+
+def _hash_run(run: list[IndexInput]) -> tuple[IntArray, IntArray, IntArray]:
+    """Return hash, physical offset and store time of every entry, as `native.hash_keys` does."""
+    all_offsets, all_ms, topics, properties = zip(*run, strict=True)
+    offsets, store_ms = np.array(all_offsets, np.int64), np.array(all_ms, np.int64)
+    assert (offsets[1:] > offsets[:-1]).all(), "messages must be in log order"
+    prefixes = _prefixes_of(topics)
+    tables, rest = hash_uniform_runs(properties)
+    messages: list[IntArray] = []
+    hashes: list[HashArray] = []
+    for table in tables:
+        own = prefixes if len(prefixes) == 1 else prefixes[table.numbers]
+        for column, tagged in enumerate(table.tagged):
+            prefix = (own if tagged else own >> np.uint64(32)).astype(np.uint32)
+            table.hashes[:, column] += prefix * table.factors[:, column]
+        messages.append(np.repeat(table.numbers, len(table.tagged)))
+        hashes.append(table.hashes.ravel())
+    if rest:
+        own = np.broadcast_to(prefixes, offsets.shape)[rest]
+        message, others = _hash_spans_with_prefix(find_spans([properties[number] for number in rest]), own)
+        messages.append(np.array(rest)[message])
+        hashes.append(others)
+    if len(messages) == 1:
+        message, key_hashes = messages[0], hashes[0]
+    else:
+        message = np.concatenate(messages)
+        order = _by_message(message)
+        message, key_hashes = message[order], np.concatenate(hashes)[order]
+    return _key_hashes(key_hashes), offsets[message], store_ms[message]
 
 
 def _merge(spans: PropertySpans) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
