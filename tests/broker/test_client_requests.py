@@ -53,7 +53,7 @@ def test_heartbeats_of_every_client_are_understood(kit: Kit, session: str, group
     assert consumers.message_model == "CLUSTERING"
     assert consumers.consume_type == "CONSUME_PASSIVELY"
     for topic, codes in tags.items():
-        known = consumers.subscription(topic)
+        known = consumers.subscriptions.get(topic)
         assert known is not None
         assert kit.context.clients.tag_codes(group, known) == codes
     retry = kit.context.topics.find(f"%RETRY%{group}")

@@ -108,27 +108,20 @@ def test_the_newest_subscription_wins() -> None:
 def test_a_pull_that_is_newer_than_the_heartbeat_is_served_at_once() -> None:
     story = Story()
     a = story.connect("a")
-    assert story.clients.seen_in_pull("G", "T", 1) is None
+    assert story.clients.subscription_for_pull("G", "T", 1) is None
     story.beat(a, T=("TagA", 5))
-    assert story.clients.seen_in_pull("G", "Other", 1) is None
+    assert story.clients.subscription_for_pull("G", "Other", 1) is None
 
-    same = story.clients.seen_in_pull("G", "T", 5)
+    same = story.clients.subscription_for_pull("G", "T", 5)
     assert same is not None
     assert story.clients.tag_codes("G", same) == frozenset({TAG_A})
-    older = story.clients.seen_in_pull("G", "T", 0)  # Go clients send 0
+    older = story.clients.subscription_for_pull("G", "T", 0)  # Go clients send 0
     assert older is same
 
-    newer = story.clients.seen_in_pull("G", "T", 9)  # its heartbeat is still on the way
+    newer = story.clients.subscription_for_pull("G", "T", 9)  # its heartbeat is still on the way
     assert newer is not None
     assert story.clients.tag_codes("G", newer) is None, "unfiltered: the client compares the tags itself"
     assert _expression(story, "T") == "TagA", "until the heartbeat says what it wants"
-
-    told = story.clients.seen_in_pull("G", "T", 9, "TagB", "TAG")
-    assert told is not None
-    assert story.clients.tag_codes("G", told) == frozenset({TAG_B})
-    assert _expression(story, "T") == "TagB"
-    story.beat(a, T=("TagA", 8))  # overtaken by the pull
-    assert _expression(story, "T") == "TagB"
 
 
 def test_a_newer_pull_with_sql_keeps_the_filter_that_is_known() -> None:
@@ -136,7 +129,7 @@ def test_a_newer_pull_with_sql_keeps_the_filter_that_is_known() -> None:
     a = story.connect("a")
     data = ConsumerData("G", subscription_data_set=[SubscriptionData("T", "a > 1", sub_version=5, expression_type="SQL92")])
     story.clients.heartbeat_of_consumer(a, HeartbeatData("a", consumer_data_set=[data]), data, "JAVA", 513, 0)
-    served = story.clients.seen_in_pull("G", "T", 6, None, "SQL92")
+    served = story.clients.subscription_for_pull("G", "T", 6, "SQL92")
     assert served is not None
     assert served.sub_string == "a > 1"
 

@@ -269,7 +269,7 @@ class PullHandler:
                     f"the consumer group [{group}] may not consume by broadcasting: its consumeBroadcastEnable is false",
                     {"forbiddenType": 4},
                 )
-            found = clients.seen_in_pull(group, topic, header.sub_version, None, header.expression_type)
+            found = clients.subscription_for_pull(group, topic, header.sub_version, header.expression_type)
             if found is None:
                 raise Refused(
                     ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer group [{group}] is not subscribed to topic {topic}"

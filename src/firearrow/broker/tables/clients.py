@@ -7,9 +7,9 @@ Invariants:
 - No client is registered on a closed connection: it would hold queues until it expired.
 - Whenever the members of a consumer group change, every member is notified at once. The methods that can change a group return
   the members to notify, as (connection, group). Broadcasting groups are not notified: they do not share queues.
-- The subscription of a group to a topic is the newest seen, by its version, in a heartbeat or in a pull. A pull with a version
-  newer than the heartbeats' is served at once: with its own expression if it carries one, otherwise unfiltered until the
-  next heartbeat, because the client compares tags itself, and an outdated filter could skip messages the consumer wants.
+- The subscription of a group to a topic is the newest, by its version, of its heartbeats. A pull with a newer version and no
+  expression of its own is served unfiltered until the next heartbeat, because the client compares tags itself, and an outdated
+  filter could skip messages the consumer wants.
 
 Cost: a pull needs two dictionary lookups. Members are kept by connection, so closing a connection costs as much as the number of
 its groups.
@@ -65,18 +65,18 @@ class ConsumerGroup:
     consume_from_where: str | None = None
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    fingerprint: int = 0  # of the last heartbeat that was a fingerprint's; 0 if there was none
+    fingerprint: int = 0  # of the last heartbeat with subscriptions; 0: it had none
 
     @property
     def broadcasting(self) -> bool:
         return self.message_model == BROADCASTING
 
-    def subscription(self, topic: str) -> SubscriptionData | None:
-        return self.subscriptions.get(topic)
-
     def client_ids(self) -> list[str]:
-        """Each member once. A client that came back on a new connection while the old one is not yet known to be dead is there
-        twice, and consumers that allocate queues over a list with duplicates leave some queues unassigned."""
+        """Return the id of each client once.
+
+        A client that has reconnected is a member twice until its old connection is closed. Consumers that allocate queues over a
+        list with duplicates leave some queues unassigned.
+        """
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
@@ -95,8 +95,8 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}  # consumer groups
         self._producing: dict[Connection, set[str]] = {}
-        self._producer_ids: dict[str, Client] = {}  # by client id: the last one heard of
-        # What a pull asks for most: the newest tag codes, made once per subscription.
+        self._producer_ids: dict[str, Client] = {}  # by client id: the one with the last heartbeat
+        # Tag codes of the current subscriptions, which most pulls need.
         self._tag_codes: dict[tuple[str, str], tuple[SubscriptionData, frozenset[int] | None]] = {}
 
     # Reading.
@@ -148,24 +148,16 @@ class ClientTable:
 
     # Events.
 
-    def seen_in_pull(
-        self, group: str, topic: str, sub_version: int, expression: str | None = None, expression_type: str | None = None
+    def subscription_for_pull(
+        self, group: str, topic: str, sub_version: int, expression_type: str | None = None
     ) -> SubscriptionData | None:
-        """The subscription to serve a pull with; None if the group is not connected or does not subscribe to the topic.
-
-        `expression` is what the pull itself carries, if it does.
-        """
-        consumers = self._consumers.get(group)
-        known = None if consumers is None else consumers.subscriptions.get(topic)
-        if consumers is None or known is None or sub_version <= known.sub_version:
+        """Return the subscription for a pull without an expression; None if the group is not connected or not subscribed."""
+        known = self.subscription(group, topic)
+        if known is None or sub_version <= known.sub_version:
             return known
-        if expression is not None:
-            newer = sub.build(topic, expression, sub_version, expression_type or known.expression_type)
-            consumers.subscriptions[topic] = newer
-            return newer
         if (expression_type or known.expression_type or sub.TAG) != sub.TAG:
-            # Only the broker can compute this filter. The version alone rises whenever a consumer is given other queues, so the
-            # expression we know is almost certainly still the one.
+            # Only the broker can apply this filter. The version also rises whenever a consumer gets other queues, so the known
+            # expression is almost certainly still valid.
             return known
         return replace(known, sub_string="*", tags_set=[], code_set=[], sub_version=sub_version)
 
@@ -183,7 +175,7 @@ class ClientTable:
     def heartbeat_of_consumer(
         self, conn: Connection, heartbeat: HeartbeatData, data: ConsumerData, language: str, version: int, now_ms: int
     ) -> tuple[ToTell, bool]:
-        """Returns whom to tell, and whether the sender should send its subscriptions in full next time."""
+        """Return the members to notify, and whether the client should send its subscriptions in full next time."""
         if conn.closed:
             return [], False
         group = data.group_name
@@ -205,36 +197,37 @@ class ClientTable:
         return self._to_tell(consumers) if changed else [], must_resend
 
     def unregister_producer(self, conn: Connection, group: str) -> None:
-        self._forget_producer(conn, group)
+        members = self._producers.get(group)
+        if members is not None:
+            self._drop_id(members.pop(conn, None))
+            if not members:
+                del self._producers[group]
+        groups = self._producing.get(conn)
+        if groups is not None:
+            groups.discard(group)
+            if not groups:
+                del self._producing[conn]
 
     def unregister_consumer(self, conn: Connection, group: str) -> ToTell:
-        """Returns whom to tell."""
+        """Return the members to notify."""
         self._groups_of.get(conn, set()).discard(group)
         return self._leave(conn, group)
 
     def disconnected(self, conn: Connection) -> ToTell:
         """Remove the clients of a closed connection. Return the members to notify."""
         for group in list(self._producing.get(conn, ())):
-            self._forget_producer(conn, group)
-        to_tell: ToTell = []
-        for group in self._groups_of.pop(conn, ()):
-            to_tell += self._leave(conn, group)
-        return to_tell
+            self.unregister_producer(conn, group)
+        return [told for group in self._groups_of.pop(conn, ()) for told in self._leave(conn, group)]
 
     def tick(self, now_ms: int) -> tuple[ToTell, list[Connection]]:
         """Remove clients without heartbeats. Return the members to notify and the connections to close."""
         oldest = now_ms - self._expiry_ms
-        tables = [(group, members) for group, members in self._producers.items()]
-        for group, members in tables:
-            for conn in [conn for conn, member in members.items() if member.last_update_ms < oldest]:
-                self._forget_producer(conn, group)
-        silent: dict[Connection, None] = {}
-        to_tell: ToTell = []
-        for consumers in list(self._consumers.values()):
-            for conn in [conn for conn, member in consumers.members.items() if member.last_update_ms < oldest]:
-                silent[conn] = None
-        for conn in silent:
-            to_tell += self.disconnected(conn)
+        for group, members in list(self._producers.items()):
+            for member in [member for member in members.values() if member.last_update_ms < oldest]:
+                self.unregister_producer(member.conn, group)
+        members_of_groups = (member for consumers in self._consumers.values() for member in consumers.members.values())
+        silent = dict.fromkeys(member.conn for member in members_of_groups if member.last_update_ms < oldest)
+        to_tell = [told for conn in silent for told in self.disconnected(conn)]
         return [(conn, group) for conn, group in to_tell if conn not in silent], list(silent)
 
     # Inside.
@@ -267,18 +260,6 @@ class ClientTable:
             return []
         return self._to_tell(consumers)
 
-    def _forget_producer(self, conn: Connection, group: str) -> None:
-        members = self._producers.get(group)
-        if members is not None:
-            self._drop_id(members.pop(conn, None))
-            if not members:
-                del self._producers[group]
-        groups = self._producing.get(conn)
-        if groups is not None:
-            groups.discard(group)
-            if not groups:
-                del self._producing[conn]
-
     def _drop_id(self, producer: Client | None) -> None:
         if producer is not None and self._producer_ids.get(producer.client_id) is producer:
             del self._producer_ids[producer.client_id]
@@ -297,7 +278,7 @@ def _seen(members: dict[Connection, Client], conn: Connection, client_id: str, l
     return False
 
 
-# Requests: 34, 35, 38, 46, and what happens without one.
+# Requests: 34, 35, 38, 46.
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -35,13 +36,13 @@ from firearrow.wire.headers.client import QueryConsumerOffsetRequestHeader, Upda
 
 SEPARATOR = "@"
 
-# What Apache RocketMQ calls "in memory": the part of the log that this machine could hold in its memory.
+# Apache RocketMQ calls the part of the log that would fit into this machine's memory "in memory".
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class OffsetTable:
     def __init__(self, *, version_step: int = 500) -> None:
-        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.data_version = DataVersion()
         self.dirty = False  # something to save
         self._version_step = version_step
         self._commits = 0
@@ -65,7 +66,8 @@ class OffsetTable:
             self.dirty = True
         self._commits += 1
         if self._commits % self._version_step == 0:
-            self._next_version(now_ms)
+            version = self.data_version
+            self.data_version = replace(version, counter=version.counter + 1, timestamp=max(now_ms, version.timestamp))
         return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -104,9 +106,6 @@ class OffsetTable:
         self._resets.get(f"{topic}@{group}", {}).pop(queue_id, None)
         self._pulled.get(f"{topic}@{group}", {}).pop(queue_id, None)
         self.commit(group, topic, queue_id, offset)
-
-    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return and clear the pending reset of a queue. A pull calls this before it commits."""
@@ -164,16 +163,12 @@ class OffsetTable:
         if isinstance(version, dict):
             self.data_version = DataVersion.from_json(version)
         self._pulled = _read_table(table.get("pullOffsetTable"))
-        for key, queues in _read_table(table.get("offsetTable")).items():
-            topic, _, group = key.partition(SEPARATOR)
-            self._entry(topic, group).update(queues)
+        self._update(_read_table(table.get("offsetTable")))
 
     def take_over(self, theirs: ConsumerOffsetSerializeWrapper) -> None:
         """Take over the master's offsets on a slave."""
         self.data_version = theirs.data_version
-        for key, queues in theirs.offset_table.items():
-            topic, _, group = key.partition(SEPARATOR)
-            self._entry(topic, group).update(queues)
+        self._update(theirs.offset_table)
         self.dirty = True
 
     def take_changes(self) -> dict[str, Any] | None:
@@ -204,6 +199,11 @@ class OffsetTable:
     def is_empty(self) -> bool:
         return not self._offsets
 
+    def _update(self, table: Mapping[str, dict[int, int]]) -> None:
+        for key, queues in table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._entry(topic, group).update(queues)
+
     def _entry(self, topic: str, group: str) -> dict[int, int]:
         key = f"{topic}@{group}"
         queues = self._offsets.get(key)
@@ -231,12 +231,6 @@ class OffsetTable:
             self._pulled.pop(key, None)
             self._resets.pop(key, None)
             self.dirty = True
-
-    def _next_version(self, now_ms: int) -> None:
-        version = self.data_version
-        self.data_version = DataVersion(
-            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
-        )
 
 
 def _read_table(value: Any) -> dict[str, dict[int, int]]:

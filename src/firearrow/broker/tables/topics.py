@@ -14,13 +14,10 @@ Attributes are changed with text like `+message.type=FIFO,-reserve.time`: `+` se
 | cleanup.policy | DELETE (COMPACTION is not supported)                    | no         |
 | reserve.time   | -1, or hours to keep messages                           | yes        |
 
-Invariants:
-- Every change has its own data version. Name servers ignore a registration with a known version, so of two changes with one
-  version the second would be lost. `data_version` is replaced, never modified: listeners may keep it. They are called at once,
-  while it is the version of that change.
-- A `TopicConfig` in the table is replaced, never modified.
-- An operator's change is on disk when the method returns. A topic created by a send or a heartbeat is saved soon after, in the
-  background. If the broker is killed in between, `load` finds the topic again.
+Every change has its own data version (config_table.py). Name servers ignore a registration with a known version, so of two
+changes with one version the second would be lost.
+
+A topic created by a send or a heartbeat is saved in the background. If the broker is killed in between, `load` finds it again.
 """
 
 from __future__ import annotations
@@ -31,9 +28,10 @@ from typing import Any
 
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.tables.persistence import EntryTexts, Save, Submit, TableFile, run_at_once
+from firearrow.broker.tables.config_table import ConfigTable
+from firearrow.broker.tables.persistence import Save, Submit, run_at_once
 from firearrow.store.message_store import MessageStore
-from firearrow.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from firearrow.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers.client import SendMessageRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC as TEMPLATE_TOPIC
@@ -61,8 +59,6 @@ MAX_QUEUES = 65_535
 DEFAULT_QUEUES_OF_A_CLIENT = 4  # what clients ask for by default, and what we assume when one asks for nothing
 UNIT_SUBSCRIPTION = 2  # bit of topicSysFlag
 
-Listener = Callable[[str, TopicConfig | None], None]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
@@ -84,9 +80,9 @@ def stored_topics(store: MessageStore) -> list[StoredTopic]:
     return list(found.values())
 
 
-class TopicTable:
+class TopicTable(ConfigTable[TopicConfig]):
     """`group_exists` is asked before a send creates the retry topic of a group. `stored` returns the topics that have messages in
-    the store. `submit` runs a job in the background."""
+    the store."""
 
     def __init__(
         self,
@@ -97,27 +93,11 @@ class TopicTable:
         stored: Callable[[], Iterable[StoredTopic]] = tuple,
         submit: Submit = run_at_once,
     ) -> None:
-        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
-        self._listeners: list[Listener] = []
+        super().__init__(save, submit)
         self._group_exists = group_exists
         self._stored = stored
         self._settings = settings
-        self._table: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
-        self._texts = EntryTexts()
-        self._file = TableFile(save, self._file_form, submit)
-
-    def subscribe(self, listener: Listener) -> None:
-        """Call `listener(topic, config)` for every change from now on; after a deletion `config` = None."""
-        self._listeners.append(listener)
-
-    # Reading.
-
-    def find(self, topic: str) -> TopicConfig | None:
-        return self._table.get(topic)
-
-    def all(self) -> Mapping[str, TopicConfig]:
-        return self._table
 
     def system_topics(self) -> frozenset[str]:
         """Return the system topics, which clients may not change or delete."""
@@ -126,24 +106,18 @@ class TopicTable:
     # File form.
 
     def load(self, table: Mapping[str, Any]) -> None:
-        """Takes over what topics.json held. Called once, before `add_system_topics`.
-
-        A topic that has messages but is not in the file may have been made after the file was last saved, when the broker was
-        killed: see `add_stored`.
-        """
-        version = table.get("dataVersion")
-        if isinstance(version, dict):
-            self.data_version = DataVersion.from_json(version)
+        """Load the contents of topics.json, and add the topics it lacks (`add_stored`). Call it before `add_system_topics`."""
+        self._load_version(table)
         configs = table.get("topicConfigTable")
         for name, value in (configs if isinstance(configs, dict) else {}).items():
-            self._keep(replace(TopicConfig.from_json(value), topic_name=name))
+            self._keep(name, replace(TopicConfig.from_json(value), topic_name=name))
         self.add_stored()
 
     def add_stored(self, now_ms: int = 0) -> None:
-        """Makes the topics again that have messages and are not in the table, with as many queues as are known of.
+        """Create the topics that have messages and are not in the table, with as many queues as are in the store.
 
-        Such a topic was either made after the table was last saved or copied, or deleted before. Its newest message tells: one
-        that is newer than the table belongs to a topic that must not be lost.
+        Such a topic was either created after the table was last saved or copied, or deleted before. It was created if its newest
+        message is newer than the table.
         """
         saved_ms = self.data_version.timestamp
         for topic in self._stored():
@@ -152,11 +126,8 @@ class TopicTable:
             usual = 1 if topic.name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else DEFAULT_QUEUES_OF_A_CLIENT
             self.ensure(topic.name, max(topic.queues, usual), PERM_READ_WRITE, max(topic.last_store_ms, now_ms))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "dataVersion": self.data_version.to_json(),
-            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
-        }
+    def file_form(self) -> dict[str, Any]:
+        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
 
     # Changing.
 
@@ -165,12 +136,10 @@ class TopicTable:
         declared = {config.topic_name: config for config in system_topic_configs(self._settings)}
         self._system = frozenset(declared) | {TEMPLATE_TOPIC}
         changed = {name: config for name, config in declared.items() if self._table.get(name) != config}
-        stale = TEMPLATE_TOPIC not in declared and self._table.pop(TEMPLATE_TOPIC, None) is not None
+        stale = TEMPLATE_TOPIC not in declared and self._drop(TEMPLATE_TOPIC)
         if changed or stale:
-            for config in changed.values():
-                self._keep(config)
-            if stale:
-                self._texts.pop(TEMPLATE_TOPIC)
+            for name, config in changed.items():
+                self._keep(name, config)
             self.next_version(now_ms)
             self._file.now()
 
@@ -179,9 +148,6 @@ class TopicTable:
         topic = header.topic
         if topic in NOT_SENDABLE_TOPICS:
             raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden: only the broker does.")
-        config = self._table.get(topic)
-        if config is not None:
-            return config
         return self.create_in_send(
             topic, header.default_topic, header.default_topic_queue_nums, now_ms, unit_mode=bool(header.unit_mode)
         )
@@ -189,9 +155,9 @@ class TopicTable:
     def create_in_send(
         self, topic: str, default_topic: str, default_topic_queue_nums: int, now_ms: int, *, unit_mode: bool = False
     ) -> TopicConfig:
-        """The topic of a message being sent, made from the template that the client names if it does not exist yet.
+        """Return the topic of a message being sent, created if necessary from the template that the client names.
 
-        The retry topic of a group needs no template but the group: for an unknown one nothing is made.
+        The retry topic of a group needs no template, but the group must exist.
         """
         config = self._table.get(topic)
         if config is not None:
@@ -217,15 +183,12 @@ class TopicTable:
                 topic_filter_type=template.topic_filter_type,
                 topic_sys_flag=sys_flag,
             )
-        elif topic.startswith(RETRY_PREFIX):
-            config = TopicConfig(
-                topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=PERM_READ_WRITE, topic_sys_flag=sys_flag
-            )
-        else:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
-        self._put(config, now_ms)
-        self._file.soon()
-        return config
+            self._put(topic, config, now_ms)
+            self._file.soon()
+            return config
+        if topic.startswith(RETRY_PREFIX):
+            return self.ensure(topic, 1, PERM_READ_WRITE, now_ms, sys_flag=sys_flag)
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, self._why_not_created(topic, default_topic))
 
     def ensure(self, topic: str, queues: int, perm: int, now_ms: int, *, sys_flag: int = 0) -> TopicConfig:
         """Return the topic, created with this many queues if it does not exist."""
@@ -235,23 +198,22 @@ class TopicTable:
             config = TopicConfig(
                 topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_sys_flag=sys_flag
             )
-            self._put(config, now_ms)
+            self._put(topic, config, now_ms)
             self._file.soon()
         return config
 
     def update(self, wanted: TopicConfig, now_ms: int, *, alter: Mapping[str, str] | None = None) -> TopicConfig:
-        """Creates or changes a topic by an operator's wish. `alter` holds signed attributes ("+key": value, "-key": "").
+        """Create or change a topic for an operator, without a new version if nothing changes.
 
-        A wish that changes nothing is granted without a new version.
+        `alter` holds signed attributes ("+key": value, "-key": "").
         """
         self._check(wanted)
         current = self._table.get(wanted.topic_name)
         attributes = alter_attributes(None if current is None else current.attributes, alter or {})
         wanted = replace(wanted, attributes=attributes)
-        if current == wanted:
-            return wanted
-        self._put(wanted, now_ms)
-        self._file.now()
+        if current != wanted:
+            self._put(wanted.topic_name, wanted, now_ms)
+            self._file.now()
         return wanted
 
     def update_all(self, wanted: list[TopicConfig], now_ms: int) -> None:
@@ -263,14 +225,13 @@ class TopicTable:
             alter_attributes(None if current is None else current.attributes, alter)
         for config in wanted:
             if self._table.get(config.topic_name) != config:
-                self._put(config, now_ms)
+                self._put(config.topic_name, config, now_ms)
         self._file.now()
 
     def delete(self, topic: str, now_ms: int) -> bool:
         """Delete a topic from the table. Return whether it existed. Its messages stay in the store."""
-        if self._table.pop(topic, None) is None:
+        if not self._drop(topic):
             return False
-        self._texts.pop(topic)
         self.next_version(now_ms)
         self._file.now()
         self._tell(topic, None)
@@ -283,10 +244,9 @@ class TopicTable:
         gone = [topic for topic in self._table if topic not in theirs.topic_config_table and topic not in self._system]
         changed = [config for name, config in theirs.topic_config_table.items() if self._table.get(name) != config]
         for topic in gone:
-            del self._table[topic]
-            self._texts.pop(topic)
+            self._drop(topic)
         for config in changed:
-            self._keep(config)
+            self._keep(config.topic_name, config)
         self.data_version = theirs.data_version
         self._file.now()
         for topic in gone:
@@ -300,48 +260,8 @@ class TopicTable:
         for topic in topics:
             config = self._table.get(topic)
             if config is not None and not config.order:
-                self._put(replace(config, order=True), now_ms)
+                self._put(topic, replace(config, order=True), now_ms)
                 self._file.soon()
-
-    def _put(self, config: TopicConfig, now_ms: int) -> None:
-        self._keep(config)
-        self.next_version(now_ms)
-        self._tell(config.topic_name, config)
-
-    def _keep(self, config: TopicConfig) -> None:
-        self._table[config.topic_name] = config
-        self._texts.put(config.topic_name, config.to_json())
-
-    def _file_form(self) -> dict[str, Any]:
-        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": self._texts.joined()}
-
-    def restore(self, topic: str, config: TopicConfig | None) -> None:
-        """Apply the previous master's configuration of a topic, under the version of the new term."""
-        if self._table.get(topic) == config:
-            return
-        if config is not None:
-            self._keep(config)
-        else:
-            del self._table[topic]
-            self._texts.pop(topic)
-        self._tell(topic, config)
-
-    def begin_term(self, term: int, now_ms: int) -> None:
-        """Start a term as elected master. Its data version takes precedence over that of an earlier master."""
-        self.data_version = replace(self.data_version, state_version=term)
-        self.next_version(now_ms)
-        self._file.soon()
-
-    def next_version(self, now_ms: int) -> None:
-        """Create a new data version, because the registration has changed."""
-        version = self.data_version
-        self.data_version = DataVersion(
-            counter=version.counter + 1, state_version=version.state_version, timestamp=max(now_ms, version.timestamp)
-        )
-
-    def _tell(self, topic: str, config: TopicConfig | None) -> None:
-        for listener in self._listeners:
-            listener(topic, config)
 
     def _check(self, wanted: TopicConfig) -> None:
         topic = wanted.topic_name
