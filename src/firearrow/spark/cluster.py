@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from firearrow.admin.errors import AdminError
+from firearrow.admin.offsets import committed_offset
 from firearrow.admin.topics import DEFAULT_QUEUES, create_topic, topic_names
 from firearrow.client.connection.instance import ClientInstance, acquire
-from firearrow.client.connection.routes import MASTER, TopicRoute
-from firearrow.client.consumer.queue_offsets import max_offset, min_offset, offset_at
+from firearrow.client.connection.routes import TopicRoute
+from firearrow.client.consumer.queue_offsets import master_address, max_offset, min_offset, offset_at
 from firearrow.client.errors import BrokerError, ClientError, ConnectionLost, NoRouteError, RequestTimeout
 from firearrow.client.message import MessageQueue
 from firearrow.client.options import ClientOptions
@@ -24,22 +25,15 @@ from firearrow.client.sync.loop_thread import background
 from firearrow.config.properties_file import parse_properties
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.read.offsets import Offsets, Queue
-from firearrow.wire.bodies.route import TopicList
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.fastjson import loads
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request
-from firearrow.wire.headers.client import (
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from firearrow.wire.headers.client import UpdateConsumerOffsetRequestHeader
 from firearrow.wire.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 
 log = logging.getLogger("firearrow.spark")
 
 ATTEMPTS: Final = 10  # over nine seconds, enough for a broker to restart
-_ROUTE_ATTEMPTS: Final = 2
 _MAX_CONCURRENT: Final = 64  # requests
 _RETRY_S: Final = 0.2
 
@@ -63,24 +57,17 @@ class ClusterClient:
         self._options = options
         self._instance: ClientInstance | None = None
 
-    def submit(self, call: Callable[[], Awaitable[T]]) -> Future[T]:
-        """Start a call on the event loop."""
-
-        async def run() -> T:
-            return await call()
-
-        return asyncio.run_coroutine_threadsafe(run(), background().loop)
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the event loop."""
+        return asyncio.run_coroutine_threadsafe(work, background().loop)
 
     def topics(self) -> list[str]:
         """Return all topics known to the name servers."""
 
         async def request() -> list[str]:
-            answer = await (await self._client()).ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(answer.code, answer.remark, self._servers)
-            return sorted(TopicList.from_json(loads(answer.body)).topic_list)
+            return await topic_names(await self._client())
 
-        return self._result(request)
+        return self._result(request())
 
     def queues(self, topics: Iterable[str]) -> list[Queue]:
         """Return the readable queues of these topics. SparkOptionError for a topic that does not exist."""
@@ -89,7 +76,7 @@ class ClusterClient:
             routes = await asyncio.gather(*(self._route(topic) for topic in topics))
             return sorted(_queue(found) for route in routes for found in route.read_queues())
 
-        return self._result(request)
+        return self._result(request())
 
     def write_queues(self, topic: str, create: str = "false", new_queues: int = DEFAULT_QUEUES) -> list[Queue]:
         """Return the writable queues of a topic, sorted.
@@ -108,7 +95,7 @@ class ClusterClient:
                 route = await self._route(topic)
             return [_queue(found) for found in route.write_queues()]
 
-        queues = self._result(request)
+        queues = self._result(request())
         if not queues:
             raise SparkOptionError(f"no queue of the topic {topic!r} is writable: check its permission and that its master runs")
         return queues
@@ -119,37 +106,29 @@ class ClusterClient:
     def max_offsets(self, queues: Iterable[Queue]) -> Offsets:
         return self._each(queues, max_offset)
 
-    def offsets_at(self, queues: Iterable[Queue], timestamp_ms: int) -> Offsets:
-        """Return the offset of the first message stored at or after a time, or the end of the queue."""
-        return self.offsets_at_each(dict.fromkeys(queues, timestamp_ms))
-
-    def offsets_at_each(self, times_ms: Mapping[Queue, int]) -> Offsets:
-        """Like `offsets_at`, with a time for each queue."""
-        return self._each(times_ms, lambda instance, queue: offset_at(instance, queue, times_ms[_queue(queue)]))
+    def offsets_at(self, times_ms: Mapping[Queue, int]) -> Offsets:
+        """Return the offset of the first message stored at or after the time of each queue, or the end of the queue."""
+        return self._each(times_ms, lambda instance, queue: offset_at(instance, queue, times_ms[queue]))
 
     def committed(self, group: str, queues: Iterable[Queue]) -> Offsets:
         """Return the committed offsets of a group. Queues without one are omitted."""
 
-        async def request(instance: ClientInstance, queue: MessageQueue) -> int:
-            header = QueryConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-            )
-            answer = await instance.call(await self.resolve_address(_queue(queue)), header)
-            if answer.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
-                return -1
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(answer.code, answer.remark, queue.broker_name)
-            offset = QueryConsumerOffsetResponseHeader.decode(answer.ext).offset
-            return -1 if offset is None else offset
+        async def request(instance: ClientInstance, queue: Queue) -> int | None:
+            try:
+                return await committed_offset(instance, group, queue)
+            except BrokerError as error:
+                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise
+                return None
 
-        return {queue: offset for queue, offset in self._each(queues, request).items() if offset >= 0}
+        return {queue: offset for queue, offset in self._each(queues, request).items() if offset is not None and offset >= 0}
 
     def brokers_without_dedup(self, queues: Iterable[Queue], window: int) -> list[str]:
         """Return the brokers that do not deduplicate `window` messages: Apache's, or those with a smaller window."""
         by_broker = {queue.broker_name: queue for queue in queues}
 
-        async def request(instance: ClientInstance, queue: MessageQueue) -> int:
-            answer = await instance.check(await self.resolve_address(_queue(queue)), RequestCode.GET_BROKER_CONFIG)
+        async def request(instance: ClientInstance, queue: Queue) -> int:
+            answer = await instance.check(await master_address(instance, queue), RequestCode.GET_BROKER_CONFIG)
             found = parse_properties(answer.body.decode(errors="replace")).get("idempotentProducerWindow", "0")
             return int(found) if found.isdecimal() else 0
 
@@ -158,39 +137,24 @@ class ClusterClient:
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Commit the offsets of a group."""
 
-        async def update(instance: ClientInstance, queue: MessageQueue) -> int:
-            offset = offsets[_queue(queue)]
+        async def update(instance: ClientInstance, queue: Queue) -> None:
             header = UpdateConsumerOffsetRequestHeader(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offsets[queue]
             )
-            await instance.check(await self.resolve_address(_queue(queue)), header)
-            return offset
+            await instance.check(await master_address(instance, queue), header)
 
         self._each(offsets, update)
 
-    async def resolve_address(self, queue: Queue, *, refresh: bool = False) -> str:
-        """Return the address of the master of a queue, or of another broker with its name."""
-        instance = await self._client()
-        found = None if refresh else instance.broker_address(queue.broker_name, MASTER)
-        if found is None:
-            await instance.route(queue.topic, refresh=True)
-            found = instance.broker_address(queue.broker_name, MASTER)
-        if found is None:
-            raise ClientError(f"the broker {queue.broker_name!r} is missing in the route of {queue.topic}: check that it runs")
-        return found[0]
-
     async def call_async(self, queue: Queue, request: Request, timeout_ms: int, body: bytes = b"") -> Command:
         """Send a request to the broker of a queue and return its reply, whatever its code. Connection errors are retried."""
-        problem: ClientError | None = None
-        for attempt in range(ATTEMPTS):
-            try:
-                if attempt:
-                    await asyncio.sleep(_RETRY_S * attempt)
-                address = await self.resolve_address(queue, refresh=attempt > 0)
-                return await (await self._client()).call(address, request, body, timeout_ms=timeout_ms)
-            except (RequestTimeout, ConnectionLost, NoRouteError) as error:
-                problem = error
-        raise problem if problem is not None else ClientError("no attempt was made")
+        instance = await self._client()
+
+        async def call(attempt: int) -> Command:
+            if attempt:
+                await instance.route(queue.topic, refresh=True)
+            return await instance.call(await master_address(instance, queue), request, body, timeout_ms=timeout_ms)
+
+        return await _retry(call, RequestTimeout, ConnectionLost, NoRouteError)
 
     @property
     def _servers(self) -> str:
@@ -202,14 +166,14 @@ class ClusterClient:
         return self._instance
 
     async def _route(self, topic: str) -> TopicRoute:
-        for attempt in range(_ROUTE_ATTEMPTS):
-            try:
-                return await (await self._client()).route(topic, refresh=True)
-            except NoRouteError as error:
-                if error.asked or attempt == _ROUTE_ATTEMPTS - 1:
-                    raise
-                await asyncio.sleep(_RETRY_S)
-        raise AssertionError("the last attempt returns or raises")
+        instance = await self._client()
+        try:
+            return await instance.route(topic, refresh=True)
+        except NoRouteError as error:
+            if error.asked:
+                raise
+        await asyncio.sleep(_RETRY_S)
+        return await instance.route(topic, refresh=True)
 
     async def _create_topic(self, topic: str, create: str, queues: int) -> None:
         brokers: list[str | None] = [None]  # all masters
@@ -236,25 +200,23 @@ class ClusterClient:
                 raise
         log.info("created the topic %s with %d queues per broker", topic, queues)
 
-    def _each(self, queues: Iterable[Queue], request: Callable[[ClientInstance, MessageQueue], Awaitable[int]]) -> Offsets:
-        ordered = list(queues)
-
-        async def request_all() -> list[int]:
+    def _each(self, queues: Iterable[Queue], request: Callable[[ClientInstance, Queue], Awaitable[T]]) -> dict[Queue, T]:
+        async def request_all() -> dict[Queue, T]:
             instance = await self._client()
             slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-            async def one(queue: Queue) -> int:
+            async def one(queue: Queue) -> tuple[Queue, T]:
                 async with slots:
-                    return await _retrying(lambda: request(instance, MessageQueue(*queue)))
+                    return queue, await _retry(lambda _: request(instance, queue), RequestTimeout, ConnectionLost)
 
-            return list(await asyncio.gather(*(one(queue) for queue in ordered)))
+            return dict(await asyncio.gather(*map(one, queues)))
 
-        return dict(zip(ordered, self._result(request_all), strict=True))
+        return self._result(request_all())
 
-    def _result(self, call: Callable[[], Awaitable[T]]) -> T:
+    def _result(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for the result; report errors as a SparkOptionError that says what to check."""
         try:
-            return self.submit(call).result()
+            return self.submit(work).result()
         except NoRouteError as error:
             if error.asked:
                 raise SparkOptionError(f"the topic {error.topic!r} does not exist (name server {self._servers})") from None
@@ -263,15 +225,14 @@ class ClusterClient:
             raise SparkOptionError(f"name server {self._servers}: {error}") from None
 
 
-async def _retrying(request: Callable[[], Awaitable[int]]) -> int:
-    for attempt in range(ATTEMPTS):
+async def _retry(call: Callable[[int], Awaitable[T]], *errors: type[ClientError]) -> T:
+    """Repeat a call that ends with one of these errors. It receives the number of previous attempts."""
+    for attempt in range(ATTEMPTS - 1):
         try:
-            return await request()
-        except (RequestTimeout, ConnectionLost):
-            if attempt == ATTEMPTS - 1:
-                raise
+            return await call(attempt)
+        except errors:
             await asyncio.sleep(_RETRY_S * (attempt + 1))
-    raise AssertionError("the last attempt returns or raises")
+    return await call(ATTEMPTS - 1)
 
 
 def _queue(queue: MessageQueue) -> Queue:

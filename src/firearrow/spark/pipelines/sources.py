@@ -147,9 +147,7 @@ class TopicSource:
                 if low > start[queue]
                 else f"it ends at {max_offsets[queue]}, but offsets up to {start[queue] - 1} were read: was the topic deleted?"
             )
-            raise DataLossError(
-                f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: {what}. {_LOSSY_HINT}"
-            )
+            raise DataLossError(f"data loss: {queue}: {what}. {_LOSSY_HINT}")
         return moved
 
     def rows(self, start: Json, end: Json) -> int:

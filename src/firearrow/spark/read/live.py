@@ -118,7 +118,7 @@ class LivePuller:
         self._subscriptions: dict[str, Subscription] = {}
 
     def begin(self, wanted: Range, lossless: bool) -> Future[Chunk]:
-        return self._client.submit(lambda: self._pull_chunk(wanted, lossless))
+        return self._client.submit(self._pull_chunk(wanted, lossless))
 
     async def _pull_chunk(self, wanted: Range, lossless: bool) -> Chunk:
         queue, first, end = wanted
@@ -157,9 +157,8 @@ class LivePuller:
         lost_end = min(end, next_offset) if offset < next_offset else end
         if lossless:
             raise DataLossError(
-                f"data loss: offsets {offset} to {lost_end - 1} of queue {queue.queue_id} of {queue.topic} on "
-                f"{queue.broker_name} no longer exist (it has {header.min_offset} to {header.max_offset - 1} now); "
-                "set failOnDataLoss to false to read what is left"
+                f"data loss: offsets {offset} to {lost_end - 1} of {queue} no longer exist (it has {header.min_offset} to "
+                f"{header.max_offset - 1} now); set failOnDataLoss to false to read what is left"
             )
         return b"", max(lost_end, offset + 1)
 

@@ -7,20 +7,22 @@ offsets given to Spark come from it. A queue is identified by the name of its br
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from firearrow.client.message import MessageQueue
 from firearrow.spark.errors import SparkOptionError
 
 EARLIEST = -2
 LATEST = -1
 
 
-class Queue(NamedTuple):
-    """A queue of a topic on a broker."""
+class Queue(MessageQueue):
+    """A queue of a topic on a broker, with a text for error messages."""
 
-    topic: str
-    broker_name: str
-    queue_id: int
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of {self.topic} on {self.broker_name}"
 
 
 Offsets = dict[Queue, int]
@@ -47,12 +49,11 @@ def from_dict(found: Mapping[str, Any], what: str = "the offsets", lowest: int =
             for number, offset in _object(queues, what, f'"{broker_name}" of {topic}').items():
                 if not str(number).isdecimal():
                     raise SparkOptionError(f"{what} name the queue {number!r} of {topic} on {broker_name}, expected a number")
+                queue = Queue(topic, broker_name, int(number))
                 if not isinstance(offset, int) or isinstance(offset, bool) or offset < lowest:
                     help_ = ", -2 for earliest or -1 for latest" if lowest < 0 else ""
-                    raise SparkOptionError(
-                        f"{what} say {offset!r} for queue {number} of {topic} on {broker_name}, expected a whole number{help_}"
-                    )
-                offsets[Queue(topic, broker_name, int(number))] = offset
+                    raise SparkOptionError(f"{what} say {offset!r} for {queue}, expected a whole number{help_}")
+                offsets[queue] = offset
     return offsets
 
 

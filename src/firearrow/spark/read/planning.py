@@ -28,10 +28,7 @@ def resolve_queues(client: ClusterClient, options: DataSourceOptions) -> list[Qu
         existing = set(client.queues(sorted({queue.topic for queue in queues})))
         missing = [queue for queue in queues if queue not in existing]
         if missing:
-            queue = missing[0]
-            raise SparkOptionError(
-                f"assign names queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, which does not exist"
-            )
+            raise SparkOptionError(f"assign names {missing[0]}, which does not exist")
         return queues
     return client.queues(resolve_topics(client, options))
 
@@ -48,7 +45,7 @@ def resolve_topics(client: ClusterClient, options: DataSourceOptions) -> list[st
 def starting_offsets(client: ClusterClient, queues: list[Queue], options: DataSourceOptions, default: str) -> Offsets:
     times_ms = _times(queues, options, "starting")
     if times_ms is not None:
-        found = client.offsets_at_each(times_ms)
+        found = client.offsets_at(times_ms)
         if options["startingOffsetsByTimestampStrategy"] == "error":
             _check_found(client, times_ms, found)
         return found
@@ -68,17 +65,14 @@ def starting_offsets(client: ClusterClient, queues: list[Queue], options: DataSo
 def ending_offsets(client: ClusterClient, queues: list[Queue], options: DataSourceOptions) -> Offsets:
     times_ms = _times(queues, options, "ending")
     if times_ms is not None:
-        return client.offsets_at_each(times_ms)
+        return client.offsets_at(times_ms)
     if options["endingOffsets"] == "latest":
         return client.max_offsets(queues)
     offsets = _explicit_offsets(client, queues, options["endingOffsets"], "endingOffsets")
     ends = client.max_offsets(queues)
     for queue, offset in sorted(offsets.items()):
         if offset > ends[queue]:
-            raise SparkOptionError(
-                f"endingOffsets say {offset} for queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, "
-                f"which ends at {ends[queue]}"
-            )
+            raise SparkOptionError(f"endingOffsets say {offset} for {queue}, which ends at {ends[queue]}")
     return offsets
 
 
@@ -99,8 +93,8 @@ def _check_found(client: ClusterClient, times_ms: dict[Queue, int], found: Offse
     for queue, offset in sorted(found.items()):
         if offset >= ends[queue]:
             raise SparkOptionError(
-                f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} has no message stored at or after "
-                f"{times_ms[queue]} ms; with startingOffsetsByTimestampStrategy latest it is read from its end"
+                f"{queue} has no message stored at or after {times_ms[queue]} ms; with startingOffsetsByTimestampStrategy "
+                "latest it is read from its end"
             )
 
 
@@ -116,13 +110,9 @@ def _check_complete(queues: list[Queue], named: Mapping[Queue, int], option: str
     """Reject `named` unless it names exactly the queues that are read."""
     for queue in queues:
         if queue not in named:
-            raise SparkOptionError(
-                f"{option} has no {what} for queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: name every queue"
-            )
+            raise SparkOptionError(f"{option} has no {what} for {queue}: name every queue")
     for queue in sorted(named.keys() - set(queues)):
-        raise SparkOptionError(
-            f"{option} names queue {queue.queue_id} of {queue.topic} on {queue.broker_name}, which is not read"
-        )
+        raise SparkOptionError(f"{option} names {queue}, which is not read")
 
 
 class Range(NamedTuple):

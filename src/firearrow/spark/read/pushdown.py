@@ -51,10 +51,10 @@ class PushedFilters:
         end = {queue: min(offset, last) for queue, offset in end.items()}
         from_ms, to_ms = self.stored_ms
         if from_ms > 0:
-            at = client.offsets_at(start, from_ms)
+            at = client.offsets_at(dict.fromkeys(start, from_ms))
             start = {queue: max(offset, at[queue]) for queue, offset in start.items()}
         if to_ms < _UNBOUNDED:
-            at = client.offsets_at(end, to_ms)
+            at = client.offsets_at(dict.fromkeys(end, to_ms))
             end = {queue: min(offset, at[queue]) for queue, offset in end.items()}
         return start, end
 

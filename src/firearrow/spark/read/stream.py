@@ -166,8 +166,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if recreated and self._options["failOnDataLoss"]:
             queue = recreated[0]
             raise DataLossError(
-                f"data loss: queue {queue.queue_id} of {queue.topic} on {queue.broker_name} ends at {end[queue]}, but offsets "
-                f"up to {begin[queue] - 1} were read: was the topic deleted? Set failOnDataLoss to false to continue"
+                f"data loss: {queue} ends at {end[queue]}, but offsets up to {begin[queue] - 1} were read: was the topic "
+                "deleted? Set failOnDataLoss to false to continue"
             )
         return self._cluster().min_offsets(recreated)
 

@@ -179,7 +179,7 @@ class Sink:
         while len(self._in_flight) >= self._max_in_flight:
             oldest = next(iter(self._in_flight))
             self._in_flight.pop(oldest).result()
-        self._in_flight[queue] = self._client.submit(lambda: self.send_run(queue, run))
+        self._in_flight[queue] = self._client.submit(self.send_run(queue, run))
 
     async def send_run(self, queue: Queue, run: _Run) -> None:
         body = b"".join(run.pieces)
