@@ -100,7 +100,7 @@ def test_custom_schema_types() -> None:
 
     columns = columns_of_schema([("Body", "string"), ("properties", "string")])
     buffer = b"".join(encode(Record("T", body, b"a\x01b\x02")) for body in ("né".encode(), b"\xff"))
-    batch = record_batch(find_records(buffer).records, columns, broker_name=None, names=["Body", "properties"])
+    batch = record_batch(find_records(buffer).records, columns, broker_name=None)
 
     assert batch.to_pylist() == [{"Body": "né", "properties": "a\x01b\x02"}, {"Body": "\ufffd", "properties": "a\x01b\x02"}]
     with pytest.raises(SparkOptionError, match="column queueId of the schema has type string, expected int"):

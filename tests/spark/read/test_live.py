@@ -28,7 +28,7 @@ def read(wanted: list[Range], opts: Any, names: list[str] | None = None) -> list
     from firearrow.spark.read.live import read_ranges
 
     columns = select_columns(names)
-    return [one for batch in read_ranges(wanted, opts, columns, columns.names) for one in batch.to_pylist()]
+    return [one for batch in read_ranges(wanted, opts, columns) for one in batch.to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_read_survives_a_broker_restart(orders: Any) -> None:
     from firearrow.spark.read.live import read_ranges
 
     columns = select_columns(["queueOffset"])
-    batches = read_ranges(wanted, opts, columns, columns.names)
+    batches = read_ranges(wanted, opts, columns)
     count = next(batches).num_rows
     orders.brokers[0].stop()
     orders.brokers[0].start()

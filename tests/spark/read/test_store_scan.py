@@ -26,12 +26,7 @@ def scan(path: Path, **more: str) -> list[dict[str, Any]]:
     options = read_options({"path": str(path), **more}, stream=False)
     columns = select_columns(None)
     splits = plan_splits(options)
-    return [
-        found
-        for split in splits
-        for batch in read_splits([split], options, columns, columns.names)
-        for found in batch.to_pylist()
-    ]
+    return [found for split in splits for batch in read_splits([split], options, columns) for found in batch.to_pylist()]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -22,8 +21,8 @@ from firearrow.client.compression import decompress
 from firearrow.spark.decode.properties import PropertyColumns
 from firearrow.spark.decode.records import Records
 from firearrow.spark.decode.schema import TYPES
-from firearrow.spark.decode.slices import Ints, numbers, slices, text_slices, valid_text
-from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.decode.slices import Ints, numbers, repeated_text, slices, text_slices, valid_text
+from firearrow.spark.errors import SparkOptionError, suggest
 from firearrow.wire import record
 from firearrow.wire.message_ids import host_text, offset_msg_id
 
@@ -41,19 +40,16 @@ class Columns:
 
     names: tuple[str, ...]
     types: tuple[str, ...]
+    titles: tuple[str, ...]  # the names in the result
 
     @property
     def ddl(self) -> str:
         return ", ".join(f"{name} {kind}" for name, kind in zip(self.names, self.types, strict=True))
 
-    def schema(self, renamed: Sequence[str] | None = None) -> Any:
-        """Return the Arrow schema; `renamed` are other names for the columns."""
-        return _schema(self.types, tuple(self.names if renamed is None else renamed))
-
 
 @lru_cache(maxsize=64)  # building it takes as long as decoding some columns of a thousand records
-def _schema(types: tuple[str, ...], names: tuple[str, ...]) -> Any:
-    return pa.schema([(name, ARROW_TYPES[kind]) for name, kind in zip(names, types, strict=True)])
+def _arrow_schema(columns: Columns) -> Any:
+    return pa.schema([(title, ARROW_TYPES[kind]) for title, kind in zip(columns.titles, columns.types, strict=True)])
 
 
 def select_columns(names: Sequence[str] | None, properties_as: str = "map") -> Columns:
@@ -62,7 +58,7 @@ def select_columns(names: Sequence[str] | None, properties_as: str = "map") -> C
     wanted = tuple(TYPES) if names is None else tuple(_named(name) for name in names)
     if not wanted:
         raise SparkOptionError("option columns is empty: name at least one column, or omit the option")
-    return Columns(wanted, tuple(types[name] for name in wanted))
+    return Columns(wanted, tuple(types[name] for name in wanted), wanted)
 
 
 def columns_of_schema(fields: Sequence[tuple[str, str]]) -> Columns:
@@ -72,27 +68,23 @@ def columns_of_schema(fields: Sequence[tuple[str, str]]) -> Columns:
         if kind != TYPES[name] and kind != _ALTERNATIVE_TYPES.get(name):
             other = f" or {_ALTERNATIVE_TYPES[name]}" if name in _ALTERNATIVE_TYPES else ""
             raise SparkOptionError(f"the column {name} of the schema has type {kind}, expected {TYPES[name]}{other}")
-    return Columns(names, tuple(kind for _, kind in fields))
+    return Columns(names, tuple(kind for _, kind in fields), tuple(title for title, _ in fields))
 
 
 def _named(name: str) -> str:
     by_lower = {known.lower(): known for known in TYPES}
     found = by_lower.get(name.strip().lower())
     if found is None:
-        near = get_close_matches(name.strip().lower(), by_lower, 1)
-        help_ = f"did you mean {by_lower[near[0]]}?" if near else f"expected some of {', '.join(TYPES)}"
-        raise SparkOptionError(f"unknown column {name.strip()!r}; {help_}")
+        expected = f"expected some of {', '.join(TYPES)}"
+        raise SparkOptionError(f"unknown column {name.strip()!r}; {suggest(name, TYPES, expected)}")
     return found
 
 
-def record_batch(
-    records: Records, columns: Columns, *, broker_name: str | None, decompress: bool = True, names: Sequence[str] | None = None
-) -> Any:
-    """The records as an Arrow record batch; `names` are what the columns are renamed, if not by their own names."""
-    making = _ColumnDecoder(records, broker_name, decompress)
-    schema = columns.schema(names)
-    arrays = [making.column(name, kind) for name, kind in zip(columns.names, columns.types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def record_batch(records: Records, columns: Columns, *, broker_name: str | None, decompress: bool = True) -> Any:
+    """Decode records into an Arrow record batch."""
+    decoder = _ColumnDecoder(records, broker_name, decompress)
+    arrays = [decoder.column(name, kind) for name, kind in zip(columns.names, columns.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_arrow_schema(columns))
 
 
 def tags_of(records: Records) -> Any:
@@ -107,7 +99,6 @@ class _ColumnDecoder:
         self._records = records
         self._broker_name = broker_name
         self._decompress = decompress
-        self._properties: PropertyColumns | None = None
 
     def column(self, name: str, kind: str) -> Any:
         if name in _FIELDS:
@@ -115,65 +106,47 @@ class _ColumnDecoder:
             return numbers(self._records.head[field].astype(width), ARROW_TYPES[kind])
         if name in _TIMES:
             return numbers(self._records.field(_TIMES[name]) * 1000, ARROW_TYPES[kind])
+        if name in _PROPERTIES:
+            return self._properties.value(_PROPERTIES[name])
+        if name in _HOSTS:
+            return self._host_texts(*_HOSTS[name])
         return _DECODERS[name](self, kind)
 
     def topic(self, kind: str) -> Any:
         records = self._records
         common = records.common_topic()
         if common is not None:
-            return pa.repeat(pa.scalar(common.decode("utf-8", "replace"), pa.string()), len(records))
+            return repeated_text(common.decode("utf-8", "replace"), len(records))
         return text_slices(records.buffer, records.topic_start, records.topic_end)
 
     def broker_name(self, kind: str) -> Any:
-        if self._broker_name is None:
-            return pa.nulls(len(self._records), pa.string())
-        return pa.repeat(pa.scalar(self._broker_name, pa.string()), len(self._records))
+        return repeated_text(self._broker_name, len(self._records))
 
     def msg_id(self, kind: str) -> Any:
-        ids = self._property_columns().value("UNIQ_KEY")
+        ids = self._properties.value("UNIQ_KEY")
         return pc.coalesce(ids, self.offset_msg_id(kind)) if ids.null_count else ids
 
     def offset_msg_id(self, kind: str) -> Any:
         records = self._records
         count = len(records)
         if self._any_v6:
-            hosts = self._hosts(record.STORE_HOST_V6)
-            return pa.array(
-                [
-                    offset_msg_id(host, offset)
-                    for host, offset in zip(hosts, records.field("physical_offset").tolist(), strict=True)
-                ],
-                pa.string(),
-            )
+            hosts, offsets = self._hosts(record.STORE_HOST_V6), records.field("physical_offset").tolist()
+            return pa.array(map(offset_msg_id, hosts, offsets), pa.string())
         parts = np.empty((count, 16), np.uint8)
         parts[:, :8] = np.ascontiguousarray(records.head["store_host"]).view(np.uint8).reshape(count, 8)
         parts[:, 8:] = np.ascontiguousarray(records.head["physical_offset"]).view(np.uint8).reshape(count, 8)
-        offsets = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
-        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(_HEX.take(parts))])
-
-    def keys(self, kind: str) -> Any:
-        return self._property_columns().value("KEYS")
-
-    def tags(self, kind: str) -> Any:
-        return self._property_columns().value("TAGS")
+        bounds = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
+        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(bounds), pa.py_buffer(_HEX.take(parts))])
 
     def properties(self, kind: str) -> Any:
-        return self._property_columns().raw if kind == "string" else self._property_columns().map()
-
-    def born_host(self, kind: str) -> Any:
-        return self._host_texts("born_host", record.BORN_HOST_V6)
-
-    def store_host(self, kind: str) -> Any:
-        return self._host_texts("store_host", record.STORE_HOST_V6)
+        return self._properties.raw if kind == "string" else self._properties.map()
 
     def body(self, kind: str) -> Any:
         records = self._records
         bodies = slices(records.buffer, records.body_start, records.body_end, pa.binary())
         if self._decompress:
             bodies = self._decompress_bodies(bodies)
-        if kind == "string":
-            return valid_text(bodies.view(pa.string()))
-        return bodies
+        return valid_text(bodies.view(pa.string())) if kind == "string" else bodies
 
     def _decompress_bodies(self, bodies: Any) -> Any:
         flags = self._records.field("sys_flag")
@@ -189,10 +162,9 @@ class _ColumnDecoder:
     def _any_v6(self) -> bool:
         return bool((self._records.field("sys_flag") & _ANY_V6).any())
 
-    def _property_columns(self) -> PropertyColumns:
-        if self._properties is None:
-            self._properties = PropertyColumns(self._records)
-        return self._properties
+    @cached_property
+    def _properties(self) -> PropertyColumns:
+        return PropertyColumns(self._records)
 
     def _host_texts(self, field: str, v6: int) -> Any:
         """Return hosts as text. Few hosts are distinct, so each is formatted once."""
@@ -200,7 +172,7 @@ class _ColumnDecoder:
             return pa.array([host_text(host) for host in self._hosts(v6)], pa.string())
         hosts = np.ascontiguousarray(self._records.head[field]).view(np.int64).ravel()
         if len(hosts) and (hosts == hosts[0]).all():
-            return pa.repeat(pa.scalar(host_text(hosts[0].tobytes()), pa.string()), len(hosts))
+            return repeated_text(host_text(hosts[0].tobytes()), len(hosts))
         distinct, indexes = np.unique(hosts, return_inverse=True)
         return pa.array([host_text(host.tobytes()) for host in distinct], pa.string()).take(pa.array(indexes.ravel()))
 
@@ -223,15 +195,13 @@ _FIELDS: Final = {
     "commitLogOffset": ("physical_offset", "i8"), "storeSize": ("size", "i4"), "bodyCRC": ("crc", "i4"),
 }  # fmt: skip
 _TIMES: Final = {"bornTimestamp": "born_ms", "storeTimestamp": "store_ms"}
+_PROPERTIES: Final = {"keys": "KEYS", "tags": "TAGS"}
+_HOSTS: Final = {"bornHost": ("born_host", record.BORN_HOST_V6), "storeHost": ("store_host", record.STORE_HOST_V6)}
 _DECODERS: Final[dict[str, Callable[[_ColumnDecoder, str], Any]]] = {
     "topic": _ColumnDecoder.topic,
     "brokerName": _ColumnDecoder.broker_name,
     "msgId": _ColumnDecoder.msg_id,
     "offsetMsgId": _ColumnDecoder.offset_msg_id,
-    "keys": _ColumnDecoder.keys,
-    "tags": _ColumnDecoder.tags,
     "properties": _ColumnDecoder.properties,
-    "bornHost": _ColumnDecoder.born_host,
-    "storeHost": _ColumnDecoder.store_host,
     "body": _ColumnDecoder.body,
 }

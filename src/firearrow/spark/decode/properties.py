@@ -10,6 +10,7 @@ that compares indexes.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,20 +32,18 @@ class PropertyColumns:
 
     def __init__(self, records: Records) -> None:
         self.raw = text_slices(records.buffer, records.property_start, records.end)
-        self._segments: _Segments | None = None
+
+    @cached_property
+    def _segments(self) -> _Segments:
+        return _Segments(self.raw)
 
     def map(self) -> Any:
-        found = self._parsed()
+        found = self._segments
         return pa.MapArray.from_arrays(numbers(found.offsets.astype(np.int32), pa.int32()), found.names.column(), found.values)
 
     def value(self, name: str) -> Any:
         """Return one property as a string column, null where a message does not have it."""
-        return self._parsed().value(name)
-
-    def _parsed(self) -> _Segments:
-        if self._segments is None:
-            self._segments = _Segments(self.raw)
-        return self._segments
+        return self._segments.value(name)
 
 
 class _Segments:

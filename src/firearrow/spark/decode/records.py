@@ -9,7 +9,7 @@ A buffer must be smaller than 2 GiB, because positions become 32-bit offsets of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -60,17 +60,8 @@ class Records:
         if wanted.all():
             return self
         kept = np.flatnonzero(wanted)
-        parts = (
-            self.start,
-            self.end,
-            self.head,
-            self.body_start,
-            self.body_end,
-            self.topic_start,
-            self.topic_end,
-            self.property_start,
-        )
-        found = Records(self.buffer, *(part[kept] for part in parts))
+        arrays = {one.name: getattr(self, one.name)[kept] for one in fields(self) if one.init and one.name != "buffer"}
+        found = Records(self.buffer, **arrays)
         found._topic = self._topic
         return found
 

@@ -22,6 +22,11 @@ def numbers(values: npt.NDArray[Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
+def repeated_text(text: str | None, count: int) -> Any:
+    """Return a string column with the same value in every row."""
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
 def slices(buffer: Any, starts: Ints, ends: Ints, kind: Any) -> Any:
     """Copy slices of a buffer into one compact Arrow array. They must be in order and not overlap."""
     count = len(starts)
@@ -66,9 +71,7 @@ def words_of(data: Any) -> npt.NDArray[np.uint64]:
 
 def valid_text(column: Any) -> Any:
     """Replace invalid UTF-8 in a string column."""
-    if len(column) == 0:
-        return column
-    if content(column).isascii():
+    if len(column) == 0 or _content(column).isascii():
         return column
     try:
         column.validate(full=True)
@@ -78,7 +81,7 @@ def valid_text(column: Any) -> Any:
     return column
 
 
-def content(column: Any) -> bytes:
+def _content(column: Any) -> bytes:
     """Return the data buffer of a binary column."""
     data = column.buffers()[2]
     return b"" if data is None else data.to_pybytes()

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.spark.decode.columns import Columns
+from firearrow.spark.decode.slices import repeated_text
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import DataSourceOptions, read_options
 from firearrow.spark.pipelines.archive import archived_files
@@ -139,7 +140,7 @@ def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns)
             batch = _between_times(stored, options)
             if batch.num_rows:
                 arrays = {name: batch.column(name) for name in wanted}
-                arrays["topic"] = pa.repeat(pa.scalar(file.topic, pa.string()), batch.num_rows)
+                arrays["topic"] = repeated_text(file.topic, batch.num_rows)
                 arrays.setdefault("flag", pa.nulls(batch.num_rows, pa.int32()))
                 yield pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], names=list(columns.names))
 

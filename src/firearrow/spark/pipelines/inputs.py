@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
-from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.errors import SparkOptionError, suggest
 from firearrow.spark.pipelines.archive import read_archive
 from firearrow.spark.pipelines.selection import COLUMNS, PLACE_SQL
 from firearrow.spark.write.message_builder import SPARK_ID
@@ -55,6 +54,5 @@ def key_of(name: str) -> tuple[tuple[str, ...], str]:
         return ("properties",), f"properties['{text}']"
     if name in KEYS:
         return KEYS[name]
-    near = get_close_matches(name, KEYS, 1)
-    help_ = f"did you mean {near[0]}?" if near else f"expected {', '.join(KEYS)} or property:NAME"
-    raise SparkOptionError(f"unknown key {name!r}; {help_}")
+    expected = f"expected {', '.join(KEYS)} or property:NAME"
+    raise SparkOptionError(f"unknown key {name!r}; {suggest(name, KEYS, expected)}")

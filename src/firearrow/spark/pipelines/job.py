@@ -92,7 +92,7 @@ class IncrementalJob:
                 pending, position = None, done["position"]
             if self.follow_s is None:
                 break
-            self._wait(time.monotonic() + self.follow_s)
+            sleep_until(time.monotonic() + self.follow_s, self.stopped)
         totals.seconds = time.monotonic() - began
         return totals
 
@@ -127,13 +127,14 @@ class IncrementalJob:
             "done": totals.extra["read"], "total": max(total, totals.extra["read"]), "position": plan["end"],
         })  # fmt: skip
         if self.rate is not None:
-            self._wait(began + done.get("rows", 0) / self.rate)
+            sleep_until(began + done.get("rows", 0) / self.rate, self.stopped)
         return done
 
     def _increment_size(self) -> int:
         return self.max_offsets if self.rate is None else max(1, min(self.max_offsets, int(self.rate)))
 
-    def _wait(self, until: float) -> None:
-        """Sleep until a time, or until the job is stopped."""
-        while not self.stopped() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _MAX_SLEEP_S))
+
+def sleep_until(deadline: float, stopped: Callable[[], bool]) -> None:
+    """Sleep until a time of the monotonic clock, or until the job is stopped."""
+    while not stopped() and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, _MAX_SLEEP_S))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,18 +17,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from firearrow.spark.pipelines.job import Report, discard
+from firearrow.spark.decode.columns import ARROW_TYPES
+from firearrow.spark.pipelines.job import Report, discard, sleep_until
 from firearrow.spark.pipelines.storage import StorageLocation
-from firearrow.spark.read.admin_tables import table_columns, table_rows
+from firearrow.spark.read.admin_tables import names_of, table_columns, table_rows
 
 POINTS: Final = 240  # per line of a chart
-_MAX_SLEEP_S: Final = 0.2
-_US = pa.timestamp("us", tz="UTC")
-_SCHEMA: Final = pa.schema([
-    ("takenTimestamp", _US), ("group", pa.string()), ("topic", pa.string()), ("brokerName", pa.string()),
-    ("queueId", pa.int32()), ("minOffset", pa.int64()), ("brokerOffset", pa.int64()), ("consumerOffset", pa.int64()),
-    ("lag", pa.int64()), ("inFlight", pa.int64()), ("lastConsumedTimestamp", _US),
-])  # fmt: skip
+_SCHEMA: Final = pa.schema([(name, ARROW_TYPES[kind]) for name, kind in table_columns("lag").items()])
 
 
 @dataclass
@@ -55,8 +50,7 @@ class GroupLag:
 def snapshot(options: Mapping[str, str]) -> Any:
     """Return the lag of every queue of every group as an Arrow table. `options`: those of `rocketmq_admin` except `table`."""
     rows = table_rows({**options, "table": "lag"})
-    names = table_columns("lag")
-    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=_SCHEMA)
+    return pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
 
 
 def store_snapshot(table: Any, history: str) -> None:
@@ -112,21 +106,15 @@ def lag(
         if every_s is None or (count is not None and len(tables) >= count) or stopped():
             break
         due += every_s
-        while not stopped() and (left := due - time.monotonic()) > 0:
-            time.sleep(min(left, _MAX_SLEEP_S))
+        sleep_until(due, stopped)
         if history is not None:
             tables = tables[-1:]  # the others are in the history
     covered = read_history(history, since_ms) if history is not None else pa.concat_tables(tables)
-    return summary(covered, requested_groups(options))
+    return summary(covered, names_of(options.get("group")))
 
 
-def requested_groups(options: Mapping[str, str]) -> set[str]:
-    return {name.strip() for name in options.get("group", "").split(",") if name.strip()}
-
-
-def summary(table: Any, groups: Iterable[str] = ()) -> list[GroupLag]:
-    """Summarise snapshots by group and topic, largest lag first."""
-    requested = set(groups)
+def summary(table: Any, requested: Collection[str] = ()) -> list[GroupLag]:
+    """Summarise snapshots by group and topic, largest lag first. `requested`: only these groups, if any."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in table.sort_by("takenTimestamp").to_pylist():
         if not requested or row["group"] in requested:

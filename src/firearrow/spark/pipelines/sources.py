@@ -65,9 +65,9 @@ class RangePart:
 
     def read(self, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
         if self.ranges:
-            yield from read_ranges(self.ranges, options, columns, columns.names)
+            yield from read_ranges(self.ranges, options, columns)
         if self.splits:
-            yield from read_splits(self.splits, options, columns, columns.names)
+            yield from read_splits(self.splits, options, columns)
 
 
 class MessageSource(Protocol):

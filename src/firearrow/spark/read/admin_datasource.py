@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.read.admin_tables import TABLES, Row, table_name, table_rows
+from firearrow.spark.read.admin_tables import TABLES, Row, table_columns, table_name, table_rows
 
 
 class RocketMQAdminDataSource(DataSource):
@@ -22,28 +22,19 @@ class RocketMQAdminDataSource(DataSource):
         return TABLES[table_name(self.options)][0]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        wanted = TABLES[table_name(self.options)][0]
-        if [field.name for field in schema.fields] != [part.split()[0].strip("`") for part in wanted.split(", ")]:
+        if schema.names != list(table_columns(table_name(self.options))):
             raise SparkOptionError("tables of rocketmq_admin have a fixed schema: use select instead")
         return AdminReader(dict(self.options))
 
 
-class RowsPartition(InputPartition):
-    """The rows of a table, collected by the driver."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-
-
 class AdminReader(DataSourceReader):
-    """Reader of a table."""
+    """Reader of a table. Its only partition has the rows, which the driver collects."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [RowsPartition(table_rows(self._options))]
+        return [InputPartition(table_rows(self._options))]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
-        assert isinstance(partition, RowsPartition)
-        return iter(partition.rows)
+        return iter(partition.value)

@@ -14,18 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.sync import Admin
 from firearrow.client.errors import FirearrowError
 from firearrow.clock import wall_ms
-from firearrow.spark.errors import SparkOptionError
-from firearrow.spark.options import write_options
+from firearrow.spark.errors import SparkOptionError, suggest
+from firearrow.spark.options import parse_flag, write_options
 
 Row = tuple[Any, ...]
-_FLAGS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def _clients(query: TableQuery) -> Iterator[Row]:
 def _progress(query: TableQuery, group: str) -> Sequence[Any]:
     try:
         return query.admin.group_progress(group)
-    except (NotFoundError, AdminError):
+    except AdminError:
         return ()
 
 
@@ -157,51 +155,53 @@ TABLES: Final[dict[str, tuple[str, Callable[[TableQuery], Iterator[Row]]]]] = {
 }
 """Schema and row generator of each table."""
 
-_TABLE_OPTIONS: Final = ("table", "topic", "group", "system")
 _CLIENT_OPTIONS: Final = ("nameServer", "namesrvAddr", "accessKey", "secretKey", "credentialsFile", "tls")
+_OPTIONS: Final = {name.lower(): name for name in ("table", "topic", "group", "system", *_CLIENT_OPTIONS)}
 
 
-def table_columns(name: str) -> list[str]:
-    return [part.split()[0].strip("`") for part in TABLES[name][0].split(", ")]
+def table_columns(name: str) -> dict[str, str]:
+    """Return the types of the columns of a table by name."""
+    columns = (column.split() for column in TABLES[name][0].split(", "))
+    return {column.strip("`"): kind for column, kind in columns}
 
 
 def table_name(options: Mapping[str, str]) -> str:
     """Return the requested table. SparkOptionError for an unknown option or table."""
-    known = {name.lower(): name for name in (*_TABLE_OPTIONS, *_CLIENT_OPTIONS)}
-    for name in options:
-        if name.lower() not in known:
-            near = get_close_matches(name.lower(), known, 1, 0.6)
-            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(sorted(known.values()))}"
-            raise SparkOptionError(f"unknown option {name!r}; {help_}")
-    table = _value(options, "table")
-    if table is None:
-        raise SparkOptionError(f"option table is missing: one of {', '.join(TABLES)}")
-    if table not in TABLES:
-        near = get_close_matches(table, TABLES, 1)
-        help_ = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(TABLES)}"
-        raise SparkOptionError(f"option table is {table!r}; {help_}")
-    return table
+    return _checked(options)["table"]
+
+
+def _checked(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with their names as documented."""
+    found: dict[str, str] = {}
+    for name, text in options.items():
+        if name.lower() not in _OPTIONS:
+            expected = f"expected some of {', '.join(sorted(_OPTIONS.values()))}"
+            raise SparkOptionError(f"unknown option {name!r}; {suggest(name, _OPTIONS.values(), expected)}")
+        found[_OPTIONS[name.lower()]] = text.strip()
+    tables = f"one of {', '.join(TABLES)}"
+    if "table" not in found:
+        raise SparkOptionError(f"option table is missing: {tables}")
+    if found["table"] not in TABLES:
+        raise SparkOptionError(f"option table is {found['table']!r}; {suggest(found['table'], TABLES, f'expected {tables}')}")
+    return found
 
 
 def table_rows(options: Mapping[str, str]) -> list[Row]:
     """Return the rows of a table at present."""
-    table = table_name(options)
-    for_client = {name.lower() for name in _CLIENT_OPTIONS}
-    client = write_options({name: text for name, text in options.items() if name.lower() in for_client}).client()
-    system = (_value(options, "system") or "false").lower()
-    if system not in _FLAGS:
-        raise SparkOptionError(f"option system is {system!r}, expected true or false")
+    given = _checked(options)
+    client = write_options({name: given[name] for name in _CLIENT_OPTIONS if name in given}).client()
+    try:
+        system = parse_flag(given.get("system") or "false")
+    except ValueError as error:
+        raise SparkOptionError(f"option system is {given['system']!r}, expected {error}") from None
     try:
         with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
-            query = TableQuery(admin, _names(options, "topic"), _names(options, "group"), _FLAGS[system])
-            return list(TABLES[table][1](query))
+            query = TableQuery(admin, names_of(given.get("topic")), names_of(given.get("group")), system)
+            return list(TABLES[given["table"]][1](query))
     except FirearrowError as error:
         raise SparkOptionError(f"name server {';'.join(client.name_servers)}: {error}") from None
 
 
-def _value(options: Mapping[str, str], name: str) -> str | None:
-    return next((text.strip() for key, text in options.items() if key.lower() == name.lower()), None)
-
-
-def _names(options: Mapping[str, str], name: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in (_value(options, name) or "").split(",") if part.strip())
+def names_of(text: str | None) -> frozenset[str]:
+    """Parse comma-separated names."""
+    return frozenset(part.strip() for part in (text or "").split(",") if part.strip())

@@ -22,7 +22,7 @@ from firearrow.spark.options import DataSourceOptions, read_options, write_optio
 from firearrow.spark.read.live import read_ranges
 from firearrow.spark.read.planning import Range, ending_offsets, plan_tasks, ranges_between, resolve_queues, starting_offsets
 from firearrow.spark.read.pushdown import PushedFilters, parse_filters
-from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
+from firearrow.spark.read.store_scan import plan_splits, read_splits
 
 MIN_PYSPARK = (4, 2)  # the first version with micro-batch limits for Python sources
 
@@ -65,27 +65,22 @@ class RocketMQDataSource(DataSource):
         return RocketMQStreamWriter(write_options(self.options), schema, overwrite)
 
 
-class RangePartition(InputPartition):
-    """A task of a live read."""
-
-    def __init__(self, wanted: Sequence[Range]) -> None:
-        self.ranges = list(wanted)
-
-
-class SplitPartition(InputPartition):
-    """A task of a store scan."""
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        self.splits = list(splits)
-
-
-class RocketMQReader(DataSourceReader):
-    """Batch read from brokers."""
+class LiveReader:
+    """Read from brokers, batch or streaming. The value of a partition is a list of ranges."""
 
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns, self._names = columns_of(schema)
-        self._pushed = PushedFilters()
+        self._columns = columns_of(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        freeze_once(self._options)
+        return read_ranges(partition.value, self._options, self._columns)
+
+
+class RocketMQReader(LiveReader, DataSourceReader):
+    """Batch read from brokers."""
+
+    _pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -97,26 +92,20 @@ class RocketMQReader(DataSourceReader):
         bounds = self._pushed.narrow(client, {queue: start[queue] for queue in kept}, {queue: end[queue] for queue in kept})
         return plan_partitions(ranges_between(*bounds), options)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
-        freeze_once(self._options)
-        return read_ranges(partition.ranges, self._options, self._columns, self._names)
-
 
 class StoreScanReader(DataSourceReader):
-    """Batch read of store files."""
+    """Batch read of store files. The value of a partition is a list of splits."""
 
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns, self._names = columns_of(schema)
+        self._columns = columns_of(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SplitPartition([split]) for split in plan_splits(self._options)] or [SplitPartition([])]
+        return [InputPartition([split]) for split in plan_splits(self._options)] or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, SplitPartition)
         freeze_once(self._options)
-        return read_splits(partition.splits, self._options, self._columns, self._names)
+        return read_splits(partition.value, self._options, self._columns)
 
 
 # Spark rejects a reader with a method `pushFilters` unless pushdown is enabled. Hence separate classes.
@@ -135,10 +124,8 @@ class PushedStoreReader(StoreScanReader):
         return filters
 
 
-def columns_of(schema: StructType) -> tuple[Columns, list[str]]:
-    """Return the columns of a schema, and its names for them."""
-    columns = columns_of_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
-    return columns, list(schema.names)
+def columns_of(schema: StructType) -> Columns:
+    return columns_of_schema([(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 
 def plan_partitions(wanted: Sequence[Range], options: DataSourceOptions) -> list[InputPartition]:
@@ -148,7 +135,7 @@ def plan_partitions(wanted: Sequence[Range], options: DataSourceOptions) -> list
         most=options["maxRecordsPerPartition"],
         min_tasks=options["minPartitions"],
     )
-    return [RangePartition(task) for task in planned] or [RangePartition([])]
+    return [InputPartition(task) for task in planned] or [InputPartition([])]
 
 
 def freeze_once(options: DataSourceOptions) -> None:

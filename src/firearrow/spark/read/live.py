@@ -52,12 +52,12 @@ def subscription_of(options: DataSourceOptions, topic: str) -> Subscription:
     return subscription(topic, Sql(expression) if options["expressionType"] == "SQL92" else expression, 0)
 
 
-def read_ranges(wanted: Sequence[Range], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
+def read_ranges(wanted: Sequence[Range], options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
     """Yield record batches of all messages in the ranges, queue by queue."""
     client = cluster_client(options.client())
     for chunk in _chunks(client, wanted, options):
         tags = subscription_of(options, chunk.queue.topic).tags
-        batch = _decode(chunk, tags, options, columns, names)
+        batch = _decode(chunk, tags, options, columns)
         if batch is not None:
             yield batch
 
@@ -91,7 +91,7 @@ def _chunks(client: ClusterClient, wanted: Sequence[Range], options: DataSourceO
             future.cancel()
 
 
-def _decode(chunk: Chunk, tags: frozenset[str] | None, options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Any:
+def _decode(chunk: Chunk, tags: frozenset[str] | None, options: DataSourceOptions, columns: Columns) -> Any:
     found = find_records(chunk.body)
     if found.end != len(chunk.body):
         raise ClientError(f"{chunk.queue.broker_name} returned invalid records of {chunk.queue.topic}: {found.stop.value}")
@@ -103,7 +103,7 @@ def _decode(chunk: Chunk, tags: frozenset[str] | None, options: DataSourceOption
         records = records.filter(same.to_numpy(zero_copy_only=False))
     if not len(records):
         return None
-    return record_batch(records, columns, broker_name=chunk.queue.broker_name, decompress=options["decompress"], names=names)
+    return record_batch(records, columns, broker_name=chunk.queue.broker_name, decompress=options["decompress"])
 
 
 class LivePuller:

@@ -66,15 +66,13 @@ def plan_splits(options: DataSourceOptions) -> list[Split]:
     return splits
 
 
-def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Columns, names: Sequence[str]) -> Iterator[Any]:
+def read_splits(splits: Sequence[Split], options: DataSourceOptions, columns: Columns) -> Iterator[Any]:
     wanted = _RecordFilter(options)
     for split in splits:
         for read in _read(split, options["failOnDataLoss"]):
             records = read.filter(wanted(read)) if len(read) else read
             if len(records):
-                yield record_batch(
-                    records, columns, broker_name=options["brokerName"], decompress=options["decompress"], names=names
-                )
+                yield record_batch(records, columns, broker_name=options["brokerName"], decompress=options["decompress"])
 
 
 def _bytes_per_task(length: int, most: int) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.errors import DataLossError, SparkOptionError
 from firearrow.spark.options import DataSourceOptions
-from firearrow.spark.read.datasource import RangePartition, columns_of, freeze_once, plan_partitions
-from firearrow.spark.read.live import read_ranges, sample_bytes
+from firearrow.spark.read.datasource import LiveReader, plan_partitions
+from firearrow.spark.read.live import sample_bytes
 from firearrow.spark.read.offsets import Offsets, Queue, from_dict, to_dict
 from firearrow.spark.read.planning import limit_offsets, ranges_between, resolve_queues, starting_offsets
 
@@ -36,12 +36,11 @@ _SAMPLED_QUEUES: Final = 4
 _MAX_MESSAGE_BYTES: Final = 4 << 20  # default limit of brokers
 
 
-class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RocketMQStreamReader(LiveReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of a streaming query."""
 
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._columns, self._names = columns_of(schema)
+        super().__init__(options, schema)
         self._queues: list[Queue] = []
         self._queues_read_at = float("-inf")
         self._fixed_ends: Offsets | None = None
@@ -62,7 +61,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fixed_ends = self._latest = self._cluster().max_offsets(queues)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        begin = from_dict(start, "the offsets of the checkpoint")
+        begin = _offsets(start)
         self._commit(begin)
         deadline = time.monotonic() + self._options["latestOffsetMaxWaitMs"] / 1000
         while True:
@@ -78,15 +77,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_dict(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        wanted = ranges_between(
-            from_dict(start, "the offsets of the checkpoint"), from_dict(end, "the offsets of the checkpoint")
-        )
-        return plan_partitions(wanted, self._options)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
-        freeze_once(self._options)
-        return read_ranges(partition.ranges, self._options, self._columns, self._names)
+        return plan_partitions(ranges_between(_offsets(start), _offsets(end)), self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the checkpoint holds the progress. Spark calls this late and not for every batch; see `_commit`."""
@@ -185,3 +176,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return most
         by_bytes: int = self._options["maxBytesPerTrigger"] * count // size
         return max(1, min(most, by_bytes))
+
+
+def _offsets(found: dict[str, Any]) -> Offsets:
+    return from_dict(found, "the offsets of the checkpoint")

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from firearrow.client.producer.validation import check_sendable_topic
-from firearrow.spark.errors import SparkOptionError
+from firearrow.spark.errors import SparkOptionError, suggest
 
 INPUT_COLUMNS: Final = {
     "body": ("binary", "string"), "topic": ("string",), "keys": ("string",), "tags": ("string",),
@@ -48,9 +47,8 @@ def match_columns(fields: Sequence[tuple[str, str]], topic: str | None) -> Input
     for index, (given, kind) in enumerate(fields):
         name = known.get(given.lower())
         if name is None:
-            near = get_close_matches(given.lower(), known, 1)
-            help_ = f"did you mean {known[near[0]]}?" if near else f"expected some of {', '.join(INPUT_COLUMNS)}"
-            raise SparkOptionError(f"unknown column {given!r}; {help_}")
+            expected = f"expected some of {', '.join(INPUT_COLUMNS)}"
+            raise SparkOptionError(f"unknown column {given!r}; {suggest(given, known.values(), expected)}")
         if name in INPUT_COLUMNS and kind not in INPUT_COLUMNS[name]:
             raise SparkOptionError(f"the column {name} has type {kind}, expected {' or '.join(INPUT_COLUMNS[name])}")
         indexes[name] = index
