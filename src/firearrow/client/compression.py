@@ -39,9 +39,9 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED) -> bytes:
     """Decompress the body of a message whose flag marks it as compressed."""
     kind = sys_flag & COMPRESSION_TYPE
     if kind in (0, COMPRESSION_ZLIB):
-        return _inflate_zlib(body, limit)
+        return _inflate("zlib", zlib.decompressobj(), zlib.error, body, limit)
     if kind == COMPRESSION_LZ4:
-        return _inflate_lz4(body, limit)
+        return _inflate("lz4", _package_to_read("lz4.frame", "lz4").LZ4FrameDecompressor(), RuntimeError, body, limit)
     if kind == COMPRESSION_ZSTD:
         return _inflate_zstd(body, limit)
     raise DecompressionError(
@@ -53,29 +53,15 @@ def _deflate(body: bytes) -> bytes:
     return zlib.compress(body, LEVEL)
 
 
-def _inflate_zlib(body: bytes, limit: int) -> bytes:
-    stream = zlib.decompressobj()
-    try:
-        plain = stream.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise DecompressionError(f"a body of {len(body)} bytes is not zlib: {error}") from None
-    if len(plain) > limit:
-        _too_large(body, limit)
-    if not stream.eof:
-        raise DecompressionError(f"a zlib body of {len(body)} bytes ends too early")
-    return plain
-
-
-def _inflate_lz4(body: bytes, limit: int) -> bytes:
-    stream = _package_to_read("lz4.frame", "lz4").LZ4FrameDecompressor()
+def _inflate(name: str, stream: Any, invalid: type[Exception], body: bytes, limit: int) -> bytes:
     try:
         plain: bytes = stream.decompress(body, limit + 1)
-    except RuntimeError as error:
-        raise DecompressionError(f"a body of {len(body)} bytes is not lz4: {error}") from None
+    except invalid as error:
+        raise DecompressionError(f"a body of {len(body)} bytes is not {name}: {error}") from None
     if len(plain) > limit:
         _too_large(body, limit)
     if not stream.eof:
-        raise DecompressionError(f"an lz4 body of {len(body)} bytes ends too early")
+        raise DecompressionError(f"the {name} body of {len(body)} bytes ends too early")
     return plain
 
 

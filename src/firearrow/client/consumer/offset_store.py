@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from firearrow.atomic_file import replace_file
 from firearrow.client.connection.instance import ClientInstance
@@ -40,47 +41,45 @@ FINAL_TIMEOUT_MS: Final = 3_000
 log = logging.getLogger("firearrow.client")
 
 
-class OffsetStore(Protocol):
+class OffsetStore(ABC):
     """The offsets of a group in the queues of this consumer."""
+
+    def __init__(self) -> None:
+        self._noted: dict[MessageQueue, int] = {}
 
     def note(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
         """Record that all messages below `offset` are consumed. With `only_forward`, a smaller offset is ignored."""
+        if not only_forward or self._noted.get(queue, -1) <= offset:
+            self._noted[queue] = offset
 
     def noted(self, queue: MessageQueue) -> int | None:
         """Return the offset noted last, without a request."""
+        return self._noted.get(queue)
 
     def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
         """Return the noted offsets of one topic or of all."""
+        return {queue: offset for queue, offset in self._noted.items() if topic is None or queue.topic == topic}
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget a queue that now belongs to another member."""
+        self._noted.pop(queue, None)
 
+    @abstractmethod
     async def read(self, queue: MessageQueue) -> int | None:
         """Return the stored offset, or None if none is stored. FirearrowError if it is temporarily unavailable."""
 
+    @abstractmethod
     async def persist(self, queues: Iterable[MessageQueue], *, confirmed: bool = False) -> None:
         """Save the noted offsets of these queues. With `confirmed`, wait for the responses."""
 
 
-class BrokerOffsets:
+class BrokerOffsets(OffsetStore):
     """Offsets of a clustering group, stored by the broker of the queue."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
+        super().__init__()
         self._instance = instance
         self._group = group
-        self._noted: dict[MessageQueue, int] = {}
-
-    def note(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
-        _note(self._noted, queue, offset, only_forward)
-
-    def noted(self, queue: MessageQueue) -> int | None:
-        return self._noted.get(queue)
-
-    def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        return {queue: offset for queue, offset in self._noted.items() if topic is None or queue.topic == topic}
-
-    def forget(self, queue: MessageQueue) -> None:
-        self._noted.pop(queue, None)
 
     async def read(self, queue: MessageQueue) -> int | None:
         address = await master_address(self._instance, queue)
@@ -112,23 +111,14 @@ class BrokerOffsets:
             await self._instance.oneway(address, header)
 
 
-class LocalOffsets:
+class LocalOffsets(OffsetStore):
     """Offsets of one broadcasting consumer in a file. `directory` replaces `~/.rocketmq_offsets`."""
 
     def __init__(self, client_id: str, group: str, directory: str | os.PathLike[str] | None = None) -> None:
+        super().__init__()
         home = Path.home() / LOCAL_DIRECTORY if directory is None else Path(directory)
         self.path = home / client_id / group / "offsets.json"
-        self._noted: dict[MessageQueue, int] = {}
-        self._saved: dict[MessageQueue, int] = _load(self.path)
-
-    def note(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
-        _note(self._noted, queue, offset, only_forward)
-
-    def noted(self, queue: MessageQueue) -> int | None:
-        return self._noted.get(queue)
-
-    def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        return {queue: offset for queue, offset in self._noted.items() if topic is None or queue.topic == topic}
+        self._saved = _load(self.path)
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: a broadcasting consumer's queue has no other owner."""
@@ -146,12 +136,6 @@ class LocalOffsets:
             log.error("saving offsets to %s failed: %s; after a restart messages may be delivered again", self.path, error)
         else:
             self._saved |= wanted
-
-
-def _note(noted: dict[MessageQueue, int], queue: MessageQueue, offset: int, only_forward: bool) -> None:
-    if only_forward and noted.get(queue, -1) > offset:
-        return
-    noted[queue] = offset
 
 
 def _load(path: Path) -> dict[MessageQueue, int]:
