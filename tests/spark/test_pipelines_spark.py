@@ -158,17 +158,17 @@ def test_trace_reports_latencies(spark: Any, brokers: Any) -> None:
     told = []
     for n in range(100):
         name = f"ID{n:04}"
-        told.append(encoding.pub(
-            time_ms=begin + n * 1000, region=None, group="makers", topic="Traced", msg_id=name, tags="t", keys=None, address="x",
-            body_length=1, cost_ms=n, kind=MessageKind.NORMAL, offset_msg_id=None, success=n != 99,
+        told.append(encoding.encode(
+            "Pub", time_ms=begin + n * 1000, region=None, group="makers", topic="Traced", msg_id=name, tags="t", keys=None,
+            address="x", body_length=1, cost_ms=n, kind=MessageKind.NORMAL, offset_msg_id=None, success=n != 99,
         ))  # fmt: skip
         if n < 90:
-            told.append(encoding.sub_before(
-                time_ms=begin + n * 1000 + n + 5, region=None, group="takers", request_id=f"R{n}", msg_id=name, retries=0,
-                keys=None,
+            told.append(encoding.encode(
+                "SubBefore", time_ms=begin + n * 1000 + n + 5, region=None, group="takers", request_id=f"R{n}", msg_id=name,
+                retries=0, keys=None,
             ))  # fmt: skip
-            told.append(encoding.sub_after(
-                time_ms=begin, group="takers", request_id=f"R{n}", msg_id=name, cost_ms=20, success=n != 0, keys=None,
+            told.append(encoding.encode(
+                "SubAfter", time_ms=begin, group="takers", request_id=f"R{n}", msg_id=name, cost_ms=20, success=n != 0, keys=None,
                 outcome=encoding.Outcome.SUCCESS,
             ))  # fmt: skip
     brokers.create_topic("RMQ_SYS_TRACE_TOPIC_2", 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from firearrow.admin import (
@@ -27,6 +26,7 @@ from firearrow.admin import (
 )
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.connection.pool import closed_error
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.client.options import ClientKeywords, NameServers, client_options
 from firearrow.client.sync.derive import SyncClient, blocking
 
@@ -148,7 +148,7 @@ class AdminMethods:
     examine = AdminMethod(doctor.examine)
 
 
-class Admin(AdminMethods):
+class Admin(AdminMethods, AsyncClient):
     """Administration client. `name_server` is `host:port;host:port`; the default is NAMESRV_ADDR."""
 
     def __init__(self, name_server: NameServers = None, **client: Unpack[ClientKeywords]) -> None:
@@ -164,15 +164,6 @@ class Admin(AdminMethods):
         instance, self._instance = self._instance, None
         if instance is not None:
             await instance.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def client(self) -> ClientInstance:

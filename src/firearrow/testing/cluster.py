@@ -15,15 +15,15 @@ The brokers' clock stands still unless the test moves it (clock.py); with `clock
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
-from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from firearrow.broker.tables.topics import PERM_READ_WRITE
 from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.consumer.push_consumer import PushConsumer
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.client.message import ReceivedMessage, received
 from firearrow.client.options import NameServers
 from firearrow.client.producer.producer import Producer
@@ -47,21 +47,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AsyncClosable(Protocol):
-    def close(self) -> Coroutine[Any, Any, object]: ...
+Clients = WeakKeyDictionary[Any, asyncio.AbstractEventLoop | None]
+"""The clients of a cluster, with the event loop on which each was created."""
 
 
-C = TypeVar("C", bound=AsyncClosable)
+class HasClients(Protocol):
+    clients: Clients
+
+    @property
+    def name_server(self) -> str: ...
 
 
-class AsyncClientOf(Generic[P, C]):
+class ClientOf(Generic[P, R]):
     """A method that creates a client of the cluster: the client's constructor without the name server."""
 
-    def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
+    def __init__(self, make: Callable[Concatenate[NameServers, P], R]) -> None:
         self._make = make
 
-    def __get__(self, cluster: AsyncCluster, owner: type[AsyncCluster]) -> Callable[P, C]:
-        def make(*args: P.args, **kwargs: P.kwargs) -> C:
+    def __get__(self, cluster: HasClients, owner: type) -> Callable[P, R]:
+        def make(*args: P.args, **kwargs: P.kwargs) -> R:
             client = self._make(cluster.name_server, *args, **kwargs)
             cluster.clients[client] = running_loop()
             return client
@@ -69,7 +73,7 @@ class AsyncClientOf(Generic[P, C]):
         return make
 
 
-class AsyncCluster:
+class AsyncCluster(AsyncClient):
     """A cluster. Call its methods on the event loop on which it was started; `messages`, `advance` and `settle` work from
     others too.
 
@@ -95,7 +99,7 @@ class AsyncCluster:
             raise ValueError(f"a cluster of {brokers} brokers and {name_servers} name servers: expected 1 to 26 of each")
         if not 0 <= slaves <= 9:
             raise ValueError(f"{slaves} slaves of each broker: expected 0 to 9")
-        self.clients: weakref.WeakKeyDictionary[AsyncClosable, asyncio.AbstractEventLoop | None] = weakref.WeakKeyDictionary()
+        self.clients: Clients = WeakKeyDictionary()
         self._clock = VirtualClock() if clock is _OWN_CLOCK else clock
         self._now_ms = wall_ms if self._clock is None else self._clock.now_ms
         host = "127.0.0.1" if sockets else in_process.free_host()
@@ -139,10 +143,10 @@ class AsyncCluster:
 
     # Clients of this cluster. `close` closes those on the cluster's event loop.
 
-    producer = AsyncClientOf(Producer)
-    transaction_producer = AsyncClientOf(TransactionProducer)
-    push_consumer = AsyncClientOf(PushConsumer)
-    pull_consumer = AsyncClientOf(PullConsumer)
+    producer = ClientOf(Producer)
+    transaction_producer = ClientOf(TransactionProducer)
+    push_consumer = ClientOf(PushConsumer)
+    pull_consumer = ClientOf(PullConsumer)
 
     # Lifecycle
 
@@ -182,15 +186,6 @@ class AsyncCluster:
             await server.stop()
         if self._clock is not None:
             self._clock.unbind()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # Servers
 

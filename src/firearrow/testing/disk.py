@@ -138,8 +138,6 @@ class MemoryDisk:
 class MemoryFile:
     """An open file of a MemoryDisk."""
 
-    """An open file of a MemoryDisk."""
-
     __slots__ = ("_content", "_now_ms", "fdatasync", "pread", "truncate")
 
     descriptor = None
@@ -169,8 +167,6 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """The lock of a store directory."""
-
     """The lock of a store directory."""
 
     def __init__(self, locked: set[str], path: str) -> None:

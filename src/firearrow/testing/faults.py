@@ -18,13 +18,13 @@ thread and from coroutines.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from firearrow.net.connection import Connection
 from firearrow.net.in_process import MemoryListener, MemoryTransport
+from firearrow.testing.clock import running_loop
 from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import FrameDecoder
 
@@ -35,8 +35,6 @@ _LENGTH_BYTES = 4
 
 
 class Faults:
-    """The network faults of a cluster."""
-
     """The network faults of a cluster."""
 
     def __init__(self, connections: Callable[[str | None], set[Connection]], *, sockets: bool) -> None:
@@ -159,23 +157,13 @@ class Faults:
         loop = self._loop
         if loop is None:
             raise RuntimeError("the cluster is not running: start it before injecting faults")
-        try:
-            if asyncio.get_running_loop() is loop:
-                return function()
-        except RuntimeError:
-            pass
-        result: list[T] = []
-        done = threading.Event()
+        if running_loop() is loop:
+            return function()
 
-        def call() -> None:
-            try:
-                result.append(function())
-            finally:
-                done.set()
+        async def call() -> T:
+            return function()
 
-        loop.call_soon_threadsafe(call)
-        done.wait()
-        return result[0]
+        return asyncio.run_coroutine_threadsafe(call(), loop).result()
 
 
 @dataclass

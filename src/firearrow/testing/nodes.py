@@ -123,7 +123,7 @@ class BrokerNode:
         self._sockets = sockets
         self._name_servers = name_servers
         self._now_ms = now_ms
-        self._disk = MemoryDisk(now_ms)
+        self.disk = MemoryDisk(now_ms)
         self._on_listening = on_listening
 
     def __repr__(self) -> str:
@@ -141,10 +141,6 @@ class BrokerNode:
     def running(self) -> bool:
         return self.broker is not None
 
-    @property
-    def disk(self) -> MemoryDisk:
-        return self._disk
-
     async def start(self) -> None:
         """Start the broker with what it had stored. Does nothing if it is running."""
         if self.broker is not None:
@@ -155,7 +151,7 @@ class BrokerNode:
             namesrv_addrs=self._name_servers,
             now_ms=self._now_ms,
             bind=self._bind,
-            disk=self._disk,
+            disk=self.disk,
             own_process=False,
             replication=self._replicate if self._replicates else None,
         )
@@ -179,7 +175,7 @@ class BrokerNode:
         broker, self.broker, self.replication = self.broker, None, None
         if broker is not None:
             # The killed broker keeps its disk, so that its last callbacks cannot reach its successor's.
-            self._disk = self._disk.left_behind(power_cut=power_cut)
+            self.disk = self.disk.left_behind(power_cut=power_cut)
             await broker.abandon()
             await asyncio.sleep(0)
 

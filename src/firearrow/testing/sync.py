@@ -12,44 +12,18 @@ returns the AsyncCluster, on the running event loop.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
-from firearrow.client.options import NameServers
 from firearrow.client.sync.clients import Producer, PullConsumer, PushConsumer, TransactionProducer
 from firearrow.client.sync.derive import SyncClient, blocking, same_constructor
 from firearrow.client.sync.loop_thread import background
 from firearrow.testing.clock import VirtualClock
-from firearrow.testing.cluster import AsyncCluster
+from firearrow.testing.cluster import AsyncCluster, ClientOf, Clients
 from firearrow.testing.disk import MemoryDisk
 from firearrow.testing.faults import Faults
 from firearrow.testing.nodes import BrokerNode
-
-P = ParamSpec("P")
-
-
-class BlockingClosable(Protocol):
-    def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=BlockingClosable)
-
-
-class BlockingClientOf(Generic[P, C]):
-    """A method that creates a client of the cluster: the client's constructor without the name server."""
-
-    def __init__(self, make: Callable[Concatenate[NameServers, P], C]) -> None:
-        self._make = make
-
-    def __get__(self, cluster: Cluster, owner: type[Cluster]) -> Callable[P, C]:
-        def make(*args: P.args, **kwargs: P.kwargs) -> C:
-            client = self._make(cluster.name_server, *args, **kwargs)
-            cluster.clients.add(client)
-            return client
-
-        return make
 
 
 class Cluster(SyncClient[AsyncCluster]):
@@ -60,16 +34,16 @@ class Cluster(SyncClient[AsyncCluster]):
     @same_constructor(AsyncCluster)
     def __init__(self, make: Callable[[], AsyncCluster]) -> None:
         super().__init__(make)
-        self.clients: weakref.WeakSet[BlockingClosable] = weakref.WeakSet()
+        self.clients: Clients = WeakKeyDictionary()
         self.brokers = [SyncBroker(node) for node in self._async.brokers]
         self.slaves = [SyncBroker(node) for node in self._async.slaves]
 
     # Clients of this cluster, which `close` closes.
 
-    producer = BlockingClientOf(Producer)
-    transaction_producer = BlockingClientOf(TransactionProducer)
-    push_consumer = BlockingClientOf(PushConsumer)
-    pull_consumer = BlockingClientOf(PullConsumer)
+    producer = ClientOf(Producer)
+    transaction_producer = ClientOf(TransactionProducer)
+    push_consumer = ClientOf(PushConsumer)
+    pull_consumer = ClientOf(PullConsumer)
 
     def close(self) -> None:
         """Close the open clients and stop everything at once."""

@@ -18,13 +18,14 @@ from types import TracebackType
 import pytest
 
 from firearrow.client.errors import ClientError, ClosedError
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.client.sync.derive import SyncClient, as_future, blocking, on_loop, same_constructor
 from firearrow.client.sync.loop_thread import background
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
 
 
-class AsyncEcho:
+class AsyncEcho(AsyncClient):
     """An async client that needs no network."""
 
     def __init__(self, name: str, *, times: int = 1) -> None:

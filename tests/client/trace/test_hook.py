@@ -24,7 +24,10 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def trace(side: str = "PRODUCE") -> Trace:
-    return Trace(client_options("127.0.0.1:1", namespace="NS"), "NS%g", side, [])  # type: ignore[arg-type]
+    async def make() -> Trace:
+        return Trace(client_options("127.0.0.1:1", namespace="NS"), "NS%g", side)  # type: ignore[arg-type]
+
+    return run(make())
 
 
 def told(one: Trace) -> list[list[str]]:

@@ -22,7 +22,6 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from firearrow.client.connection.members import ConsumerMember, ProducerMember
@@ -30,6 +29,7 @@ from firearrow.client.connection.pool import Connections
 from firearrow.client.connection.routes import MASTER, TopicRoute, decode_route
 from firearrow.client.connection.server_requests import ServerRequests
 from firearrow.client.errors import BrokerError, ClientError, FirearrowError, NoRouteError
+from firearrow.client.lifecycle import repeat
 from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.request_reply import ReplyRegistry
@@ -109,8 +109,8 @@ class ClientInstance:
         self._first_beats: dict[Channel, tuple[bytes, asyncio.Future[Command]]] = {}  # in flight
         self._closed = False
         self._tasks = {
-            self.loop.create_task(self._every(options.heartbeat_interval_ms, self.heartbeat_now)),
-            self.loop.create_task(self._every(options.route_interval_ms, self.refresh_routes)),
+            self.loop.create_task(repeat(options.heartbeat_interval_ms, self.heartbeat_now)),
+            self.loop.create_task(repeat(options.route_interval_ms, self.refresh_routes)),
         }
 
     def __repr__(self) -> str:
@@ -380,14 +380,6 @@ class ClientInstance:
         addresses = [address for address in self._heartbeat_addresses() if address in self.connections.open]
         calls = [self.call(address, header, timeout_ms=_UNREGISTER_TIMEOUT_MS) for address in addresses]
         await asyncio.gather(*calls, return_exceptions=True)
-
-    async def _every(self, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            try:
-                await do()
-            except Exception:
-                log.exception("%s of client %s failed and will be retried in %d ms", do.__name__, self.client_id, interval_ms)
 
 
 def _after_fork() -> None:

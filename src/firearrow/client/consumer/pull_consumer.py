@@ -26,25 +26,26 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from firearrow.client.connection.instance import ClientInstance, acquire
-from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
+from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.consumer.fetched_queue import MessageLease
 from firearrow.client.consumer.fetcher import Fetcher
+from firearrow.client.consumer.group_consumer import GroupConsumer, RunningConsumer
 from firearrow.client.consumer.offset_store import BrokerOffsets
 from firearrow.client.consumer.pull import PULL_BATCH
-from firearrow.client.consumer.queue_offsets import Position, StartFrom, check_start_from, consume_from_where
+from firearrow.client.consumer.queue_offsets import Position, StartFrom
 from firearrow.client.consumer.rebalance import WARN_EVERY_S, Rebalancer
-from firearrow.client.consumer.subscription import Expression, Subscription, as_expressions, subscription
+from firearrow.client.consumer.subscription import Expression, as_expressions, subscription
 from firearrow.client.errors import ClientError, ClosedError, FirearrowError
 from firearrow.client.hooks import ConsumeHook
+from firearrow.client.lifecycle import repeat
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.options import ClientKeywords, Duration, NameServers, client_options, document_keywords, seconds
-from firearrow.client.trace.hook import Trace, trace_consumer
+from firearrow.client.options import ClientKeywords, Duration, NameServers, document_keywords, seconds
 from firearrow.clock import wall_ms
 from firearrow.wire.bodies import client
-from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo, SubscriptionData
+from firearrow.wire.bodies.client import ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader
-from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP, check_group, check_topic
+from firearrow.wire.names import CLIENT_INNER_PRODUCER_GROUP, check_topic
 
 POLL_TIMEOUT_S: Final = 5.0
 MAX_PULL_BATCH: Final = 1_024
@@ -52,7 +53,7 @@ MAX_PULL_BATCH: Final = 1_024
 log = logging.getLogger("firearrow.client")
 
 
-class PullConsumer:
+class PullConsumer(GroupConsumer["_Running"]):
     """Consumer that returns messages on request, by `poll` or by iteration."""
 
     @document_keywords
@@ -85,25 +86,17 @@ class PullConsumer:
         allocation                the strategy that shares the queues among the members; default: `Averagely`
         hooks                     `ConsumeHook` objects called when messages are returned and when they count as consumed
         """
-        check_group(group)
         if not 1 <= pull_batch <= MAX_PULL_BATCH:
             raise ValueError(f"pull_batch is {pull_batch}, expected 1 to {MAX_PULL_BATCH} messages")
-        check_start_from(start_from)
-        self._options = client_options(name_server, **options)
-        self._group = with_namespace(group, self._options.namespace)
-        self._start_from: StartFrom = start_from
+        super().__init__(name_server, group, start_from, allocation, hooks, {**options})
         self._pull_batch = pull_batch
         self._auto_commit = auto_commit
-        self._allocation = allocation or Averagely()
-        self._hooks = tuple(hooks)
         wanted: dict[str, Expression] = dict.fromkeys([topics] if isinstance(topics, str) else topics, "*")
         wanted.update(as_expressions(subscribe or {}))
-        named = [self._subscription(topic, expression) for topic, expression in wanted.items()]
-        self._subscriptions = {one.topic: one for one in named}
-        self._running: _Running | None = None
+        for topic, expression in wanted.items():
+            self._subscribe(topic, expression)
         self._lease: MessageLease | None = None
         self._warned_s = -math.inf
-        self._closed = False
 
     # Lifecycle.
 
@@ -127,15 +120,13 @@ class PullConsumer:
         except BaseException:
             await self._end(consumed=False)
             raise
-        running.saving = asyncio.get_running_loop().create_task(self._keep_saving(running), name=f"offsets of {self._group}")
+        if self._auto_commit:
+            saving = repeat(self._options.persist_offset_interval_ms, running.fetching.save)
+            running.saving = asyncio.get_running_loop().create_task(saving, name=f"offsets of {self._group}")
 
     async def close(self) -> None:
         """Commit (with `auto_commit`) and leave the group. Called by `async with`; repeated calls do nothing."""
         await self._end(consumed=True)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -194,9 +185,8 @@ class PullConsumer:
         running = self._open()
         if running.assigned:
             raise ClientError("this consumer uses assign; use another consumer for subscriptions")
-        named = self._subscription(topic, expression)
         first = not self._subscriptions
-        self._subscriptions[named.topic] = named
+        self._subscribe(topic, expression)
         if first:
             await self._join(running)
         else:
@@ -280,28 +270,8 @@ class PullConsumer:
 
     # ConsumerMember, called by the instance.
 
-    @property
-    def group(self) -> str:
-        return self._group
-
-    def subscriptions(self) -> list[SubscriptionData]:
-        return [one.data for one in self._subscriptions.values()]
-
     def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self._group,
-            consume_type="CONSUME_ACTIVELY",
-            message_model="CLUSTERING",
-            consume_from_where=consume_from_where(self._start_from),
-            subscription_data_set=self.subscriptions(),
-        )
-
-    def rebalance_soon(self) -> None:
-        if self._running is not None:
-            self._running.rebalance.request()
-
-    def route_changed(self, topic: str) -> None:
-        self.rebalance_soon()
+        return self._heartbeat("CONSUME_ACTIVELY", "CLUSTERING")
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self._running is None:
@@ -334,22 +304,17 @@ class PullConsumer:
 
     # Internals.
 
-    def _subscription(self, topic: str, expression: Expression) -> Subscription:
-        check_topic(topic)
-        return subscription(with_namespace(topic, self._options.namespace), expression, wall_ms())
-
     def _run_with(self, instance: ClientInstance) -> _Running:
         offsets = BrokerOffsets(instance, self._group)
-        trace = trace_consumer(self._options, self._group) if self._options.trace else None
+        trace, hooks = self._start_trace()
         fetching = Fetcher(
             instance, self._group, offsets,
-            start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch,
-            hooks=self._hooks if trace is None else (*self._hooks, trace),
+            start_from=self._start_from, auto_commit=self._auto_commit, batch=self._pull_batch, hooks=hooks,
         )  # fmt: skip
         rebalance = Rebalancer(
             instance, self._group, self._allocation, topics=lambda: list(self._subscriptions), apply=self._take_share
         )
-        return _Running(instance, offsets, fetching, rebalance, trace)
+        return _Running(instance, rebalance, trace, offsets, fetching)
 
     async def _join(self, running: _Running) -> None:
         await running.instance.register_consumer(self._group, self)
@@ -365,22 +330,11 @@ class PullConsumer:
             log.warning("group %s: a queue of %s is not taken yet, its offset is unknown: %s", self._group, topic, error)
         return not errors
 
-    async def _keep_saving(self, running: _Running) -> None:
-        while self._auto_commit:
-            await asyncio.sleep(self._options.persist_offset_interval_ms / 1000)
-            await running.fetching.save()
-
     def _warn_of_problem(self, problem: FirearrowError) -> None:
         now_s = time.monotonic()
         if now_s - self._warned_s >= WARN_EVERY_S:
             self._warned_s = now_s
             log.warning("poll by consumer group %s returns no messages: %s", self._group, problem)
-
-    def _open(self) -> _Running:
-        if self._running is None:
-            when = "has been closed" if self._closed else "was not started; use `with` or call start()"
-            raise ClosedError(f"this consumer of group {self._group!r} {when}")
-        return self._running
 
     async def _end(self, *, consumed: bool) -> None:
         self._closed = True
@@ -402,14 +356,9 @@ class PullConsumer:
 
 
 @dataclass(slots=True)
-class _Running:
-    """The state of a consumer between start and close."""
-
-    instance: ClientInstance
+class _Running(RunningConsumer):
     offsets: BrokerOffsets
     fetching: Fetcher
-    rebalance: Rebalancer
-    trace: Trace | None
     saving: asyncio.Task[None] | None = None
     apart: bool = False  # registered outside the group, for `assign`
     assigned: bool = False

@@ -24,15 +24,16 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from functools import partial
+from typing import Any, Final, Unpack
 
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer import operator_requests
-from firearrow.client.consumer.allocation import AllocationStrategy, Averagely
+from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
+from firearrow.client.consumer.group_consumer import GroupConsumer, RunningConsumer
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from firearrow.client.consumer.orderly import OrderlyDispatcher
@@ -40,36 +41,22 @@ from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX
 from firearrow.client.consumer.pull import PULL_BATCH, Puller
 from firearrow.client.consumer.queue_locks import RENEW_MS, QueueLockClient
 from firearrow.client.consumer.queue_manager import QueueManager
-from firearrow.client.consumer.queue_offsets import StartFrom, check_start_from, consume_from_where
+from firearrow.client.consumer.queue_offsets import StartFrom
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
 from firearrow.client.consumer.stats import TICK_MS, ConsumerStats
-from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, Subscription, as_expressions, subscription
-from firearrow.client.errors import BrokerError, ClientError, ClosedError, FirearrowError
+from firearrow.client.consumer.subscription import EVERYTHING, SQL92, Expression, as_expressions, subscription
+from firearrow.client.errors import ClientError, ClosedError
 from firearrow.client.hooks import ConsumeHook
+from firearrow.client.lifecycle import BackgroundTasks, repeat
 from firearrow.client.message import MessageQueue, ReceivedMessage
 from firearrow.client.namespaces import with_namespace
-from firearrow.client.options import (
-    ClientKeywords,
-    Duration,
-    NameServers,
-    client_options,
-    document_keywords,
-    milliseconds,
-    seconds,
-)
-from firearrow.client.trace.hook import Trace, trace_consumer
+from firearrow.client.options import ClientKeywords, Duration, NameServers, document_keywords, milliseconds, seconds
 from firearrow.clock import wall_ms
 from firearrow.wire import fastjson
-from firearrow.wire.bodies.client import (
-    CheckClientRequestBody,
-    ConsumeMessageDirectlyResult,
-    ConsumerData,
-    ConsumerRunningInfo,
-    SubscriptionData,
-)
+from firearrow.wire.bodies.client import CheckClientRequestBody, ConsumeMessageDirectlyResult, ConsumerData, ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.names import check_group, check_topic, retry_topic
+from firearrow.wire.names import retry_topic
 
 CONCURRENCY: Final = 20
 CONSUME_TIMEOUT_S: Final = 15 * 60.0
@@ -81,7 +68,7 @@ _BROADCASTING_NAMES: Final = 16  # members of a broadcasting group in one proces
 log = logging.getLogger("firearrow.client")
 
 
-class PushConsumer:
+class PushConsumer(GroupConsumer["_Running"]):
     """Consumer that calls a listener with every message of its subscriptions.
 
     If the listener returns, the message is acknowledged; if it raises, the message is redelivered.
@@ -139,36 +126,29 @@ class PushConsumer:
         local_offset_dir          directory of the offsets of a broadcasting consumer; default: ~/.rocketmq_offsets
         hooks                     `ConsumeHook` objects called before and after every call of the listener
         """
-        self._options = client_options(name_server, **options)
-        check_group(group)
-        self._group = with_namespace(group, self._options.namespace)
+        super().__init__(name_server, group, start_from, allocation, hooks, {**options})
         if not callable(listener):
             raise TypeError(f"listener is {listener!r}, expected a function or a coroutine function that takes a message")
-        check_start_from(start_from)
-        self._settings = _Settings(
-            orderly=orderly, broadcasting=broadcasting, start_from=start_from,
-            batch_size=_between("batch_size", batch_size, 1, 1024), concurrency=_between("concurrency", concurrency, 1, 1000),
-            max_reconsume_times=None if max_attempts is None else _between("max_attempts", max_attempts, 1, UNLIMITED) - 1,
-            suspend_ms=milliseconds("suspend_time", suspend_time),
-            consume_timeout_ms=milliseconds("consume_timeout", consume_timeout),
-            pull_batch=_between("pull_batch", pull_batch, 1, 1024),
-            max_held_messages=_between("max_held_messages", max_held_messages, 1, 65_535),
-            max_held_bytes=_between("max_held_bytes", max_held_bytes, 1, 1 << 40),
-            max_span=_between("max_span", max_span, 1, 65_535),
-            shutdown_timeout_s=seconds("shutdown_timeout", shutdown_timeout, or_zero=True), local_offset_dir=local_offset_dir,
-        )  # fmt: skip
         self._listener = listener
-        self._hooks = tuple(hooks)
-        self._allocation = allocation or Averagely()
-        self._subscriptions: dict[str, Subscription] = {}
+        self._orderly = orderly
+        self._broadcasting = broadcasting
+        self._batch_size = _between("batch_size", batch_size, 1, 1024)
+        self._concurrency = _between("concurrency", concurrency, 1, 1000)
+        self._max_reconsume_times = None if max_attempts is None else _between("max_attempts", max_attempts, 1, UNLIMITED) - 1
+        self._suspend_ms = milliseconds("suspend_time", suspend_time)
+        self._consume_timeout_ms = milliseconds("consume_timeout", consume_timeout)
+        self._pull_batch = _between("pull_batch", pull_batch, 1, 1024)
+        self._max_held_messages = _between("max_held_messages", max_held_messages, 1, 65_535)
+        self._max_held_bytes = _between("max_held_bytes", max_held_bytes, 1, 1 << 40)
+        self._max_span = _between("max_span", max_span, 1, 65_535)
+        self._shutdown_timeout_s = seconds("shutdown_timeout", shutdown_timeout, or_zero=True)
+        self._local_offset_dir = local_offset_dir
+        self._ended: asyncio.Event | None = None
         for topic, expression in as_expressions(subscribe).items():
-            self._add(topic, expression)
+            self._subscribe(topic, expression)
         if not broadcasting:
             topic = retry_topic(self._group)
             self._subscriptions[topic] = subscription(topic, EVERYTHING, wall_ms())
-        self._running: _Running | None = None
-        self._ended: asyncio.Event | None = None
-        self._closed = False
 
     # Lifecycle.
 
@@ -186,11 +166,12 @@ class PushConsumer:
             await self._check_filters(instance)
             await running.rebalance.run_once()
             running.rebalance.start()
-            running.schedule("offsets", self._options.persist_offset_interval_ms, self._save_offsets)
-            running.schedule("expiry", min(60_000, max(self._settings.consume_timeout_ms // 4, 1)), self._expire)
-            running.schedule("statistics", TICK_MS, self._tick_statistics)
-            if running.locks is not None:
-                running.schedule("locks", RENEW_MS, running.consuming.renew_locks)
+            expiry_interval_ms = min(60_000, max(self._consume_timeout_ms // 4, 1))
+            running.tasks.start(repeat(self._options.persist_offset_interval_ms, running.save_offsets), "offsets")
+            running.tasks.start(repeat(expiry_interval_ms, partial(running.expire, self._consume_timeout_ms)), "expiry")
+            running.tasks.start(repeat(TICK_MS, running.tick_statistics), "statistics")
+            if self._orderly:
+                running.tasks.start(repeat(RENEW_MS, running.consuming.renew_locks), "locks")
         except BaseException:
             await self._end(instance)
             raise
@@ -210,15 +191,6 @@ class PushConsumer:
         if self._running is not None:
             await self._end(self._running.instance)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
     # Control.
 
     def pause(self) -> None:
@@ -232,7 +204,7 @@ class PushConsumer:
     async def subscribe(self, topic: str, expression: Expression = EVERYTHING) -> None:
         """Subscribe to a topic, or change its expression. All members of a group must have the same subscriptions."""
         running = self._open()
-        self._add(topic, expression)
+        self._subscribe(topic, expression)
         await running.instance.heartbeat_now()
         await running.rebalance.run_once()
 
@@ -250,34 +222,12 @@ class PushConsumer:
 
     async def commit(self) -> None:
         """Commit offsets now instead of within the next few seconds."""
-        running = self._open()
-        await running.offsets.persist(list(running.consuming.queues), confirmed=True)
+        await self._open().save_offsets(confirmed=True)
 
     # ConsumerMember, called by the instance.
 
-    @property
-    def group(self) -> str:
-        return self._group
-
-    def subscriptions(self) -> list[SubscriptionData]:
-        return [one.data for one in self._subscriptions.values()]
-
     def heartbeat(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self._group,
-            consume_type="CONSUME_PASSIVELY",
-            message_model="BROADCASTING" if self._settings.broadcasting else "CLUSTERING",
-            consume_from_where=consume_from_where(self._settings.start_from),
-            subscription_data_set=self.subscriptions(),
-        )
-
-    def rebalance_soon(self) -> None:
-        if self._running is not None:
-            self._running.rebalance.request()
-
-    def route_changed(self, topic: str) -> None:
-        if topic in self._subscriptions:
-            self.rebalance_soon()
+        return self._heartbeat("CONSUME_PASSIVELY", "BROADCASTING" if self._broadcasting else "CLUSTERING")
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         if self._running is not None:
@@ -285,17 +235,15 @@ class PushConsumer:
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
         running = self._open()
-        return await operator_requests.consume_once(
-            running.call, message, coroutine=running.coroutine, orderly=self._settings.orderly
-        )
+        return await operator_requests.consume_once(running.call, message, coroutine=running.coroutine, orderly=self._orderly)
 
     async def running_info(self) -> ConsumerRunningInfo:
-        running, settings, now = self._open(), self._settings, wall_ms()
+        running, now = self._open(), wall_ms()
         return ConsumerRunningInfo(
             properties=operator_requests.info_properties(
                 name_servers=self._options.name_servers,
-                orderly=settings.orderly,
-                concurrency=settings.concurrency,
+                orderly=self._orderly,
+                concurrency=self._concurrency,
                 started_ms=running.started_ms,
             ),
             subscription_set=self.subscriptions(),
@@ -308,15 +256,10 @@ class PushConsumer:
 
     # Internals.
 
-    def _add(self, topic: str, expression: Expression) -> None:
-        check_topic(topic)
-        name = with_namespace(topic, self._options.namespace)
-        self._subscriptions[name] = subscription(name, expression, wall_ms())
-
     async def _acquire(self) -> ClientInstance:
         """Acquire an instance. The offset file of a broadcasting consumer needs a client id that survives restarts."""
         options = self._options
-        if not self._settings.broadcasting or options.instance_name is not None:
+        if not self._broadcasting or options.instance_name is not None:
             return await acquire(options, consumer_group=self._group)
         for number in range(1, _BROADCASTING_NAMES + 1):
             name = "DEFAULT" if number == 1 else f"DEFAULT-{number}"
@@ -328,51 +271,48 @@ class PushConsumer:
         raise AssertionError("unreachable")
 
     def _run_with(self, instance: ClientInstance) -> _Running:
-        settings, group = self._settings, self._group
+        group = self._group
         coroutine = is_coroutine_listener(self._listener)
-        trace = trace_consumer(self._options, group) if self._options.trace else None
-        hooks = self._hooks if trace is None else (*self._hooks, trace)
+        trace, hooks = self._start_trace()
         call = hooked(
-            taking_lists(self._listener, coroutine=coroutine, batch_size=settings.batch_size), hooks,
-            coroutine=coroutine, orderly=settings.orderly, group=group,
+            taking_lists(self._listener, coroutine=coroutine, batch_size=self._batch_size), hooks,
+            coroutine=coroutine, orderly=self._orderly, group=group,
         )  # fmt: skip
-        offsets: OffsetStore = (
-            LocalOffsets(instance.client_id, group, settings.local_offset_dir)
-            if settings.broadcasting
-            else BrokerOffsets(instance, group)
-        )
-        limit = settings.max_reconsume_times
-        send_back = None
-        if not settings.broadcasting:
-            usual = UNLIMITED if settings.orderly else MAX_RECONSUME_TIMES
-            send_back = SendBack(instance, group, usual if limit is None else limit)
+        limit = self._max_reconsume_times
+        offsets: OffsetStore
+        if self._broadcasting:
+            offsets, send_back = LocalOffsets(instance.client_id, group, self._local_offset_dir), None
+        else:
+            usual = UNLIMITED if self._orderly else MAX_RECONSUME_TIMES
+            offsets, send_back = BrokerOffsets(instance, group), SendBack(instance, group, usual if limit is None else limit)
         stats = ConsumerStats(wall_ms())
         service: ConcurrentDispatcher | OrderlyDispatcher
-        if settings.orderly:
+        if self._orderly:
             service = OrderlyDispatcher(
-                call, coroutine=coroutine, concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
-                send_back=send_back, max_reconsume_times=limit, suspend_ms=settings.suspend_ms, finished=self._finished,
+                call, coroutine=coroutine, concurrency=self._concurrency, batch_size=self._batch_size, offsets=offsets,
+                send_back=send_back, max_reconsume_times=limit, suspend_ms=self._suspend_ms, finished=self._finished,
                 count=stats.consumed, now_ms=wall_ms, name=group,
             )  # fmt: skip
         else:
-            plain = settings.batch_size == 1 and not hooks
+            plain = self._batch_size == 1 and not hooks
             service = ConcurrentDispatcher(
                 self._listener if plain else call, coroutine=coroutine, lists=not plain,
-                concurrency=settings.concurrency, batch_size=settings.batch_size, offsets=offsets,
+                concurrency=self._concurrency, batch_size=self._batch_size, offsets=offsets,
                 send_back=send_back, finished=self._finished, count=stats.consumed, name=group,
             )  # fmt: skip
-        locks = QueueLockClient(instance, group) if settings.orderly and not settings.broadcasting else None
-        puller = Puller(instance, group, batch=settings.pull_batch)
         consuming = QueueManager(
-            instance, puller, offsets, service,
-            locks=locks, start_from=settings.start_from, subscription=self._subscriptions.get, full=settings.full,
-            pulled=stats.pulled,
+            instance, Puller(instance, group, batch=self._pull_batch), offsets, service,
+            locks=QueueLockClient(instance, group) if self._orderly and not self._broadcasting else None,
+            start_from=self._start_from, subscription=self._subscriptions.get, full=self._full, pulled=stats.pulled,
         )  # fmt: skip
         rebalance = Rebalancer(
             instance, group, self._allocation,
-            topics=lambda: list(self._subscriptions), apply=consuming.share, broadcasting=settings.broadcasting,
+            topics=lambda: list(self._subscriptions), apply=consuming.share, broadcasting=self._broadcasting,
         )  # fmt: skip
-        return _Running(instance, offsets, service, consuming, rebalance, locks, stats, call, coroutine, wall_ms(), trace)
+        return _Running(instance, rebalance, trace, offsets, service, consuming, stats, call, coroutine, wall_ms())
+
+    def _full(self, held: ProcessQueue) -> str | None:
+        return held.full(self._max_held_messages, self._max_held_bytes, None if self._orderly else self._max_span)
 
     def _finished(self, held: ProcessQueue) -> None:
         if self._running is not None:
@@ -390,34 +330,14 @@ class PushConsumer:
                 for address in list(by_id.values())[:1]:
                     try:
                         await instance.check(address, RequestCode.CHECK_CLIENT_CONFIG, text)
-                    except BrokerError:
-                        raise
-                    except FirearrowError as error:
+                    except ClientError as error:
                         log.warning("%s cannot check the expression for %s: %s", address, wanted.topic, error)
-
-    async def _save_offsets(self) -> None:
-        if self._running is not None:
-            await self._running.offsets.persist(list(self._running.consuming.queues))
-
-    async def _expire(self) -> None:
-        if self._running is not None:
-            self._running.service.expire(self._settings.consume_timeout_ms)
-
-    async def _tick_statistics(self) -> None:
-        if self._running is not None:
-            self._running.stats.tick(wall_ms())
-
-    def _open(self) -> _Running:
-        if self._running is None:
-            when = "has been closed" if self._closed else "was not started; use `with` or call start()"
-            raise ClosedError(f"this consumer of group {self._group!r} {when}")
-        return self._running
 
     async def _end(self, instance: ClientInstance) -> None:
         running, self._running = self._running, None
         try:
             if running is not None:
-                await running.stop(self._settings.shutdown_timeout_s)
+                await running.stop(self._shutdown_timeout_s)
             await instance.unregister_consumer(self._group)
         finally:
             await instance.release()
@@ -425,64 +345,33 @@ class PushConsumer:
                 self._ended.set()
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Settings:
-    orderly: bool
-    broadcasting: bool
-    start_from: StartFrom
-    batch_size: int
-    concurrency: int
-    max_reconsume_times: int | None
-    suspend_ms: int
-    consume_timeout_ms: int
-    pull_batch: int
-    max_held_messages: int
-    max_held_bytes: int
-    max_span: int
-    shutdown_timeout_s: float
-    local_offset_dir: str | os.PathLike[str] | None
-
-    def full(self, held: ProcessQueue) -> str | None:
-        return held.full(self.max_held_messages, self.max_held_bytes, None if self.orderly else self.max_span)
-
-
 @dataclass(slots=True)
-class _Running:
-    """The state of a consumer between start and close."""
-
-    instance: ClientInstance
+class _Running(RunningConsumer):
     offsets: OffsetStore
     service: ConcurrentDispatcher | OrderlyDispatcher
     consuming: QueueManager
-    rebalance: Rebalancer
-    locks: QueueLockClient | None
     stats: ConsumerStats
     call: Callable[[list[ReceivedMessage]], Any]
     coroutine: bool
     started_ms: int
-    trace: Trace | None
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
-    def schedule(self, name: str, interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(_every(interval_ms, do), name=name))
+    async def save_offsets(self, *, confirmed: bool = False) -> None:
+        await self.offsets.persist(list(self.consuming.queues), confirmed=confirmed)
+
+    async def expire(self, timeout_ms: int) -> None:
+        self.service.expire(timeout_ms)
+
+    async def tick_statistics(self) -> None:
+        self.stats.tick(wall_ms())
 
     async def stop(self, timeout_s: float) -> None:
         await self.rebalance.stop()
-        for task in self.tasks:
-            task.cancel()
+        self.tasks.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.consuming.stop(timeout_s)
         if self.trace is not None:
             await self.trace.close()
-
-
-async def _every(interval_ms: int, do: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(interval_ms / 1000)
-        try:
-            await do()
-        except Exception:
-            log.exception("%s failed and will be retried in %d ms", do, interval_ms)
 
 
 def _between(name: str, value: int, low: int, high: int) -> int:

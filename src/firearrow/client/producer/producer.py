@@ -15,14 +15,14 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from firearrow.client.compression import compressor
 from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.connection.pool import closed_error
 from firearrow.client.errors import ClientError, InvalidMessageError, NoRouteError, RequestTimeout
 from firearrow.client.hooks import MessageKind, SendContext, SendHook, call_hooks
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 from firearrow.client.namespaces import with_namespace
 from firearrow.client.options import (
@@ -43,7 +43,7 @@ from firearrow.client.producer.recall import parse_recall_handle
 from firearrow.client.producer.request_reply import reply_message, request_properties
 from firearrow.client.producer.routing import SINGLE, RouteCache, Selector, Sender, Target, TopicRouting, by_sharding_key
 from firearrow.client.producer.validation import check_body, check_group_name, properties_text
-from firearrow.client.trace.hook import Trace, trace_producer
+from firearrow.client.trace.hook import Trace
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers.client import CheckTransactionStateRequestHeader, RecallMessageRequestHeader
 from firearrow.wire.properties import PROPERTY_INSTANCE_ID, PROPERTY_SHARDING_KEY
@@ -59,7 +59,7 @@ IDEMPOTENT_IN_FLIGHT: Final = 200  # a broker remembers the last 256 numbers per
 _now_ns = time.time_ns
 
 
-class Producer:
+class Producer(AsyncClient):
     """Producer of messages. Its methods belong to the event loop on which `start` ran."""
 
     @document_keywords
@@ -145,9 +145,8 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         instance = await acquire(self.options, producer_group=self.group)
         self._instance = instance
-        if self.options.trace and self._trace is None:
-            self._trace = await trace_producer(self)
-        self._hooks = tuple(self.hooks)
+        self._trace = Trace(self.options, self.group, "PRODUCE") if self.options.trace else None
+        self._hooks = (*self.hooks, self._trace) if self._trace is not None else tuple(self.hooks)
         sender = Sender(self.group, self.options.language, instance.connections.signer)
         self._topics = RouteCache(instance, sender, self.options.namespace)
         self._next_id = message_ids.id_generator(instance.ip)
@@ -177,21 +176,11 @@ class Producer:
         sending.cancel_all("the producer was closed before the message could be sent")
         if self._trace is not None:
             await self._trace.close()
-            self._trace = None
         if self._topics is not None:
             self._topics.close()
         await instance.unregister_producer(self.group)
         await instance.release()
         self._instance = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- sending
 

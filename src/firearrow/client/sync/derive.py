@@ -29,23 +29,14 @@ import inspect
 import os
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from firearrow.client.errors import ClosedError
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.client.sync.loop_thread import background, close_at_exit, remaking, unregister_closed
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class AsyncClient(Protocol):
-    def start(self) -> Coroutine[Any, Any, object]: ...
-
-    def close(self) -> Coroutine[Any, Any, object]: ...
-
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> Coroutine[Any, Any, object]: ...
 
 
 A = TypeVar("A", bound=AsyncClient)

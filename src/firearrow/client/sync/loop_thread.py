@@ -22,9 +22,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from firearrow.client.errors import ClientError, ClosedError
+from firearrow.client.lifecycle import AsyncClient
 from firearrow.net.event_loop import new_loop
 
 END_TIMEOUT_S = 5.0
@@ -144,15 +145,11 @@ class _Waiting(Generic[R]):
 # The loop of this process.
 
 
-class Closable(Protocol):
-    def close(self) -> Coroutine[Any, Any, object]: ...
-
-
 class _Process:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.background: Background | None = None
-        self.open: dict[int, Closable] = {}
+        self.open: dict[int, AsyncClient] = {}
 
 
 _process = _Process()
@@ -171,12 +168,12 @@ def background() -> Background:
         return _process.background
 
 
-def close_at_exit(client: Closable) -> None:
+def close_at_exit(client: AsyncClient) -> None:
     """Register a client to be closed at exit."""
     _process.open[id(client)] = client
 
 
-def unregister_closed(client: Closable) -> None:
+def unregister_closed(client: AsyncClient) -> None:
     _process.open.pop(id(client), None)
 
 

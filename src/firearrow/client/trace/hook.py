@@ -3,8 +3,7 @@
 Contexts (encoding.py) are queued in memory and sent every half second, in as few messages as possible, by a separate producer. If
 that fails or the queue is full, contexts are dropped and a warning is logged; the traced messages are not affected.
 
-A client with `trace=True` creates its hook with `trace_producer` or `trace_consumer` and closes it at the end, which sends the
-queue.
+A client with `trace=True` creates its hook when it starts and closes it at the end, which sends the queue.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from firearrow.client.hooks import ConsumeContext, EndTransactionContext, SendContext
+from firearrow.client.hooks import ConsumeContext, EndTransactionContext, MessageKind, SendContext
+from firearrow.client.lifecycle import repeat
 from firearrow.client.message import Message, ReceivedMessage, SendStatus
 from firearrow.client.namespaces import without_namespace
 from firearrow.client.options import ClientOptions
 from firearrow.client.producer import message_ids
-from firearrow.client.trace import encoding
-from firearrow.client.trace.encoding import Context, Outcome
+from firearrow.client.trace.encoding import DEFAULT_REGION, Context, Outcome, encode
 from firearrow.clock import wall_ms
 from firearrow.wire.properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 
@@ -42,26 +41,11 @@ log = logging.getLogger("firearrow.client")
 _numbers = itertools.count(1)
 
 
-async def trace_producer(producer: Producer) -> Trace:
-    """Start a trace of a producer; it is one of its hooks until it is closed."""
-    trace = Trace(producer.options, producer.group, "PRODUCE", producer.hooks)
-    trace.start()
-    return trace
-
-
-def trace_consumer(options: ClientOptions, group: str) -> Trace:
-    """Start a trace of a consumer, to be used as a hook."""
-    trace = Trace(options, group, "CONSUME", [])
-    trace.start()
-    return trace
-
-
 class Trace:
-    """The hook. It is in `hooks` from `start` to `close`."""
+    """The hook of one client."""
 
-    def __init__(self, options: ClientOptions, group: str, side: Literal["PRODUCE", "CONSUME"], hooks: list[Any]) -> None:
+    def __init__(self, options: ClientOptions, group: str, side: Literal["PRODUCE", "CONSUME"]) -> None:
         self._options = options
-        self._hooks = hooks
         self._namespace = options.namespace
         self._group = without_namespace(group, options.namespace)
         self._topic = options.trace_topic
@@ -69,28 +53,19 @@ class Trace:
         self.waiting: deque[Context] = deque()  # recorded and not yet sent
         self._requests: dict[int, str] = {}  # id of a ConsumeContext -> request id
         self._dropped = 0
-        self._task: asyncio.Task[None] | None = None
         self._producer: Producer | None = None
-
-    def start(self) -> None:
-        self._hooks.append(self)
-        self._task = asyncio.get_running_loop().create_task(self._keep_sending(), name=f"trace {self._group}")
+        self._task = asyncio.get_running_loop().create_task(repeat(INTERVAL_MS, self._send_waiting), name=f"trace {group}")
 
     async def close(self) -> None:
         """Send the queued contexts within CLOSE_TIMEOUT_MS and close."""
-        if self in self._hooks:
-            self._hooks.remove(self)
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
-                    await self._send_waiting()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1000):
+                await self._send_waiting()
         if self._producer is not None:
-            producer, self._producer = self._producer, None
-            await producer.close()
+            await self._producer.close()
 
     # Events.
 
@@ -105,41 +80,36 @@ class Trace:
         single = len(ids) != len(context.messages)
         for index, message in enumerate(context.messages[:1] if single else context.messages):
             one_each = not single and len(offset_ids) == len(ids)
-            self._enqueue(
-                encoding.pub(
-                    time_ms=context.began_ms,
-                    region=result.region_id,
-                    group=self._group,
-                    topic=without_namespace(message.topic, self._namespace),
-                    msg_id=result.msg_id if single else ids[index],
-                    tags=message.tags,
-                    keys=_keys(message),
-                    address=context.address,
-                    body_length=len(message.body),
-                    cost_ms=round(context.elapsed_ms),
-                    kind=context.kind,
-                    offset_msg_id=offset_ids[index] if one_each else result.offset_msg_id,
-                    success=result.status is SendStatus.OK,
-                )
+            self._record(
+                "Pub",
+                message,
+                time_ms=context.began_ms,
+                region=result.region_id,
+                topic=without_namespace(message.topic, self._namespace),
+                msg_id=result.msg_id if single else ids[index],
+                address=context.address,
+                body_length=len(message.body),
+                cost_ms=round(context.elapsed_ms),
+                kind=context.kind,
+                offset_msg_id=offset_ids[index] if one_each else result.offset_msg_id,
+                success=result.status is SendStatus.OK,
             )
 
     def end_transaction(self, context: EndTransactionContext) -> None:
         message = context.message
         region = message.get(PROPERTY_MSG_REGION) if isinstance(message, ReceivedMessage) else None
-        self._enqueue(
-            encoding.end_transaction(
-                time_ms=wall_ms(),
-                region=region,
-                group=self._group,
-                topic=without_namespace(context.topic, self._namespace),
-                msg_id=context.msg_id,
-                tags=message.tags,
-                keys=_keys(message),
-                address=context.address,
-                transaction_id=context.transaction_id,
-                state=context.state,
-                from_check=context.from_check,
-            )
+        self._record(
+            "EndTransaction",
+            message,
+            time_ms=wall_ms(),
+            region=region or DEFAULT_REGION,
+            topic=without_namespace(context.topic, self._namespace),
+            msg_id=context.msg_id,
+            address=context.address,
+            kind=MessageKind.TRANSACTION_COMMIT,
+            transaction_id=context.transaction_id,
+            state=context.state,
+            from_check=context.from_check,
         )
 
     def before_consume(self, context: ConsumeContext) -> None:
@@ -148,16 +118,14 @@ class Trace:
             return
         request_id = self._requests[id(context)] = message_ids.next_key(self._options.client_ip or message_ids.own_ip())
         for message in traced:
-            self._enqueue(
-                encoding.sub_before(
-                    time_ms=context.began_ms,
-                    region=message.get(PROPERTY_MSG_REGION),
-                    group=self._group,
-                    request_id=request_id,
-                    msg_id=message.msg_id,
-                    retries=message.reconsume_times,
-                    keys=_keys(message),
-                )
+            self._record(
+                "SubBefore",
+                message,
+                time_ms=context.began_ms,
+                region=message.get(PROPERTY_MSG_REGION),
+                request_id=request_id,
+                msg_id=message.msg_id,
+                retries=message.reconsume_times,
             )
 
     def after_consume(self, context: ConsumeContext) -> None:
@@ -168,36 +136,30 @@ class Trace:
         for message in context.messages:
             if message.get(PROPERTY_TRACE_SWITCH) == "false":
                 continue
-            self._enqueue(
-                encoding.sub_after(
-                    time_ms=now_ms,
-                    group=self._group,
-                    request_id=request_id,
-                    msg_id=message.msg_id,
-                    cost_ms=round(context.elapsed_ms / len(context.messages)),
-                    success=context.succeeded,
-                    keys=_keys(message),
-                    outcome=_outcome(context),
-                )
+            self._record(
+                "SubAfter",
+                message,
+                time_ms=now_ms,
+                request_id=request_id,
+                msg_id=message.msg_id,
+                cost_ms=round(context.elapsed_ms / len(context.messages)),
+                success=context.succeeded,
+                outcome=_outcome(context),
             )
 
     # Sending.
 
-    def _enqueue(self, context: Context) -> None:
+    def _record(self, name: str, message: Message | ReceivedMessage, **values: object) -> None:
         if len(self.waiting) < MAX_WAITING:
-            self.waiting.append(context)
+            keys = (message.keys if isinstance(message.keys, str) else " ".join(message.keys)) or None
+            self.waiting.append(encode(name, group=self._group, tags=message.tags, keys=keys, **values))
         else:
             self._dropped += 1
 
-    async def _keep_sending(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL_MS / 1000)
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                log.warning("%d traces of group %s were dropped: the queue was full", dropped, self._group)
-            await self._send_waiting()
-
     async def _send_waiting(self) -> None:
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            log.warning("%d traces of group %s were dropped: the queue was full", dropped, self._group)
         if not self.waiting:
             return
         waiting = [self.waiting.popleft() for _ in range(len(self.waiting))]
@@ -234,11 +196,6 @@ def pack(topic: str, contexts: list[Context]) -> Iterator[Message]:
         body_bytes += more_body
         keys_bytes += more_keys
     yield Message(topic, "".join(texts).encode(), keys=list(keys))
-
-
-def _keys(message: Message | ReceivedMessage) -> str | None:
-    keys = message.keys
-    return (keys if isinstance(keys, str) else " ".join(keys)) or None
 
 
 def _outcome(context: ConsumeContext) -> Outcome:
