@@ -30,7 +30,7 @@ from firearrow.wire.frame import (
     replace_success_code,
     send_response_template,
 )
-from firearrow.wire.headers.client import PullMessageResponseHeader, SendMessageResponseHeader
+from firearrow.wire.headers.client import PullMessageResponseHeader
 from tests.wire.captured import Captured, captured, sessions
 from tests.wire.strategies import I32, json_values
 
@@ -381,7 +381,7 @@ def test_success_equals_the_general_encoding(binary: bool) -> None:
     assert encode_success(request) == encode_response(request, 0)
 
 
-def test_send_response_template_formats_the_declared_header() -> None:
+def test_send_response_template_formats_the_fields_of_the_response() -> None:
     fields = {
         "queueId": "3", "transactionId": "A1", "msgId": "FF00", "TRACE_ON": "true", "MSG_REGION": "100% \"here\"",
         "queueOffset": "9",
@@ -389,7 +389,6 @@ def test_send_response_template_formats_the_declared_header() -> None:
     header = send_response_template("true", '100% "here"') % (3, b'"A1"', b"FF00", 9, 7)
     frame = pack_lengths(4 + len(header), len(header)) + header
     assert frame == encode_response(Command(310, opaque=7), 0, None, fields)
-    assert SendMessageResponseHeader.decode(fields).encode() == fields
 
 
 @pytest.mark.parametrize("binary", [False, True])

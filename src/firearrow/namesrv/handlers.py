@@ -30,7 +30,7 @@ from firearrow.wire.bodies.route import (
     TopicRouteData,
 )
 from firearrow.wire.bodies.topic import DataVersion
-from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
+from firearrow.wire.codes import VERSION_4_9_4, RequestCode, ResponseCode, not_supported
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers import namesrv as headers
@@ -38,7 +38,6 @@ from firearrow.wire.headers import namesrv as headers
 if TYPE_CHECKING:
     from firearrow.net.connection import Connection
 
-STANDARD_JSON_VERSION = 401  # 4.9.4
 BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
 _CRC_MASK = 0x7FFFFFFF
 
@@ -189,7 +188,7 @@ class NamesrvService:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}")
         if self.settings.order_message_enable:
             route.order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
-        standard = request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only
+        standard = request.version >= VERSION_4_9_4 or header.accept_standard_json_only
         body = fastjson.dumps(route.to_json(), bare_int_keys=not standard)
         return encode_response(request, ResponseCode.SUCCESS, body=_ascii_json(body) if standard else body)
 

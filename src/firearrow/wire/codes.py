@@ -290,7 +290,3 @@ VERSION_DESC: Final = "V5_5_0"
 VERSION_4_9_4: Final = version_ordinal(4, 9, 4)  # from here on routes are written with quoted map keys
 VERSION_5_0_0: Final = version_ordinal(5, 0, 0)  # from here on a compressed registration ends with queue mappings
 VERSION_3_0_11: Final = 37  # from here on a registration carries a RegisterBrokerBody
-VERSION_3_4_9: Final = 121  # from here on the client's own maxReconsumeTimes counts
-VERSION_3_0_7_SNAPSHOT: Final = 28  # from here on a client understands offset resets and status queries
-VERSION_3_1_8_SNAPSHOT: Final = 62  # from here on a client reports its running info
-VERSION_5_3_1: Final = version_ordinal(5, 3, 1)  # clients newer than this understand GO_AWAY

@@ -10,12 +10,12 @@ from firearrow.client.message import MessageQueue
 from firearrow.client.options import Credentials
 from firearrow.client.producer.fault_avoidance import FaultTable
 from firearrow.client.producer.routing import RoundRobin, SendTemplate, by_sharding_key
+from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import FLAG_ONEWAY, Command, encode_command
 from firearrow.wire.headers.client import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
-    SendReplyMessageRequestHeaderV2,
 )
 
 
@@ -61,6 +61,10 @@ def test_a_key_has_its_queue_as_in_java(key: str, index: int) -> None:
 # ---- the preformatted send request against the header class that declares it
 
 NAMED = MessageQueue("100% Orders", 'broker-"a"', 3)
+
+
+class SendReplyMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_REPLY_MESSAGE_V2, short_keys=True):
+    pass
 
 
 @pytest.mark.parametrize("signer", [None, Signer(Credentials("key", "secret"))], ids=["unsigned", "signed"])

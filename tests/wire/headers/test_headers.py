@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from firearrow.wire.codes import RequestCode
@@ -14,23 +16,26 @@ def keys(cls: type[Header]) -> set[str]:
     return {key for spec in cls.FIELDS for key in (spec.key, spec.short, spec.other) if key}
 
 
-def header_of(sent: Captured) -> type[Header]:
-    table = RESPONSE_HEADERS if sent.kind == "response" else REQUEST_HEADERS
-    return table.get(sent.request, Header)
+def captured_with_headers(session: str) -> Iterator[tuple[Captured, type[Header]]]:
+    """Yield every request, and the responses that are read or written with a header class."""
+    for sent in captured():
+        if sent.file == session and sent.kind != "response":
+            yield sent, REQUEST_HEADERS.get(sent.request, Header)
+        elif sent.file == session and sent.request in RESPONSE_HEADERS:
+            yield sent, RESPONSE_HEADERS[sent.request]
 
 
 @pytest.mark.parametrize("session", sessions())
 def test_every_captured_field_is_declared(session: str) -> None:
-    for sent in (each for each in captured() if each.file == session):
-        assert set(sent.ext) <= keys(header_of(sent)) | COMMON_KEYS, sent
+    for sent, cls in captured_with_headers(session):
+        assert set(sent.ext) <= keys(cls) | COMMON_KEYS, sent
 
 
 @pytest.mark.parametrize("session", sessions())
 def test_every_captured_header_round_trips(session: str) -> None:
-    for sent in (each for each in captured() if each.file == session):
+    for sent, cls in captured_with_headers(session):
         if sent.kind == "response" and sent.header["code"] != 0 and not sent.ext:
             continue  # an error without a header
-        cls = header_of(sent)
         header = cls.decode(sent.ext)
         again = header.encode()
         for key, value in sent.ext.items():

@@ -21,10 +21,6 @@ class CreateTopicRequestHeader(Header, code=RequestCode.UPDATE_AND_CREATE_TOPIC)
     force: bool = field(default=False, omit_default=True)
 
 
-class CreateStaticTopicRequestHeader(CreateTopicRequestHeader, code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC):
-    pass
-
-
 class DeleteTopicRequestHeader(Header, code=RequestCode.DELETE_TOPIC_IN_BROKER):
     topic: str
 
@@ -35,12 +31,6 @@ class GetAllTopicConfigRequestHeader(Header, code=RequestCode.GET_ALL_TOPIC_CONF
     topic_seq: int | None = None
     max_topic_num: int | None = None
     data_version: str | None = None
-
-
-class GetAllTopicConfigResponseHeader(Header):
-    """Without the number the client takes the body as complete."""
-
-    total_topic_num: int | None = None
 
 
 class GetTopicConfigRequestHeader(Header, code=RequestCode.GET_TOPIC_CONFIG):
@@ -72,10 +62,6 @@ class GetAllSubscriptionGroupRequestHeader(Header, code=RequestCode.GET_ALL_SUBS
     group_seq: int | None = None
     max_group_num: int | None = None
     data_version: str | None = None
-
-
-class GetAllSubscriptionGroupResponseHeader(Header):
-    total_group_num: int | None = None
 
 
 class GetSubscriptionGroupConfigRequestHeader(Header, code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG):
@@ -193,10 +179,6 @@ class GetConsumerStatusFromClientRequestHeader(GetConsumerStatusRequestHeader, c
 
 
 # ---- the broker itself
-
-
-class GetBrokerConfigResponseHeader(Header):
-    version: str
 
 
 class ViewBrokerStatsDataRequestHeader(Header, code=RequestCode.VIEW_BROKER_STATS_DATA):

@@ -39,25 +39,6 @@ class SendBatchMessageRequestHeader(SendMessageRequestHeader, code=RequestCode.S
     pass
 
 
-class SendReplyMessageRequestHeader(SendMessageRequestHeader, code=RequestCode.SEND_REPLY_MESSAGE):
-    pass
-
-
-class SendReplyMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_REPLY_MESSAGE_V2, short_keys=True):
-    pass
-
-
-class SendMessageResponseHeader(Header):
-    msg_id: str
-    queue_id: int
-    queue_offset: Long
-    transaction_id: str | None = None
-    batch_uniq_id: str | None = None
-    recall_handle: str | None = None
-    msg_region: str | None = field(key="MSG_REGION", default=None)
-    trace_on: str | None = field(key="TRACE_ON", default=None)
-
-
 class ReplyMessageRequestHeader(Header, code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
     """Sent by a broker to the client whose request is being answered."""
 
@@ -128,11 +109,6 @@ class QueryMessageRequestHeader(Header, code=RequestCode.QUERY_MESSAGE):
     last_key: str | None = None
 
 
-class QueryMessageResponseHeader(Header):
-    index_last_update_timestamp: Long
-    index_last_update_phyoffset: Long
-
-
 class ViewMessageRequestHeader(Header, code=RequestCode.VIEW_MESSAGE_BY_ID):
     offset: Long
     topic: str | None = None
@@ -197,18 +173,7 @@ class GetEarliestMsgStoretimeRequestHeader(Header, code=RequestCode.GET_EARLIEST
     queue_id: int
 
 
-class GetEarliestMsgStoretimeResponseHeader(Header):
-    timestamp: Long
-
-
 # ---- clients and groups
-
-
-class HeartbeatResponseHeader(Header):
-    """Without the fields the client keeps sending complete heartbeats."""
-
-    is_support_heart_beat_v2: bool | None = field(key="IS_SUPPORT_HEART_BEAT_V2", default=None)
-    is_sub_change: bool | None = field(key="IS_SUB_CHANGE", default=None)
 
 
 class UnregisterClientRequestHeader(Header, code=RequestCode.UNREGISTER_CLIENT):
@@ -271,91 +236,3 @@ class RecallMessageRequestHeader(Header, code=RequestCode.RECALL_MESSAGE):
     topic: str
     recall_handle: str
     bname: str | None = None
-
-
-class RecallMessageResponseHeader(Header):
-    msg_id: str
-
-
-# ---- POP consumption
-
-
-class PopMessageRequestHeader(Header, code=RequestCode.POP_MESSAGE):
-    consumer_group: str
-    topic: str
-    queue_id: int
-    max_msg_nums: int
-    invisible_time: Long
-    poll_time: Long
-    born_time: Long = 0
-    init_mode: int
-    exp_type: str | None = None
-    exp: str | None = None
-    order: bool = False
-    attempt_id: str | None = None
-
-
-class PopMessageResponseHeader(Header):
-    pop_time: Long
-    invisible_time: Long
-    revive_qid: int
-    rest_num: Long
-    start_offset_info: str | None = None
-    msg_offset_info: str | None = None
-    order_count_info: str | None = None
-
-
-class AckMessageRequestHeader(Header, code=RequestCode.ACK_MESSAGE):
-    consumer_group: str
-    topic: str
-    queue_id: int
-    extra_info: str
-    offset: Long
-
-
-class ChangeInvisibleTimeRequestHeader(Header, code=RequestCode.CHANGE_MESSAGE_INVISIBLETIME):
-    consumer_group: str
-    topic: str
-    queue_id: int
-    extra_info: str
-    offset: Long
-    invisible_time: Long
-    suspend: bool = False
-
-
-class ChangeInvisibleTimeResponseHeader(Header):
-    pop_time: Long
-    invisible_time: Long
-    revive_qid: int
-
-
-class PeekMessageRequestHeader(Header, code=RequestCode.PEEK_MESSAGE):
-    consumer_group: str
-    topic: str
-    queue_id: int
-    max_msg_nums: int
-
-
-class NotificationRequestHeader(Header, code=RequestCode.NOTIFICATION):
-    consumer_group: str
-    topic: str
-    queue_id: int
-    poll_time: Long
-    born_time: Long = 0
-    order: bool = False
-    attempt_id: str | None = None
-
-
-class NotificationResponseHeader(Header):
-    has_msg: bool
-    polling_full: bool = False
-
-
-class PollingInfoRequestHeader(Header, code=RequestCode.POLLING_INFO):
-    consumer_group: str
-    topic: str
-    queue_id: int
-
-
-class PollingInfoResponseHeader(Header):
-    polling_num: int
