@@ -29,6 +29,7 @@ def test_client_finds_a_broker_until_its_connection_closes() -> None:
         await server.start()
         assert server.port > 0
         assert server.address == f"127.0.0.1:{server.port}"
+        assert server.settings == settings()
         broker, client = await Channel.connect(server.address), await Channel.connect(server.address)
         assert (await broker.request(103, WHO, BODY)).code == 0
         assert (await client.request(105, {"topic": "T"})).code == 0
@@ -36,6 +37,7 @@ def test_client_finds_a_broker_until_its_connection_closes() -> None:
         while (await client.request(105, {"topic": "T"})).code == 0:
             await asyncio.sleep(0.01)
         assert (await client.request(105, {"topic": "T"})).code == 17
+        assert f"listenPort={server.port}\n" in (await client.request(319)).body.decode()
         await client.close()
         await server.stop()
 

@@ -64,8 +64,10 @@ class NamesrvService:
         now_ms: Callable[[], int],
         kv_config: KvConfig | None = None,
         save_kv_config: Callable[[dict[str, Any]], None] = lambda table: None,
+        port: Callable[[], int] | None = None,
     ) -> None:
         self.settings = settings
+        self._port = port or (lambda: settings.listen_port)
         self.routes = RouteTable()
         self.kv_config = kv_config or KvConfig()
         self._save_kv_config = save_kv_config
@@ -286,8 +288,8 @@ class NamesrvService:
         return encode_response(request, ResponseCode.SUCCESS)
 
     def get_config(self, conn: Connection, request: Command) -> bytes:
-        body = format_properties(as_properties([self.settings])).encode()
-        return encode_response(request, ResponseCode.SUCCESS, body=body)
+        properties = as_properties([self.settings]) | {"listenPort": str(self._port())}
+        return encode_response(request, ResponseCode.SUCCESS, body=format_properties(properties).encode())
 
     # ---- internal
 

@@ -28,10 +28,7 @@ class Served(Protocol):
 
 
 class NameServer:
-    """`start` opens the port, `stop` closes it. `port` is the real one, also when the settings say 0.
-
-    `listen` opens it: on a socket, unless the owner has something else.
-    """
+    """`start` opens the port with `listen`, `stop` closes it. After `start`, `port` is the bound port, also if the setting is 0."""
 
     def __init__(self, settings: NamesrvSettings, *, listen: Callable[..., Awaitable[Served]] = serve) -> None:
         self.settings = settings
@@ -49,16 +46,20 @@ class NameServer:
 
     async def start(self) -> None:
         self._service = NamesrvService(
-            self.settings, now_ms=monotonic_ms, kv_config=self._load_kv_config(), save_kv_config=self._save_kv_config
+            self.settings,
+            now_ms=monotonic_ms,
+            kv_config=self._load_kv_config(),
+            save_kv_config=self._save_kv_config,
+            port=lambda: self.port,
         )
         self._listener = await self._listen(
             self._service,
             self.settings.bind_address,
-            self.settings.listen_port,
+            self.port,
             idle_timeout_ms=self.settings.server_channel_max_idle_time_seconds * 1000,
             tls=server_tls(self.settings),
         )
-        self.port = self.settings.listen_port = self._listener.port
+        self.port = self._listener.port
         self._tick_later()
         log.info("name server listens on %s", format_address(self.settings.bind_address, self.port))
 

@@ -43,14 +43,15 @@ class NameServerNode:
 
     def __init__(self, name: str, host: str, port: int, *, sockets: bool, on_listening: OnListening) -> None:
         self.name = name
-        self._settings = NamesrvSettings(bind_address=host, listen_port=port, kv_config_path="")
+        self._host = host
+        self._port = port
         self._sockets = sockets
         self._on_listening = on_listening
         self._server: NameServer | None = None
 
     @property
     def address(self) -> str:
-        return format_address(self._settings.bind_address, self._settings.listen_port)
+        return format_address(self._host, self._port)
 
     @property
     def running(self) -> bool:
@@ -59,9 +60,10 @@ class NameServerNode:
     async def start(self) -> None:
         if self._server is not None:
             return
-        server = NameServer(self._settings, listen=serve if self._sockets else in_process.serve)
+        settings = NamesrvSettings(bind_address=self._host, listen_port=self._port, kv_config_path="")
+        server = NameServer(settings, listen=serve if self._sockets else in_process.serve)
         await server.start()
-        self._server = server
+        self._server, self._port = server, server.port
         found = in_process.listener(self.address)
         if isinstance(found, MemoryListener):
             self._on_listening(self, [found])
