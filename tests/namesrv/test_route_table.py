@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from firearrow.namesrv.route_table import BrokerRegistration, MinBrokerIdNotice, Registered, RouteTable
+from firearrow.namesrv.route_table import BrokerRegistration, RouteTable
 from firearrow.wire.bodies.route import QueueData, TopicRouteData
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from firearrow.wire.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader, RegisterBrokerResponseHeader
 
 FOREVER_MS = 1 << 60
 V1, V2, V3 = (DataVersion(counter=n, timestamp=1000 + n) for n in (1, 2, 3))
@@ -49,8 +50,8 @@ def is_empty(table: RouteTable) -> bool:
 
 def test_topic_is_routed_to_every_broker_that_registered_it() -> None:
     table = RouteTable()
-    assert table.register(broker("a", table=topics("T", "OnlyA")), "chan-a", 0) == Registered()
-    assert table.register(broker("b", table=topics("T", "OnlyB", queues=8)), "chan-b", 0) == Registered()
+    assert table.register(broker("a", table=topics("T", "OnlyA")), "chan-a", 0) == RegisterBrokerResponseHeader()
+    assert table.register(broker("b", table=topics("T", "OnlyB", queues=8)), "chan-b", 0) == RegisterBrokerResponseHeader()
 
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}, "b": {0: "10.0.0.2:10911"}}
     assert addresses(table, "OnlyB") == {"b": {0: "10.0.0.2:10911"}}
@@ -67,7 +68,7 @@ def test_slave_receives_its_masters_address_and_does_not_change_topics() -> None
     table.register(broker("a", 0), "m", 0)
     answer = table.register(broker("a", 1, version=V3, table=topics("T", "Stray", queues=99)), "s", 0)
 
-    assert answer == Registered("10.0.0.1:10921", "10.0.0.1:10911")
+    assert answer == RegisterBrokerResponseHeader(ha_server_addr="10.0.0.1:10921", master_addr="10.0.0.1:10911")
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911", 1: "10.0.0.1:10921"}}
     assert table.route("Stray") is None
 
@@ -193,7 +194,7 @@ def test_late_requests_of_an_abandoned_connection_remove_nothing() -> None:
     table = RouteTable()
     table.register(broker(version=V1), "before", 0)
     table.register(broker(version=V2), "after", 30_000)
-    assert table.register(broker(version=V1), "before", 31_000) == Registered()
+    assert table.register(broker(version=V1), "before", 31_000) == RegisterBrokerResponseHeader()
     table.unregister("C", "a", "10.0.0.1:10911", "before")
     assert table.channel_closed("before") == []
     assert addresses(table, "T") == {"a": {0: "10.0.0.1:10911"}}
@@ -236,7 +237,9 @@ def test_master_at_a_new_address_replaces_the_old_entry() -> None:
 def test_deposed_master_does_not_replace_the_new_one() -> None:
     table = RouteTable()
     table.register(broker("a", 0, "10.0.0.7:10911", version=DataVersion(1, 2, 1)), "new", 0)
-    assert table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(9, 1, 9)), "old", 1) == Registered()
+    assert (
+        table.register(broker("a", 0, "10.0.0.1:10911", version=DataVersion(9, 1, 9)), "old", 1) == RegisterBrokerResponseHeader()
+    )
     assert addresses(table, "T") == {"a": {0: "10.0.0.7:10911"}}
 
 
@@ -339,11 +342,13 @@ def test_members_hear_when_their_lowest_id_changes() -> None:
     table.register(broker("a", 2), "s2", 0)
     assert table.notices == []
     table.register(broker("a", 0), "m", 0)
-    joined = [MinBrokerIdNotice(c, 0, "10.0.0.1:10911", None, "10.0.0.1:10921", "a") for c in ("s1", "s2")]
-    assert table.notices == joined
+    joined = NotifyMinBrokerIdChangeRequestHeader(
+        min_broker_id=0, broker_name="a", min_broker_addr="10.0.0.1:10911", ha_broker_addr="10.0.0.1:10921"
+    )
+    assert table.notices == [("s1", joined), ("s2", joined)]
     table.notices.clear()
     table.channel_closed("m")
-    assert [(n.channel, n.min_broker_id, n.offline_address) for n in table.notices] == [
+    assert [(channel, notice.min_broker_id, notice.offline_broker_addr) for channel, notice in table.notices] == [
         ("s1", 1, "10.0.0.1:10911"),
         ("s2", 1, "10.0.0.1:10911"),
     ]

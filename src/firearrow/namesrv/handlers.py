@@ -1,8 +1,8 @@
 """Request handlers of the name server, by request code.
 
-Every handler takes the request and returns the bytes of the response. An invalid header is answered with INVALID_PARAMETER and
-the name of the field, an unknown code with REQUEST_CODE_NOT_SUPPORTED, an internal error with SYSTEM_ERROR. The connection stays
-open. One-way requests are processed and never answered.
+A handler returns the header and the body of a successful response and raises `Refusal` for another one. An invalid header is
+answered with INVALID_PARAMETER and the name of the field, an unknown code with REQUEST_CODE_NOT_SUPPORTED, an internal error with
+SYSTEM_ERROR. The connection stays open. One-way requests are processed and never answered.
 
 Integer keys of JSON maps: a requester from version 4.9.4 on, or one that asks for standard JSON, gets them quoted in routes;
 older ones get Apache's bare keys, the only form that some of them can parse. Cluster info always has bare keys, as in Apache.
@@ -10,7 +10,9 @@ older ones get Apache's bare keys, the only form that some of them can parse. Cl
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,9 +32,11 @@ from firearrow.wire.bodies.route import (
     TopicRouteData,
 )
 from firearrow.wire.bodies.topic import DataVersion
+from firearrow.wire.body_schema import Body
 from firearrow.wire.codes import VERSION_4_9_4, RequestCode, ResponseCode, not_supported
 from firearrow.wire.errors import HeaderError, ProtocolError
 from firearrow.wire.frame import Command, encode_response
+from firearrow.wire.header_schema import Header
 from firearrow.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
@@ -47,13 +51,16 @@ log = logging.getLogger("firearrow.namesrv")
 class Refusal(Exception):  # noqa: N818 (a response, not a fault)
     """Ends a handler with an error response."""
 
-    def __init__(self, code: ResponseCode, remark: str) -> None:
+    def __init__(self, code: ResponseCode, remark: str, ext: dict[str, str] | None = None) -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark
+        self.ext = ext
 
 
-Handler = Callable[["NamesrvService", "Connection", Command], bytes]
+Answer = tuple[Header | None, bytes]
+DONE: Answer = (None, b"")
+Handler = Callable[["NamesrvService", "Connection", Command], Answer]
 
 
 class NamesrvService:
@@ -107,9 +114,10 @@ class NamesrvService:
         if handler is None:
             return encode_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(request.code))
         try:
-            return handler(self, conn, request)
+            header, body = handler(self, conn, request)
+            return encode_response(request, ResponseCode.SUCCESS, ext=None if header is None else header.encode(), body=body)
         except Refusal as refusal:
-            return encode_response(request, refusal.code, refusal.remark)
+            return encode_response(request, refusal.code, refusal.remark, refusal.ext)
         except HeaderError as error:
             return encode_response(request, ResponseCode.INVALID_PARAMETER, str(error))
         except ProtocolError as error:
@@ -120,7 +128,7 @@ class NamesrvService:
 
     # ---- brokers
 
-    def register_broker(self, conn: Connection, request: Command) -> bytes:
+    def register_broker(self, conn: Connection, request: Command) -> Answer:
         header = headers.RegisterBrokerRequestHeader.decode(request.ext)
         if header.body_crc32 and zlib.crc32(request.body) & _CRC_MASK != header.body_crc32:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -146,42 +154,37 @@ class NamesrvService:
                 " a single topic; it has to register with all its topics first",
             )
         log.debug("broker %s (%s, id %d) registered", registration.address, registration.broker_name, registration.broker_id)
-        ext = headers.RegisterBrokerResponseHeader(
-            ha_server_addr=registered.ha_address, master_addr=registered.master_address
-        ).encode()
         order = self.kv_config.namespace(ORDER_TOPIC_CONFIG) if self.settings.return_order_topic_config_to_broker else None
-        table = fastjson.dumps(KVTable(table=order).to_json()) if order else b""
-        return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=table)
+        return registered, _json(KVTable(table=order)) if order else b""
 
-    def unregister_broker(self, conn: Connection, request: Command) -> bytes:
+    def unregister_broker(self, conn: Connection, request: Command) -> Answer:
         header = headers.UnRegisterBrokerRequestHeader.decode(request.ext)
         self.routes.unregister(header.cluster_name, header.broker_name, header.broker_addr, conn)
         log.info("broker %s (%s) unregistered", header.broker_addr, header.broker_name)
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def broker_heartbeat(self, conn: Connection, request: Command) -> bytes:
+    def broker_heartbeat(self, conn: Connection, request: Command) -> Answer:
         header = headers.BrokerHeartbeatRequestHeader.decode(request.ext)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def query_data_version(self, conn: Connection, request: Command) -> bytes:
+    def query_data_version(self, conn: Connection, request: Command) -> Answer:
         header = headers.QueryDataVersionRequestHeader.decode(request.ext)
         registration = DataVersion.from_json(fastjson.loads(request.body))
         kept = self.routes.data_version(header.cluster_name, header.broker_addr)
         self.routes.heartbeat(header.cluster_name, header.broker_addr, self._now_ms())
-        ext = headers.QueryDataVersionResponseHeader(changed=kept is None or kept != registration).encode()
-        body = fastjson.dumps(kept.to_json()) if kept is not None else b""
-        return encode_response(request, ResponseCode.SUCCESS, ext=ext, body=body)
+        answer = headers.QueryDataVersionResponseHeader(changed=kept != registration)
+        return answer, b"" if kept is None else _json(kept)
 
-    def get_broker_member_group(self, conn: Connection, request: Command) -> bytes:
+    def get_broker_member_group(self, conn: Connection, request: Command) -> Answer:
         header = headers.GetBrokerMemberGroupRequestHeader.decode(request.ext)
         members = self.routes.member_addresses(header.cluster_name, header.broker_name)
         group = GetBrokerMemberGroupResponseBody(BrokerMemberGroup(header.cluster_name, header.broker_name, members))
-        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(group.to_json(), bare_int_keys=True))
+        return None, _json(group, bare_int_keys=True)
 
     # ---- routes and lists
 
-    def get_route(self, conn: Connection, request: Command) -> bytes:
+    def get_route(self, conn: Connection, request: Command) -> Answer:
         header = headers.GetRouteInfoRequestHeader.decode(request.ext)
         if self._ready_at_ms and self._now_ms() < self._ready_at_ms:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready: waiting for brokers to register")
@@ -191,87 +194,83 @@ class NamesrvService:
         if self.settings.order_message_enable:
             route.order_topic_conf = self.kv_config.get(ORDER_TOPIC_CONFIG, header.topic)
         standard = request.version >= VERSION_4_9_4 or header.accept_standard_json_only
-        body = fastjson.dumps(route.to_json(), bare_int_keys=not standard)
-        return encode_response(request, ResponseCode.SUCCESS, body=_ascii_json(body) if standard else body)
+        return None, _ascii_json(_json(route)) if standard else _json(route, bare_int_keys=True)
 
-    def get_cluster_info(self, conn: Connection, request: Command) -> bytes:
-        body = fastjson.dumps(self.routes.cluster_info().to_json(), bare_int_keys=True)
-        return encode_response(request, ResponseCode.SUCCESS, body=body)
+    def get_cluster_info(self, conn: Connection, request: Command) -> Answer:
+        return None, _json(self.routes.cluster_info(), bare_int_keys=True)
 
-    def get_all_topics(self, conn: Connection, request: Command) -> bytes:
-        return self._topic_list(request, self.settings.enable_all_topic_list, self.routes.topics)
+    def get_all_topics(self, conn: Connection, request: Command) -> Answer:
+        return self._topic_list(self.settings.enable_all_topic_list, self.routes.topics)
 
-    def get_topics_by_cluster(self, conn: Connection, request: Command) -> bytes:
+    def get_topics_by_cluster(self, conn: Connection, request: Command) -> Answer:
         cluster = headers.GetTopicsByClusterRequestHeader.decode(request.ext).cluster
-        return self._topic_list(request, self.settings.enable_topic_list, lambda: self.routes.topics_of_cluster(cluster))
+        return self._topic_list(self.settings.enable_topic_list, lambda: self.routes.topics_of_cluster(cluster))
 
-    def get_system_topics(self, conn: Connection, request: Command) -> bytes:
-        return self._topic_list(request, self.settings.enable_topic_list, self.routes.system_topics)
+    def get_system_topics(self, conn: Connection, request: Command) -> Answer:
+        return self._topic_list(self.settings.enable_topic_list, self.routes.system_topics)
 
-    def get_unit_topics(self, conn: Connection, request: Command) -> bytes:
-        return self._topics_by_flag(request, lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT))
+    def get_unit_topics(self, conn: Connection, request: Command) -> Answer:
+        return self._topics_by_flag(lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT))
 
-    def get_has_unit_sub_topics(self, conn: Connection, request: Command) -> bytes:
-        return self._topics_by_flag(request, lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT_SUB))
+    def get_has_unit_sub_topics(self, conn: Connection, request: Command) -> Answer:
+        return self._topics_by_flag(lambda flag: bool(flag & TOPIC_SYS_FLAG_UNIT_SUB))
 
-    def get_has_unit_sub_ununit_topics(self, conn: Connection, request: Command) -> bytes:
-        return self._topics_by_flag(request, lambda flag: flag & 3 == TOPIC_SYS_FLAG_UNIT_SUB)
+    def get_has_unit_sub_ununit_topics(self, conn: Connection, request: Command) -> Answer:
+        return self._topics_by_flag(lambda flag: flag & 3 == TOPIC_SYS_FLAG_UNIT_SUB)
 
     # ---- operators
 
-    def wipe_write_perm(self, conn: Connection, request: Command) -> bytes:
+    def wipe_write_perm(self, conn: Connection, request: Command) -> Answer:
         header = headers.WipeWritePermOfBrokerRequestHeader.decode(request.ext)
         count = self.routes.wipe_write_permission(header.broker_name)
         log.info("write permission of broker %s wiped from %d topics", header.broker_name, count)
-        ext = headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count).encode()
-        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+        return headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count), b""
 
-    def add_write_perm(self, conn: Connection, request: Command) -> bytes:
+    def add_write_perm(self, conn: Connection, request: Command) -> Answer:
         header = headers.AddWritePermOfBrokerRequestHeader.decode(request.ext)
         count = self.routes.add_write_permission(header.broker_name)
         log.info("write permission of broker %s added to %d topics", header.broker_name, count)
-        ext = headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count).encode()
-        return encode_response(request, ResponseCode.SUCCESS, ext=ext)
+        return headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count), b""
 
-    def delete_topic(self, conn: Connection, request: Command) -> bytes:
+    def delete_topic(self, conn: Connection, request: Command) -> Answer:
         header = headers.DeleteTopicFromNamesrvRequestHeader.decode(request.ext)
         self.routes.delete_topic(header.topic, header.cluster_name)
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def register_topic(self, conn: Connection, request: Command) -> bytes:
+    def register_topic(self, conn: Connection, request: Command) -> Answer:
         header = headers.RegisterTopicRequestHeader.decode(request.ext)
         if request.body:
             self.routes.register_topic(header.topic, TopicRouteData.from_json(fastjson.loads(request.body)).queue_datas)
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def put_kv_config(self, conn: Connection, request: Command) -> bytes:
+    def put_kv_config(self, conn: Connection, request: Command) -> Answer:
         header = headers.PutKVConfigRequestHeader.decode(request.ext)
         self.kv_config.put(header.namespace, header.key, header.value)
         self._save_kv_config(self.kv_config.to_json())
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def get_kv_config(self, conn: Connection, request: Command) -> bytes:
+    def get_kv_config(self, conn: Connection, request: Command) -> Answer:
         header = headers.GetKVConfigRequestHeader.decode(request.ext)
         value = self.kv_config.get(header.namespace, header.key)
-        if value is not None:
-            return encode_response(request, ResponseCode.SUCCESS, ext=headers.GetKVConfigResponseHeader(value=value).encode())
-        remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-        return encode_response(request, ResponseCode.QUERY_NOT_FOUND, remark, ext={})
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, remark, ext={})
+        return headers.GetKVConfigResponseHeader(value=value), b""
 
-    def delete_kv_config(self, conn: Connection, request: Command) -> bytes:
+    def delete_kv_config(self, conn: Connection, request: Command) -> Answer:
         header = headers.DeleteKVConfigRequestHeader.decode(request.ext)
         if self.kv_config.delete(header.namespace, header.key):
             self._save_kv_config(self.kv_config.to_json())
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def get_kv_list(self, conn: Connection, request: Command) -> bytes:
+    def get_kv_list(self, conn: Connection, request: Command) -> Answer:
         header = headers.GetKVListByNamespaceRequestHeader.decode(request.ext)
         table = self.kv_config.namespace(header.namespace)
         if table is None:
             raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
-        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(KVTable(table=table).to_json()))
+        return None, _json(KVTable(table=table))
 
-    def update_config(self, conn: Connection, request: Command) -> bytes:
+    def update_config(self, conn: Connection, request: Command) -> Answer:
         """Change settings until the process ends. The configuration file is not written."""
         try:
             values = parse_properties(request.body.decode())
@@ -285,22 +284,22 @@ class NamesrvService:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._settings_changed()
         log.info("settings changed: %s", values)
-        return encode_response(request, ResponseCode.SUCCESS)
+        return DONE
 
-    def get_config(self, conn: Connection, request: Command) -> bytes:
+    def get_config(self, conn: Connection, request: Command) -> Answer:
         properties = as_properties([self.settings]) | {"listenPort": str(self._port())}
-        return encode_response(request, ResponseCode.SUCCESS, body=format_properties(properties).encode())
+        return None, format_properties(properties).encode()
 
     # ---- internal
 
-    def _topics_by_flag(self, request: Command, wanted: Callable[[int], bool]) -> bytes:
-        return self._topic_list(request, self.settings.enable_topic_list, lambda: self.routes.topics_by_flag(wanted))
+    def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Answer:
+        return self._topic_list(self.settings.enable_topic_list, lambda: self.routes.topics_by_flag(wanted))
 
     @staticmethod
-    def _topic_list(request: Command, enabled: bool, topics: Callable[[], TopicList]) -> bytes:
+    def _topic_list(enabled: bool, topics: Callable[[], TopicList]) -> Answer:
         if not enabled:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "topic lists are disabled (enableAllTopicList, enableTopicList)")
-        return encode_response(request, ResponseCode.SUCCESS, body=fastjson.dumps(topics().to_json()))
+        return None, _json(topics())
 
     def _settings_changed(self) -> None:
         self.routes.support_acting_master = self.settings.support_acting_master
@@ -309,15 +308,8 @@ class NamesrvService:
 
     def _send_notices(self) -> None:
         notices, self.routes.notices = self.routes.notices, []
-        for notice in notices:
-            header = headers.NotifyMinBrokerIdChangeRequestHeader(
-                min_broker_id=notice.min_broker_id,
-                broker_name=notice.broker_name,
-                min_broker_addr=notice.min_broker_address,
-                offline_broker_addr=notice.offline_address,
-                ha_broker_addr=notice.ha_address,
-            )
-            notice.channel.notify(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.encode())
+        for channel, notice in notices:
+            channel.notify(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, notice.encode())
 
 
 HANDLERS: dict[int, Handler] = {
@@ -347,15 +339,10 @@ HANDLERS: dict[int, Handler] = {
 }
 
 
+def _json(body: Body, *, bare_int_keys: bool = False) -> bytes:
+    return fastjson.dumps(body.to_json(), bare_int_keys=bare_int_keys)
+
+
 def _ascii_json(body: bytes) -> bytes:
     """Escape all non-ASCII characters of a JSON text, as Apache's standard mode does."""
-    if body.isascii():
-        return body
-    out = []
-    for char in body.decode():
-        if char.isascii():
-            out.append(char)
-        else:
-            units = char.encode("utf-16-be")
-            out.extend(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
-    return "".join(out).encode()
+    return re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], body.decode()).encode()

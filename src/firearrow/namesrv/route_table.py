@@ -20,6 +20,7 @@ from typing import Any
 
 from firearrow.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
+from firearrow.wire.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader, RegisterBrokerResponseHeader
 
 MASTER_ID = 0
 PERM_WRITE = 2
@@ -50,26 +51,6 @@ class BrokerRegistration:
 
 
 @dataclass(slots=True)
-class Registered:
-    """Response to a registration; both fields are for slaves only."""
-
-    ha_address: str | None = None
-    master_address: str | None = None
-
-
-@dataclass(slots=True)
-class MinBrokerIdNotice:
-    """Notification to `channel` that the lowest broker id of its name has changed."""
-
-    channel: Any
-    min_broker_id: int
-    min_broker_address: str
-    offline_address: str | None
-    ha_address: str | None
-    broker_name: str
-
-
-@dataclass(slots=True)
 class _Live:
     broker_name: str
     last_update_ms: int
@@ -85,7 +66,7 @@ class RouteTable:
         self.support_acting_master = False
         self.notify_min_broker_id_changed = False
         self.delete_topic_with_broker_registration = False
-        self.notices: list[MinBrokerIdNotice] = []
+        self.notices: list[tuple[Any, NotifyMinBrokerIdChangeRequestHeader]] = []  # (channel, notification)
         self._topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> queues
         self._brokers: dict[str, BrokerData] = {}  # by broker name
         self._clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names in order of registration
@@ -94,7 +75,7 @@ class RouteTable:
 
     # ---- brokers
 
-    def register(self, registration: BrokerRegistration, channel: Any, now_ms: int) -> Registered | None:
+    def register(self, registration: BrokerRegistration, channel: Any, now_ms: int) -> RegisterBrokerResponseHeader | None:
         """Register a broker or renew its registration. Return None if it must register with all its topics first."""
         self._forget_other_cluster(registration)
         broker = self._brokers.get(registration.broker_name)
@@ -103,7 +84,7 @@ class RouteTable:
             return self._master_of(broker, registration)
         known_ids = broker.broker_addrs if broker is not None else {}
         if self._is_outdated(registration, known_ids):
-            return Registered()
+            return RegisterBrokerResponseHeader()
         if registration.broker_id not in known_ids and len(registration.topics) == 1:
             return None
         first = broker is None
@@ -295,12 +276,13 @@ class RouteTable:
             ]:
                 self._drop_queues(topic, registration.broker_name)
 
-    def _master_of(self, broker: BrokerData, registration: BrokerRegistration) -> Registered:
-        master = broker.broker_addrs.get(MASTER_ID)
-        if registration.broker_id == MASTER_ID or master is None:
-            return Registered()
+    def _master_of(self, broker: BrokerData, registration: BrokerRegistration) -> RegisterBrokerResponseHeader:
+        """Return the response to a registration: the addresses of the master, for slaves only."""
+        master = broker.broker_addrs.get(MASTER_ID, "")
         live = self._live.get((registration.cluster, master))
-        return Registered(live.ha_address, master) if live is not None else Registered()
+        if registration.broker_id == MASTER_ID or live is None:
+            return RegisterBrokerResponseHeader()
+        return RegisterBrokerResponseHeader(ha_server_addr=live.ha_address, master_addr=master)
 
     def _remove(self, cluster: str, broker_name: str, address: str) -> None:
         self._live.pop((cluster, address), None)
@@ -357,15 +339,20 @@ class RouteTable:
         if not self.notify_min_broker_id_changed:
             return
         lowest = min(broker.broker_addrs)
+        notice = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=lowest,
+            broker_name=broker.broker_name,
+            min_broker_addr=broker.broker_addrs[lowest],
+            offline_broker_addr=offline,
+            ha_broker_addr=ha_address,
+        )
         for broker_id, address in broker.broker_addrs.items():
             # A newly registered broker with the lowest id knows that itself, unless it is alone.
             if offline is None and broker_id == lowest and len(broker.broker_addrs) > 1:
                 continue
             live = self._live.get((broker.cluster, address))
             if live is not None:
-                self.notices.append(
-                    MinBrokerIdNotice(live.channel, lowest, broker.broker_addrs[lowest], offline, ha_address, broker.broker_name)
-                )
+                self.notices.append((live.channel, notice))
 
 
 def _has_left(live: _Live, channel: Any) -> bool:

@@ -28,7 +28,7 @@ class Served(Protocol):
 
 
 class NameServer:
-    """`start` opens the port with `listen`, `stop` closes it. After `start`, `port` is the bound port, also if the setting is 0."""
+    """`start` opens the port with `listen`, `stop` closes it. `port` is the bound port after `start`, also if 0 is configured."""
 
     def __init__(self, settings: NamesrvSettings, *, listen: Callable[..., Awaitable[Served]] = serve) -> None:
         self.settings = settings

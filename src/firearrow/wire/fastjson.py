@@ -54,16 +54,12 @@ def dumps(value: Any, *, bare_int_keys: bool = False) -> bytes:
     """Compact text, keys in their order. With `bare_int_keys`, int keys have no quotes; text keys keep theirs, even digits."""
     if not bare_int_keys and not _has_object_keys(value):
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    parts: list[str] = []
-    _write(parts.append, value, bare_int_keys)
-    return "".join(parts).encode()
+    return _text(value, bare_int_keys).encode()
 
 
 def dumps_pretty(value: Any) -> bytes:
     """The style of Apache's configuration files: tabs, one entry a line, no space after a colon, integer keys bare."""
-    parts: list[str] = []
-    _write_pretty(parts.append, value, "\n")
-    return "".join(parts).encode()
+    return _text(value, True, "\n").encode()
 
 
 # ---- writing
@@ -79,49 +75,20 @@ def _has_object_keys(value: Any) -> bool:
     return False
 
 
-def _write(put: Any, value: Any, bare: bool) -> None:
+def _text(value: Any, bare: bool, newline: str = "") -> str:
+    """Encode a value. `newline` precedes every entry, one tab deeper at each level; without it the text is compact."""
     if isinstance(value, dict):
-        pairs = [(_key(key, bare), item) for key, item in value.items()]
+        entries = [(_key(key, bare) + ":", item) for key, item in value.items()]
     elif isinstance(value, ObjectMap):
-        pairs = [(_object_key(key, bare), item) for key, item in value]
-    elif isinstance(value, (list, tuple)):
-        put("[")
-        for at, item in enumerate(value):
-            if at:
-                put(",")
-            _write(put, item, bare)
-        put("]")
-        return
-    else:
-        put(orjson.dumps(value).decode())
-        return
-    put("{")
-    for at, (key, item) in enumerate(pairs):
-        put(f",{key}:" if at else f"{key}:")
-        _write(put, item, bare)
-    put("}")
-
-
-def _write_pretty(put: Any, value: Any, newline: str) -> None:
-    if isinstance(value, dict):
-        entries = [(_key(key, True) + ":", item) for key, item in value.items()]
-    elif isinstance(value, ObjectMap):
-        entries = [(_object_key(key, True) + ":", item) for key, item in value]
-    elif isinstance(value, (list, tuple)):
-        if value and all(item.__class__ is int for item in value):
-            put(orjson.dumps(value).decode())  # a list of numbers stays on one line
-            return
+        entries = [(_text(key, bare) + ":", item) for key, item in value]
+    elif isinstance(value, (list, tuple)) and not all(item.__class__ is int for item in value):
         entries = [("", item) for item in value]
     else:
-        put(orjson.dumps(value).decode())
-        return
-    opening, closing = ("[", "]") if isinstance(value, (list, tuple)) and not isinstance(value, ObjectMap) else ("{", "}")
-    put(opening)
-    deeper = newline + "\t"
-    for at, (key, item) in enumerate(entries):
-        put(f",{deeper}{key}" if at else f"{deeper}{key}")
-        _write_pretty(put, item, deeper)
-    put(newline + closing if entries else closing)
+        return orjson.dumps(value).decode()  # a list of numbers stays on one line
+    opening, closing = "[]" if isinstance(value, (list, tuple)) and not isinstance(value, ObjectMap) else "{}"
+    deeper = newline and newline + "\t"
+    texts = [f"{deeper}{key}{_text(item, bare, deeper)}" for key, item in entries]
+    return f"{opening}{','.join(texts)}{newline if texts else ''}{closing}"
 
 
 def _key(key: Any, bare: bool) -> str:
@@ -130,12 +97,6 @@ def _key(key: Any, bare: bool) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a map key {key!r}, expected text or an integer")
     return orjson.dumps(key).decode()
-
-
-def _object_key(key: dict[str, Any], bare: bool) -> str:
-    parts: list[str] = []
-    _write(parts.append, key, bare)
-    return "".join(parts)
 
 
 # ---- reading what orjson refuses
