@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from firearrow.cli.local_cluster import state
+from firearrow.cli.local_cluster.state import ClusterError, ClusterState, read
 from firearrow.net.unix_socket import connect_unix, is_listening, serve_unix
 
 SOCKET: Final = "cluster.sock"
@@ -25,11 +25,7 @@ _LINE_BYTES: Final = 65_536
 
 log = logging.getLogger("firearrow.cli")
 
-Execute = Callable[[str, str], Awaitable[str]]  # verb, name -> result; raises RefusedError
-
-
-class RefusedError(ValueError):
-    """The request was not carried out."""
+Execute = Callable[[str, str], Awaitable[str]]  # verb, name -> result; raises ClusterError
 
 
 class Control:
@@ -69,13 +65,13 @@ class Control:
             return {"error": f"unknown verb {verb!r}; expected one of {', '.join(VERBS)}"}
         try:
             return {"result": await self._execute(verb, name)}
-        except RefusedError as error:
+        except ClusterError as error:
             return {"error": str(error)}
 
 
 async def request(data: Path, verb: str, name: str) -> str:
-    """Send a request and return its result. Raises RefusedError, or NoClusterError if no cluster runs."""
-    known = state.read(data)
+    """Send a request and return its result. Raises ClusterError if it is rejected or no cluster runs."""
+    known = read(data)
     try:
         reader, writer = await connect_unix(data, SOCKET, limit=_LINE_BYTES)
     except OSError:
@@ -86,22 +82,22 @@ async def request(data: Path, verb: str, name: str) -> str:
     finally:
         writer.close()
     if not line:
-        raise state.NoClusterError(f"the cluster in {data} stopped before it replied")
+        raise ClusterError(f"the cluster in {data} stopped before it replied")
     reply = json.loads(line)
     if "error" in reply:
-        raise RefusedError(reply["error"])
+        raise ClusterError(reply["error"])
     return str(reply["result"])
 
 
-def current(data: Path) -> state.ClusterState:
-    """Return the state of a running cluster. Raises NoClusterError if none runs."""
-    known = state.read(data)
+def current(data: Path) -> ClusterState:
+    """Return the state of a running cluster. Raises ClusterError if none runs."""
+    known = read(data)
     if not is_listening(data, SOCKET):  # the state file of a killed cluster remains
         raise _not_running(data, known)
     return known
 
 
-def _not_running(data: Path, known: state.ClusterState) -> state.NoClusterError:
-    return state.NoClusterError(
+def _not_running(data: Path, known: ClusterState) -> ClusterError:
+    return ClusterError(
         f"the cluster in {data} is not running: start it with `firearrow up --cluster {known.form} --data {data}`"
     )

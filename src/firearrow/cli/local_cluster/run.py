@@ -14,10 +14,11 @@ from typing import Final
 
 from firearrow.broker.settings import BrokerSettings
 from firearrow.cli.command import fail
-from firearrow.cli.local_cluster.control import Control, RefusedError
-from firearrow.cli.local_cluster.member import MemberError, MemberProcess
-from firearrow.cli.local_cluster.state import ClusterState, UnknownMemberError
+from firearrow.cli.local_cluster.control import Control
+from firearrow.cli.local_cluster.member import MemberProcess
+from firearrow.cli.local_cluster.state import ClusterError, ClusterState, unknown_member
 from firearrow.cli.local_cluster.topology import FORMS, Member, broker_endpoints, namesrv_endpoint, plan
+from firearrow.cli.servers.child import ChildError
 from firearrow.cli.servers.config import UpOptions, UpSettings, durability
 from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.config.fields import declared
@@ -39,7 +40,7 @@ async def up_cluster(options: UpOptions, settings: UpSettings, data: Path, stop:
     try:
         try:
             await cluster.start(stop)
-        except MemberError as error:
+        except ChildError as error:
             fail(str(error))
             return 1
         if not stop.is_set():
@@ -80,7 +81,7 @@ class RunningCluster:
         self._control = Control(data, self.execute)
 
     async def start(self, stop: asyncio.Event) -> None:
-        """Start all members and wait until each broker is registered and each broker name has a master. Raises MemberError."""
+        """Start all members and wait until each broker is registered and each broker name has a master. Raises ChildError."""
         await self._start(self._namesrv)
         started = await asyncio.gather(*(self._start(broker) for broker in self._brokers), return_exceptions=True)
         for error in started:
@@ -115,29 +116,26 @@ class RunningCluster:
     async def execute(self, verb: str, name: str) -> str:
         member = self._members.get(name)
         if member is None:
-            raise RefusedError(str(UnknownMemberError(name, list(self._members))))
+            raise unknown_member(name, list(self._members))
         async with self._lock:
             if verb == "start":
                 return await self._restart(member)
-            if not member.running:
-                raise RefusedError(f"{name} is not running ({member.state}); start it with `firearrow cluster start {name}`")
+            if member.pid is None:
+                raise ClusterError(f"{name} is not running ({member.state}); start it with `firearrow cluster start {name}`")
             pid = member.pid
-            if verb == "kill":
-                await member.end(signal.SIGKILL, "killed")
-            else:
-                await member.end(signal.SIGTERM, "stopped")
+            await member.end(*((signal.SIGKILL, "killed") if verb == "kill" else (signal.SIGTERM, "stopped")))
             log.info("%s, process %d, %s on request", name, pid, member.state)
             return f"{member.state} {name} (process {pid})"
 
     async def _restart(self, member: MemberProcess) -> str:
-        if member.running:
-            raise RefusedError(f"{member.name} is already running (process {member.pid})")
+        if member.pid is not None:
+            raise ClusterError(f"{member.name} is already running (process {member.pid})")
         try:
             await self._start(member)
-        except MemberError as error:
+        except ChildError as error:
+            raise ClusterError(str(error)) from None
+        finally:
             self._write()
-            raise RefusedError(str(error)) from None
-        self._write()
         log.info("%s started as process %d on request", member.name, member.pid)
         return f"started {member.name} at {member.member.address} (process {member.pid})"
 
@@ -153,13 +151,8 @@ class RunningCluster:
         if member.state == "running":
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             member.state = f"died: {how}"
-            log.error(
-                "%s, process %d, died (%s); restart it with `firearrow cluster start %s`",
-                member.name,
-                pid,
-                how,
-                member.name,
-            )
+            name = member.name
+            log.error("%s, process %d, died (%s); restart it with `firearrow cluster start %s`", name, pid, how, name)
         self._write()
 
     async def _wait_for_registration(self, stop: asyncio.Event) -> None:
@@ -170,11 +163,11 @@ class RunningCluster:
             missing = sorted(wanted - registered) + sorted({broker for broker, _ in wanted} - masters)
             if not missing:
                 return
-            gone = [one for one in self._members.values() if not one.running]
+            gone = [one for one in self._members.values() if one.pid is None]
             if gone:
-                raise MemberError(f"{gone[0].name} {gone[0].state} while the cluster was starting; see {gone[0].member.data}")
+                raise ChildError(f"{gone[0].name} {gone[0].state} while the cluster was starting; see {gone[0].member.data}")
             if asyncio.get_running_loop().time() > deadline:
-                raise MemberError(f"not registered with the name server within {REGISTRATION_S:.0f} s: {missing}")
+                raise ChildError(f"not registered with the name server within {REGISTRATION_S:.0f} s: {missing}")
             await asyncio.sleep(_POLL_S)
 
     async def _registered_brokers(self) -> tuple[set[str], set[tuple[str, str]]]:

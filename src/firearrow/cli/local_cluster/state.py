@@ -21,16 +21,13 @@ from firearrow.cli.arguments import did_you_mean
 FILE: Final = "cluster.json"
 
 
-class NoClusterError(ValueError):
-    """The directory contains no cluster, or the cluster does not run."""
+class ClusterError(ValueError):
+    """The directory contains no cluster, the cluster does not run, or it rejects a request."""
 
 
-class UnknownMemberError(ValueError):
-    """The cluster has no member of that name."""
-
-    def __init__(self, name: str, members: Sequence[str]) -> None:
-        close = did_you_mean(name, members)
-        super().__init__(f"no such member {name!r}; {f'{close} ' if close else ''}the members are {', '.join(members)}")
+def unknown_member(name: str, members: Sequence[str]) -> ClusterError:
+    close = did_you_mean(name, members)
+    return ClusterError(f"no such member {name!r}; {f'{close} ' if close else ''}the members are {', '.join(members)}")
 
 
 @dataclass
@@ -58,7 +55,7 @@ class ClusterState:
     def member(self, name: str) -> MemberState:
         found = next((member for member in self.members if member.name == name), None)
         if found is None:
-            raise UnknownMemberError(name, [member.name for member in self.members])
+            raise unknown_member(name, [member.name for member in self.members])
         return found
 
     def write(self, data: Path) -> None:
@@ -72,18 +69,13 @@ def read(data: Path) -> ClusterState:
         members = [MemberState(**member) for member in value.pop("members")]
         return ClusterState(members=members, **value)
     except FileNotFoundError:
-        raise NoClusterError(
+        raise ClusterError(
             f"no cluster in {data}: start one with `firearrow up --cluster 2m --data {data}`, or give its directory with --data"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise NoClusterError(f"{path} is not a cluster state file ({error}); stop the cluster and remove the file") from None
+        raise ClusterError(f"{path} is not a cluster state file ({error}); stop the cluster and remove the file") from None
 
 
 def form_of(data: Path) -> str | None:
     """Return the form of the cluster in a directory; None if it has no cluster."""
-    try:
-        return read(data).form
-    except NoClusterError:
-        if (data / FILE).exists():
-            raise
-        return None
+    return read(data).form if (data / FILE).exists() else None

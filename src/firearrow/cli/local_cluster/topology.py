@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from firearrow.cli.servers.config import PORTS_APART
+from firearrow.cli.servers.config import PORTS_APART, broker_values
 from firearrow.net.address import WILDCARDS, advertised_ip, bind, format_address
 
 NAMESRV: Final = "namesrv"
@@ -59,10 +59,6 @@ class Member:
     address: str
     data: Path
     settings: Mapping[str, str] = field(hash=False)
-
-    @property
-    def is_namesrv(self) -> bool:
-        return not self.broker
 
 
 class _Slot(NamedTuple):
@@ -112,16 +108,8 @@ def plan(
     endpoints = dict(zip(slots, brokers, strict=True))
     members = [_namesrv(data, namesrv, namesrv_settings or {})]
     for index, (slot, endpoint) in enumerate(endpoints.items()):
-        own = {
-            "brokerName": slot.broker,
-            "bindAddress": endpoint.host,
-            "listenPort": str(endpoint.port),
-            "storePathRootDir": str(data / slot.name / "store"),
-            "namesrvAddr": namesrv.at(0),
-        }
-        if endpoint.host not in WILDCARDS:
-            own["brokerIP1"] = endpoint.host
-        settings = {**own, **(broker_settings or {}), **_replication(slot, endpoints)}
+        own = broker_values(slot.broker, endpoint.host, endpoint.port, data / slot.name / "store")
+        settings = {**own, "namesrvAddr": namesrv.at(0), **(broker_settings or {}), **_replication(slot, endpoints)}
         if metrics_port:
             settings["metricsPromExporterPort"] = str(metrics_port + index)
         members.append(Member(slot.name, slot.role, slot.broker, endpoint.at(0), data / slot.name, settings))

@@ -18,7 +18,7 @@ from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError, apply
 from firearrow.config.properties_file import parse_properties
 from firearrow.namesrv.settings import NamesrvSettings
-from firearrow.net.address import advertised_ip, ip_of
+from firearrow.net.address import WILDCARDS, advertised_ip, ip_of
 from firearrow.store.settings import StoreSettings
 
 PORTS_APART: Final = 10  # between the listen ports of the brokers of one `up`
@@ -90,6 +90,12 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     broker.broker_ip1 = _advertised_ip(broker)
     broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # otherwise the broker could not register
     return UpSettings(namesrv, broker, store)
+
+
+def broker_values(name: str, host: str, port: int, store: Path) -> dict[str, str]:
+    """Return the settings that place a broker process."""
+    values = {"brokerName": name, "bindAddress": host, "listenPort": str(port), "storePathRootDir": str(store)}
+    return values if host in WILDCARDS else values | {"brokerIP1": host}
 
 
 def _advertised_ip(broker: BrokerSettings) -> str:

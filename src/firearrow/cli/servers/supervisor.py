@@ -5,24 +5,20 @@ them, announces that all are ready, restarts a broker that dies, and stops them 
 
 - If a broker cannot start, the others are stopped and the exit code is 1.
 - A broker that dies later is restarted on the same port after a delay that grows while it keeps dying.
-- Each broker reads from a pipe whose other end this process holds. When this process ends, even by SIGKILL, they stop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from firearrow.cli.command import fail
-from firearrow.cli.servers.config import PORTS_APART, UpOptions, UpSettings, durability, naming_the_option
+from firearrow.cli.servers.child import ChildError, ChildServer
+from firearrow.cli.servers.config import PORTS_APART, UpOptions, UpSettings, broker_values, durability, naming_the_option
 from firearrow.cli.servers.ready_file import ServerReady, announce
 from firearrow.namesrv.server import NameServer
-from firearrow.net.address import WILDCARDS
 
 STOP_S = 1.7
 FIRST_DELAY_S = 1.0
@@ -30,10 +26,6 @@ MAX_DELAY_S = 30.0
 STABLE_S = 60.0  # a broker that ran this long did not fail on start-up
 
 log = logging.getLogger("firearrow.cli")
-
-
-class ChildError(Exception):
-    """A broker process ended before it was ready."""
 
 
 async def up_with_processes(options: UpOptions, settings: UpSettings, data: Path, stop: asyncio.Event) -> int:
@@ -61,11 +53,11 @@ async def up_with_processes(options: UpOptions, settings: UpSettings, data: Path
         await namesrv.stop()
 
 
-class BrokerProcess:
+class BrokerProcess(ChildServer):
     """A broker as a child process."""
 
     def __init__(self, index: int, options: UpOptions, namesrv: str, data: Path, metrics_port: int) -> None:
-        self.name = f"broker-{chr(ord('a') + index)}"
+        super().__init__(f"broker-{chr(ord('a') + index)}")
         self.address = ""
         self._port = options.broker_port + index * PORTS_APART if options.broker_port else 0
         self._metrics_port = metrics_port + index if metrics_port else 0
@@ -73,28 +65,23 @@ class BrokerProcess:
         self._host = options.host
         self._data = data / self.name
         self._settings = options.settings
-        self._process: Process | None = None
         self._started_s = 0.0
 
     async def start(self) -> None:
         """Start the process and wait until the broker is ready. Raises ChildError if the process ends before."""
         self._started_s = asyncio.get_running_loop().time()
-        self._process = process = await asyncio.create_subprocess_exec(*self._command(), stdin=PIPE, stdout=PIPE)
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        try:
-            self.address = json.loads(line)["brokers"][0]
-        except (ValueError, KeyError, IndexError):
-            code = await process.wait()
-            raise ChildError(f"{self.name} exited with code {code} before it was ready") from None
+        values = broker_values(self.name, self._host, self._port, self._data) | dict(self._settings)
+        values["metricsPromExporterPort"] = str(self._metrics_port)
+        settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        ready = await self._start("broker", "-n", self._namesrv, *settings)
+        self.address = ready["brokers"][0]
         self._port = int(self.address.rpartition(":")[2])
 
     async def restart_forever(self) -> None:
         """Restart the process whenever it ends."""
         delay_s = FIRST_DELAY_S
         while True:
-            assert self._process is not None
-            code = await self._process.wait()
+            code = await self.wait()
             if asyncio.get_running_loop().time() - self._started_s > STABLE_S:
                 delay_s = FIRST_DELAY_S
             log.error("%s exited with code %d; restarting it in %.0f s", self.name, code, delay_s)
@@ -107,37 +94,5 @@ class BrokerProcess:
                 log.error("%s", error)
 
     async def stop(self) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), STOP_S)
-        except TimeoutError:
-            log.error("%s did not stop within %.1f s; killing it", self.name, STOP_S)
-            process.kill()
-            await process.wait()
-
-    def _command(self) -> list[str]:
-        own = {
-            "brokerName": self.name,
-            "bindAddress": self._host,
-            "listenPort": str(self._port),
-            "storePathRootDir": str(self._data),
-        }
-        if self._host not in WILDCARDS:
-            own["brokerIP1"] = self._host
-        command = [
-            sys.executable,
-            "-m",
-            "firearrow.cli",
-            "broker",
-            "-n",
-            self._namesrv,
-            "--ready-file",
-            "-",
-            "--stop-with-parent",
-        ]
-        for key, value in {**own, **dict(self._settings), "metricsPromExporterPort": str(self._metrics_port)}.items():
-            command += ["--set", f"{key}={value}"]
-        return command
+        if not await self._end(signal.SIGTERM, STOP_S):
+            log.error("%s did not stop within %.1f s and was killed", self.name, STOP_S)
