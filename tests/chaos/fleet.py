@@ -47,7 +47,7 @@ class Machine:
 
     def launch(self, env: Mapping[str, str] | None = None) -> None:
         assert not self.running, f"{self.name} runs already"
-        kind = "namesrv" if self.member.is_namesrv else "broker"
+        kind = "broker" if self.member.broker else "namesrv"
         directory = self.member.data
         directory.mkdir(parents=True, exist_ok=True)
         config, self._ready_file = directory / f"{kind}.conf", directory / "ready.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,16 @@ async def targets_of(admin: Admin, options: SimpleNamespace) -> list[BrokerAddre
     raise click.UsageError("no broker given; expected -b ADDRESS or -c CLUSTER")
 
 
+def print_titles(template: str, *titles: str) -> Callable[..., None]:
+    """Print the titles of a table and return a function that prints a row in the same columns."""
+
+    def print_row(*cells: object) -> None:
+        print(template.format(*cells))
+
+    print_row(*titles)
+    return print_row
+
+
 def print_config(address: str, config: Mapping[str, str], like: str = "") -> None:
     print(f"============{address}============")
     for key, value in sorted(config.items()):
@@ -42,6 +52,11 @@ def attributes_of(text: str | None) -> dict[str, str | None]:
             raise click.UsageError(f"argument -a: {part!r} is not an attribute; expected +name=value or -name")
         found[name[1:]] = value if name[0] == "+" else None
     return found
+
+
+def time_range_of(options: SimpleNamespace) -> Iterator[datetime | None]:
+    """Return the times of -b and -e."""
+    return (time_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
 
 
 def int_of(options: SimpleNamespace, name: str) -> int:

@@ -8,15 +8,7 @@ from typing import Any
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.offsets import OffsetChange, Target
-from firearrow.cli.mqadmin.format import (
-    bool_of,
-    int_of,
-    java_text,
-    ms_of,
-    targets_of,
-    time_of,
-    time_text,
-)
+from firearrow.cli.mqadmin.format import bool_of, int_of, java_text, ms_of, print_titles, targets_of, time_of, time_text
 from firearrow.cli.operator.client import version_name
 from firearrow.cli.operator.offset import describe_reset
 
@@ -59,7 +51,8 @@ async def get_consumer_config(admin: Admin, options: SimpleNamespace) -> None:
 
 async def consumer_progress(admin: Admin, options: SimpleNamespace) -> None:
     if options.groupName is None:
-        print(f"{'#Group':<64}  {'#Count':<6}  {'#Version':<24} {'#Type':<5}  {'#Model':<14}  {'#TPS':<7}  #Diff Total")
+        template = "{:<64.64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}"
+        print_row = print_titles(template, "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
         for group in await admin.list_groups(system=True):
             if not group.members and not group.lag and not group.topics:
                 continue
@@ -68,37 +61,33 @@ async def consumer_progress(admin: Admin, options: SimpleNamespace) -> None:
                 connection = await admin.consumer_connection(group.group)
                 version = version_name(min(one.version for one in connection.connection_set))
                 kind = {"CONSUME_PASSIVELY": "PUSH", "CONSUME_ACTIVELY": "PULL"}.get(group.consume_type or "", "")
-            model = group.message_model or ""
             tps = int(await admin.group_rate(group.group))
-            print(f"{group.group[:64]:<64}  {group.members:<6}  {version:<24} {kind:<5}  {model:<14}  {tps:<7}  {group.lag}")
+            print_row(group.group, group.members, version, kind, group.message_model or "", tps, group.lag)
         return
     members = bool_of(options, "showClientIP")
     queues = await admin.group_progress(options.groupName, topic=options.topicName, members=members)
+    template = "{:<64.64}  {:<32.32}  {:<4}  {:<20}  {:<20}  {}{:<20} {:<20}  {}"
+    titles = ("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
     client = f"{'#Client IP':<20} " if members else ""
-    print(
-        f"{'#Topic':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  {'#Consumer Offset':<20}  {client}"
-        f"{'#Diff':<20} {'#Inflight':<20}  #LastTime"
-    )
+    print_row = print_titles(template, *titles, client, "#Diff", "#Inflight", "#LastTime")
     for one in queues:
         client = f"{(one.client_id or 'N/A').partition('@')[0]:<20} " if members else ""
-        print(
-            f"{one.topic[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  {one.consumer_offset:<20} "
-            f" {client}{one.lag:<20} {one.in_flight:<20}  {time_text(one.last_consumed_ms)}"
-        )
-    print()
-    print(f"Consume TPS: {await admin.group_rate(options.groupName):.2f}")
+        offsets = (one.broker_offset, one.consumer_offset, client, one.lag, one.in_flight)
+        print_row(one.topic, one.broker, one.queue_id, *offsets, time_text(one.last_consumed_ms))
+    print(f"\nConsume TPS: {await admin.group_rate(options.groupName):.2f}")
     print(f"Consume Diff Total: {sum(one.lag for one in queues)}")
     print(f"Consume Inflight Total: {sum(one.in_flight for one in queues)}")
 
 
 async def consumer_connection(admin: Admin, options: SimpleNamespace) -> None:
     connection = await admin.consumer_connection(options.consumerGroup)
-    print(f"{'#ClientId':<36} {'#ClientAddr':<22} {'#Language':<10} #Version")
+    print_row = print_titles("{:<36} {:<22} {:<10} {}", "#ClientId", "#ClientAddr", "#Language", "#Version")
     for one in connection.connection_set:
-        print(f"{one.client_id:<36} {one.client_addr:<22} {one.language or '':<10} {version_name(one.version)}")
-    print("\nBelow is subscription:\n" + f"{'#Topic':<20}  #SubExpression")
+        print_row(one.client_id, one.client_addr, one.language or "", version_name(one.version))
+    print("\nBelow is subscription:")
+    print_row = print_titles("{:<20}  {}", "#Topic", "#SubExpression")
     for topic, wanted in sorted(connection.subscription_table.items()):
-        print(f"{topic:<20}  {wanted.sub_string}")
+        print_row(topic, wanted.sub_string)
     print(f"\nConsumeType: {connection.consume_type}")
     print(f"MessageModel: {connection.message_model}")
     print(f"ConsumeFromWhere: {connection.consume_from_where}")
@@ -151,6 +140,6 @@ async def clone_group_offset(admin: Admin, options: SimpleNamespace) -> None:
 
 
 def _print_changes(changes: list[OffsetChange]) -> None:
-    print(f"{'#brokerName':<40}  {'#queueId':<40}  {'#offset':<40}")
+    print_row = print_titles("{:<40}  {:<40}  {:<40}", "#brokerName", "#queueId", "#offset")
     for change in changes:
-        print(f"{change.queue.broker_name:<40}  {change.queue.queue_id:<40}  {change.after:<40}")
+        print_row(change.queue.broker_name, change.queue.queue_id, change.after)

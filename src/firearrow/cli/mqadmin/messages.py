@@ -6,13 +6,8 @@ from types import SimpleNamespace
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
-from firearrow.cli.mqadmin.format import (
-    bool_of,
-    int_of,
-    java_text,
-    time_of,
-    time_text,
-)
+from firearrow.admin.trace import TraceEvent
+from firearrow.cli.mqadmin.format import bool_of, int_of, java_text, print_titles, time_range_of, time_text
 from firearrow.client.message import MessageQueue, ReceivedMessage
 
 
@@ -30,13 +25,12 @@ async def query_msg_by_unique_key(admin: Admin, options: SimpleNamespace) -> Non
 
 
 async def query_msg_by_key(admin: Admin, options: SimpleNamespace) -> None:
-    begin, end = (time_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
-    found = await admin.messages_by_key(
-        options.topic, options.msgKey, begin=begin, end=end, max_messages=int_of(options, "maxNum")
-    )
-    print(f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}")
+    begin, end = time_range_of(options)
+    most = int_of(options, "maxNum")
+    found = await admin.messages_by_key(options.topic, options.msgKey, begin=begin, end=end, max_messages=most)
+    print_row = print_titles("{:<50} {:>4} {:>40}", "#Message ID", "#QID", "#Offset")
     for message in found:
-        print(f"{message.msg_id:<50} {message.queue_id:>4} {message.queue_offset:>40}")
+        print_row(message.msg_id, message.queue_id, message.queue_offset)
 
 
 async def query_msg_by_offset(admin: Admin, options: SimpleNamespace) -> None:
@@ -45,7 +39,7 @@ async def query_msg_by_offset(admin: Admin, options: SimpleNamespace) -> None:
 
 
 async def print_msg(admin: Admin, options: SimpleNamespace) -> None:
-    begin, end = (time_of(text, "-b or -e") if text else None for text in (options.beginTimestamp, options.endTimestamp))
+    begin, end = time_range_of(options)
     tags = None if options.subExpression.strip() == "*" else {tag.strip() for tag in options.subExpression.split("||")}
     for message in await admin.messages_between(options.topic, begin=begin, end=end, max_messages=2**31):
         if tags is None or message.tags in tags:
@@ -55,16 +49,17 @@ async def print_msg(admin: Admin, options: SimpleNamespace) -> None:
 
 async def query_msg_trace_by_id(admin: Admin, options: SimpleNamespace) -> None:
     events = await admin.message_trace(options.msgId, trace_topic=options.traceTopic)
-    print(f"{'#Type':<10} {'#ProducerGroup':<20} {'#ClientHost':<20} {'#SendTime':<20} {'#CostTimes':<10} #Status")
+    _print_events([one for one in events if one.kind == "Pub"], "Pub", "#ProducerGroup", "#SendTime")
+    print()
+    _print_events([one for one in events if one.kind == "SubAfter"], "Sub", "#ConsumerGroup", "#ConsumerTime")
+
+
+def _print_events(events: list[TraceEvent], kind: str, group: str, at: str) -> None:
+    template = "{:<10} {:<20} {:<20} {:<20} {:<10} {}"
+    print_row = print_titles(template, "#Type", group, "#ClientHost", at, "#CostTimes", "#Status")
     for one in events:
-        if one.kind == "Pub":
-            status = "success" if one.success else "failed"
-            print(f"{'Pub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
-    print(f"\n{'#Type':<10} {'#ConsumerGroup':<20} {'#ClientHost':<20} {'#ConsumerTime':<20} {'#CostTimes':<10} #Status")
-    for one in events:
-        if one.kind == "SubAfter":
-            status = "success" if one.success else "failed"
-            print(f"{'Sub':<10} {one.group:<20} {one.client:<20} {time_text(one.time_ms):<20} {f'{one.cost_ms}ms':<10} {status}")
+        status = "success" if one.success else "failed"
+        print_row(kind, one.group, one.client, time_text(one.time_ms), f"{one.cost_ms}ms", status)
 
 
 async def _print_message(admin: Admin, message: ReceivedMessage) -> None:

@@ -7,35 +7,27 @@ from types import SimpleNamespace
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
-from firearrow.cli.mqadmin.format import (
-    day_total,
-    int_of,
-    print_config,
-    targets_of,
-    time_text,
-)
+from firearrow.cli.mqadmin.format import day_total, int_of, print_config, print_titles, targets_of, time_text
 
 
 async def cluster_list(admin: Admin, options: SimpleNamespace) -> None:
     brokers = await admin.list_brokers(cluster=options.clusterName)
     if options.moreStats:
-        print(
-            f"{'#Cluster Name':<16}  {'#Broker Name':<32} {'#InTotalYest':>14} {'#OutTotalYest':>14} "
-            f"{'#InTotalToday':>14} {'#OutTotalToday':>14}"
-        )
-    else:
-        print(
-            f"{'#Cluster Name':<22}  {'#Broker Name':<22}  {'#BID':<4}  {'#Addr':<22} {'#Version':<16}  {'#InTPS(LOAD)':>16}  "
-            f"{'#OutTPS(LOAD)':>30}  "
-            f"{'#Timer(Progress)':<22}  {'#PCWait(ms)':<11}  {'#Hour':<12}  {'#SPACE':<8}  {'#ACTIVATED':<10}"
-        )
+        titles = ("#Cluster Name", "#Broker Name", "#InTotalYest", "#OutTotalYest", "#InTotalToday", "#OutTotalToday")
+        print_row = print_titles("{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}", *titles)
+        for one in brokers:
+            status = await admin.broker_status(one.address)
+            if one.is_master:
+                totals = (day_total(status, way, day) for day in ("yesterday", "today") for way in ("Put", "Get"))
+                print_row(one.cluster, one.name, *totals)
+        return
+    print_row = print_titles(
+        "{:<22}  {:<22}  {:<4}  {:<22} {:<16}  {:>16}  {:>30}  {:<22}  {:<11}  {:<12}  {:<8}  {:<10}",
+        "#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)", "#OutTPS(LOAD)", "#Timer(Progress)",
+        "#PCWait(ms)", "#Hour", "#SPACE", "#ACTIVATED",
+    )  # fmt: skip
     for one in brokers:
         status = await admin.broker_status(one.address)
-        if options.moreStats:
-            if one.is_master:
-                totals = [day_total(status, way, day) for day in ("yesterday", "today") for way in ("Put", "Get")]
-                print(f"{one.cluster:<16}  {one.name:<32} " + " ".join(f"{total:>14}" for total in totals))
-            continue
         send, pull = (
             f"{decimal(status, name):.2f}({status.get(f'{pool}ThreadPoolQueueSize', '0')},"
             f"{status.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', '0')}ms)"
@@ -44,12 +36,11 @@ async def cluster_list(admin: Admin, options: SimpleNamespace) -> None:
         behind = f"{status.get('timerReadBehind', '0')}-{status.get('timerOffsetBehind', '0')}"
         earliest = decimal(status, "earliestMessageTimeStamp")
         hours = (time.time() * 1000 - earliest) / 3_600_000 if earliest > 0 else 0.0
-        space = f"{decimal(status, 'commitLogDiskRatio'):.4f}"
-        print(
-            f"{one.cluster:<22}  {one.name:<22}  {one.broker_id:<4}  {one.address:<22} {status.get('brokerVersionDesc', ''):<16} "
-            f" {send:>16}  {pull:>30}  {behind:<22}  {status.get('pageCacheLockTimeMills', '0'):<11}  {hours:<12.2f}  {space:<8} "
-            f" {status.get('brokerActive', 'true'):>10}"
-        )
+        print_row(
+            one.cluster, one.name, one.broker_id, one.address, status.get("brokerVersionDesc", ""), send, pull, behind,
+            status.get("pageCacheLockTimeMills", "0"), f"{hours:.2f}", f"{decimal(status, 'commitLogDiskRatio'):.4f}",
+            f"{status.get('brokerActive', 'true'):>10}",
+        )  # fmt: skip
 
 
 async def broker_status(admin: Admin, options: SimpleNamespace) -> None:
@@ -62,19 +53,15 @@ async def broker_status(admin: Admin, options: SimpleNamespace) -> None:
 async def broker_consume_stats(admin: Admin, options: SimpleNamespace) -> None:
     least = int_of(options, "level")
     names = {one.name for one in await admin.list_brokers(broker=options.brokerAddr)}
-    print(
-        f"{'#Topic':<64}  {'#Group':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  {'#Consumer Offset':<20}  "
-        f"{'#Diff':<20}  #LastTime"
-    )
+    titles = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#LastTime")
+    print_row = print_titles("{:<64.64}  {:<64.64}  {:<32.32}  {:<4}  {:<20}  {:<20}  {:<20}  {}", *titles)
     total = 0
     for group in await admin.group_names(system=True):
         for one in await admin.group_progress(group):
             if one.broker in names and one.lag >= least:
                 total += one.lag
-                print(
-                    f"{one.topic[:64]:<64}  {group[:64]:<64}  {one.broker[:32]:<32}  {one.queue_id:<4}  {one.broker_offset:<20}  "
-                    f"{one.consumer_offset:<20}  {one.lag:<20}  {time_text(one.last_consumed_ms)}"
-                )
+                offsets = (one.broker_offset, one.consumer_offset, one.lag)
+                print_row(one.topic, group, one.broker, one.queue_id, *offsets, time_text(one.last_consumed_ms))
     print(f"\nDiff Total: {total}")
 
 

@@ -12,14 +12,8 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
-from firearrow.cli.mqadmin.format import (
-    attributes_of,
-    bool_of,
-    int_of,
-    permission_text,
-    targets_of,
-    time_text,
-)
+from firearrow.cli.mqadmin.format import attributes_of, bool_of, int_of, permission_text, print_titles, targets_of, time_text
+from firearrow.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
 async def update_topic(admin: Admin, options: SimpleNamespace) -> None:
@@ -70,7 +64,7 @@ async def topic_list(admin: Admin, options: SimpleNamespace) -> None:
     if not options.clusterModel:
         print("\n".join(await admin.topic_names()))
         return
-    print(f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}")
+    print_row = print_titles("{:<20.20}  {:<48.48}  {:<48.48}", "#Cluster Name", "#Topic", "#Consumer Group")
     for cluster in sorted({one.cluster for one in await admin.list_brokers()}):
         for topic in await admin.topic_names(cluster=cluster):
             if topic.startswith(("%RETRY%", "%DLQ%")):
@@ -80,48 +74,31 @@ async def topic_list(admin: Admin, options: SimpleNamespace) -> None:
             except NotFoundError:
                 groups = []
             for group in groups or [""]:
-                print(f"{cluster[:20]:<20}  {topic[:48]:<48}  {group[:48]:<48}")
+                print_row(cluster, topic, group)
 
 
 async def topic_route(admin: Admin, options: SimpleNamespace) -> None:
     route = await admin.topic_route(options.topic)
     if options.list:
-        print(
-            f"{'#Cluster Name':<45} {'#Broker Name':<32} {'#Broker Addrs':<25} {'#Read Queue':<11} {'#Write Queue':<12} {'#Perm'}"
-        )
+        titles = ("#Cluster Name", "#Broker Name", "#Broker Addrs", "#Read Queue", "#Write Queue", "#Perm")
+        print_row = print_titles("{:<45} {:<32} {:<25} {:<11} {:<12} {}", *titles)
         for one in route.queue_counts:
             for address in route.brokers.get(one.broker_name, {}).values():
                 cluster = route.clusters.get(one.broker_name, "")
-                print(f"{cluster:<45} {one.broker_name:<32} {address:<25} {one.read:<11} {one.write:<12} {one.perm}")
+                print_row(cluster, one.broker_name, address, one.read, one.write, one.perm)
         return
-    brokers = [
-        {
-            "brokerAddrs": {str(number): address for number, address in addresses.items()},
-            "brokerName": name,
-            "cluster": route.clusters.get(name, ""),
-            "enableActingMaster": False,
-        }
-        for name, addresses in sorted(route.brokers.items())
-    ]
-    queues = [
-        {
-            "brokerName": one.broker_name,
-            "perm": one.perm,
-            "readQueueNums": one.read,
-            "topicSysFlag": 0,
-            "writeQueueNums": one.write,
-        }
-        for one in route.queue_counts
-    ]
-    value = {"brokerDatas": brokers, "filterServerTable": {}, "queueDatas": queues}
-    print(json.dumps(value, indent="\t", separators=(",", ":"), ensure_ascii=False))
+    data = TopicRouteData(
+        [BrokerData(route.clusters.get(name, ""), name, addresses) for name, addresses in sorted(route.brokers.items())],
+        [QueueData(one.broker_name, one.read, one.write, one.perm) for one in route.queue_counts],
+    )
+    print(json.dumps(data.to_json(), indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True))
 
 
 async def topic_status(admin: Admin, options: SimpleNamespace) -> None:
-    print(f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    #Last Updated")
+    titles = ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")
+    print_row = print_titles("{:<32.32}  {:<4}  {:<20}  {:<20}    {}", *titles)
     for one in await admin.topic_status(options.topic):
-        updated = time_text(one.last_stored_ms)
-        print(f"{one.broker[:32]:<32}  {one.queue_id:<4}  {one.min_offset:<20}  {one.max_offset:<20}    {updated}")
+        print_row(one.broker, one.queue_id, one.min_offset, one.max_offset, time_text(one.last_stored_ms))
     print()
 
 
@@ -156,10 +133,8 @@ async def update_order_conf(admin: Admin, options: SimpleNamespace) -> None:
 
 
 async def stats_all(admin: Admin, options: SimpleNamespace) -> None:
-    print(
-        f"{'#Topic':<64}  {'#Consumer Group':<64} {'#Accumulation':>12} {'#InTPS':>11} {'#OutTPS':>11} "
-        f"{'#InMsg24Hour':>14} {'#OutMsg24Hour':>14}"
-    )
+    titles = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS", "#InMsg24Hour", "#OutMsg24Hour")
+    print_row = print_titles("{:<64.64}  {:<64.64} {:>12} {:>11} {:>11} {:>14} {:>14}", *titles)
     brokers = await admin.list_brokers(masters_only=True)
     names = [options.topic] if options.topic else [one.topic for one in await admin.list_topics() if one.kind == "normal"]
     for topic in names:
@@ -171,7 +146,7 @@ async def stats_all(admin: Admin, options: SimpleNamespace) -> None:
             if group:
                 get_tps, get_day = await _sum_statistics(admin, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
                 lag = sum(max(one.lag, 0) for one in await admin.group_progress(group, topic=topic))
-            print(f"{topic[:64]:<64}  {group[:64]:<64} {lag:>12} {put_tps:>11.2f} {get_tps:>11.2f} {put_day:>14} {get_day:>14}")
+            print_row(topic, group, lag, f"{put_tps:.2f}", f"{get_tps:.2f}", put_day, get_day)
 
 
 async def _sum_statistics(admin: Admin, brokers: list[BrokerAddress], name: str, key: str) -> tuple[float, int]:
