@@ -7,6 +7,7 @@ position    earliest, latest, a time, or an offset of a queue
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -136,7 +137,6 @@ def _items(words: Iterable[str], incomplete: str) -> list[click.shell_completion
 def _known_names(kind: str, namesrv: str | None) -> list[str]:
     """Return the names of a kind; nothing if the name server does not answer at once."""
     import asyncio
-    import os
 
     from firearrow.admin.aio import Admin
     from firearrow.client.errors import FirearrowError
@@ -166,6 +166,7 @@ POSITION: Final = Value(
     "is not a position; expected earliest, latest, a time such as 2030-01-31T12:00:00, an age such as 10m, or an offset",
     words=(EARLIEST, LATEST),
 )
+BYTES: Final = Value("text", os.fsencode, "is not a text")
 PAIR: Final = Value("key=value", parse_pair, "is not of the form KEY=VALUE")
 TOPIC: Final = Name("topic")
 GROUP: Final = Name("group")

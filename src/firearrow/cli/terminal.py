@@ -55,13 +55,10 @@ class Output:
 
     def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
         """Print rows: in a table these columns, in JSON and CSV all keys."""
-        self._end_activity()
         rows = list(rows)
-        if self.form == "json":
-            self._write(json.dumps(rows, default=_plain, ensure_ascii=False, indent=2))
-        elif self.form == "csv":
-            self._write_csv(rows, list(rows[0]) if rows else columns)
-        elif not rows:
+        if self._write_for_programs(rows, rows, list(rows[0]) if rows else columns):
+            return
+        if not rows:
             print("nothing found", file=sys.stderr)
         elif self._stream.isatty():
             self._write_rich_table(rows, columns)
@@ -70,27 +67,18 @@ class Output:
 
     def record(self, record: Row) -> None:
         """Print all fields of one object."""
-        self._end_activity()
-        if self.form == "json":
-            self._write(json.dumps(record, default=_plain, ensure_ascii=False, indent=2))
-        elif self.form == "csv":
-            self._write_csv([record], list(record))
-        else:
-            width = max((len(key) for key in record), default=0)
-            for key, value in record.items():
-                name = _title(key).lower() if key.islower() else key  # names of Apache's fields stay unchanged
-                self.text((name.ljust(width), "bold"), f"  {format_value(key, value)}")
+        if self._write_for_programs(record, [record], list(record)):
+            return
+        width = max((len(key) for key in record), default=0)
+        for key, value in record.items():
+            name = _title(key).lower() if key.islower() else key  # names of Apache's fields stay unchanged
+            self.text((name.ljust(width), "bold"), f"  {format_value(key, value)}")
 
     def item(self, item: Row, text: str) -> None:
         """Print one item of a stream: a line for people, a JSON object or CSV record per line for programs."""
-        self._end_activity()
-        if self.form == "json":
-            self._write(json.dumps(item, default=_plain, ensure_ascii=False))
-        elif self.form == "csv":
-            self._write_csv([item], list(item), header=not self._header_written)
-            self._header_written = True
-        else:
+        if not self._write_for_programs(item, [item], list(item), indent=None, header=not self._header_written):
             self._write(text)
+        self._header_written = True
 
     def done(self, sentence: str, **facts: Any) -> None:
         """Print the result of a change: a sentence for people, the facts for programs."""
@@ -173,11 +161,19 @@ class Output:
     def _write(self, text: str) -> None:
         self._stream.write(text + "\n")
 
-    def _write_csv(self, rows: Sequence[Row], keys: Sequence[str], *, header: bool = True) -> None:
-        writer = csv.writer(self._stream, lineterminator="\n")
-        if header:
-            writer.writerow(keys)
-        writer.writerows([_csv_cell(row.get(key)) for key in keys] for row in rows)
+    def _write_for_programs(
+        self, value: object, rows: Sequence[Row], keys: Sequence[str], *, indent: int | None = 2, header: bool = True
+    ) -> bool:
+        """Write a value as JSON, or rows as CSV. Return False without writing if the output is for people."""
+        self._end_activity()
+        if self.form == "json":
+            self._write(json.dumps(value, default=_plain, ensure_ascii=False, indent=indent))
+        elif self.form == "csv":
+            writer = csv.writer(self._stream, lineterminator="\n")
+            if header:
+                writer.writerow(keys)
+            writer.writerows([_csv_cell(row.get(key)) for key in keys] for row in rows)
+        return not self.for_people
 
     def _write_rich_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
         from rich.table import Table

@@ -7,6 +7,7 @@ store timestamp to the listener's call, by two clocks if the broker runs on anot
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import threading
@@ -146,9 +147,11 @@ async def _send(options: BenchArguments, limit: Limit, shared: ClientArguments, 
         await producer.send(message)  # so that the route and the connection exist before the clock starts
         recorder.start()
         if options.batch > 1:
-            await _send_batches(producer, message, options, limit, recorder)
+            send = partial(producer.send_batch, [message] * options.batch)
+            loops = max(1, min(options.in_flight // options.batch, 64))
+            await asyncio.gather(*(_send_in_turn(send, options, limit, recorder) for _ in range(loops)))
         elif options.in_flight == 1:
-            await _send_one_by_one(producer, message, limit, recorder)
+            await _send_in_turn(partial(producer.send, message), options, limit, recorder)
         else:
             await _send_concurrently(producer, message, options, limit, recorder)
 
@@ -171,34 +174,19 @@ async def _send_concurrently(
         await asyncio.sleep(0.001)
 
 
-async def _send_one_by_one(producer: Producer, message: Message, limit: Limit, recorder: LatencyRecorder) -> None:
+async def _send_in_turn(
+    send: Callable[[], Awaitable[object]], options: BenchArguments, limit: Limit, recorder: LatencyRecorder
+) -> None:
+    """Send again whenever the last send is acknowledged."""
     clock = time.perf_counter
     while not limit.is_reached(recorder.count + recorder.failed, recorder):
         began = clock()
         try:
-            await producer.send(message)
+            await send()
         except Exception as error:  # noqa: BLE001 (counted and reported)
             recorder.failure(error)
         else:
-            recorder.add(clock() - began, len(message.body))
-
-
-async def _send_batches(
-    producer: Producer, message: Message, options: BenchArguments, limit: Limit, recorder: LatencyRecorder
-) -> None:
-    batch = [message] * options.batch
-
-    async def keep_sending() -> None:
-        while not limit.is_reached(recorder.count + recorder.failed, recorder):
-            began = time.perf_counter()
-            try:
-                await producer.send_batch(batch)
-            except Exception as error:  # noqa: BLE001 (counted and reported)
-                recorder.failure(error)
-            else:
-                recorder.add(time.perf_counter() - began, len(message.body), options.batch)
-
-    await asyncio.gather(*(keep_sending() for _ in range(max(1, min(options.in_flight // options.batch, 64)))))
+            recorder.add(clock() - began, options.size, options.batch)
 
 
 def _record_send(recorder: LatencyRecorder, size: int, began: float, future: asyncio.Future[SendResult]) -> None:
@@ -233,23 +221,18 @@ async def _consume(
     )
     async with consumer:
         recorder.start()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if limit.messages is not None else limit.duration.total_seconds()):
                 await enough.wait()
-        except TimeoutError:
-            pass
         recorder.stop()
 
 
 async def _show_progress(recorder: LatencyRecorder) -> None:
     """Show the totals each second."""
-    line = StatusLine()
-    try:
+    with contextlib.closing(StatusLine()) as line:
         while True:
             await asyncio.sleep(1)
             line.show(recorder.progress_text())
-    finally:
-        line.close()
 
 
 class LatencyRecorder:

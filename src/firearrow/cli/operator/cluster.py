@@ -75,31 +75,21 @@ def member_options(function: Function) -> Function:
     return data(output_option(log_level_option("error")(function)))
 
 
-names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
+def _add_control_command(verb: str, help_: str, epilog: str | None = None) -> None:
+    @cluster.command(verb, help=help_, epilog=epilog)
+    @click.argument("names", metavar="NAME...", nargs=-1, required=True)
+    @member_options
+    def control_members(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
+        return run_async(_control(verb, names, data.absolute(), Output(output)), log_level=log_level)
 
 
-@cluster.command("kill", epilog="Example: firearrow cluster kill broker-a")
-@names_argument
-@member_options
-def kill(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
-    """Kill members with SIGKILL. NAME is a member such as namesrv, broker-a, broker-a-slave or n0."""
-    return run_async(_control("kill", names, data.absolute(), Output(output)), log_level=log_level)
-
-
-@cluster.command("stop")
-@names_argument
-@member_options
-def stop(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
-    """Stop members with SIGTERM."""
-    return run_async(_control("stop", names, data.absolute(), Output(output)), log_level=log_level)
-
-
-@cluster.command("start")
-@names_argument
-@member_options
-def start(names: tuple[str, ...], data: Path, output: str, log_level: str) -> int:
-    """Start members again with the same configuration."""
-    return run_async(_control("start", names, data.absolute(), Output(output)), log_level=log_level)
+_add_control_command(
+    "kill",
+    "Kill members with SIGKILL. NAME is a member such as namesrv, broker-a, broker-a-slave or n0.",
+    "Example: firearrow cluster kill broker-a",
+)
+_add_control_command("stop", "Stop members with SIGTERM.")
+_add_control_command("start", "Start members again with the same configuration.")
 
 
 @cluster.command("status")

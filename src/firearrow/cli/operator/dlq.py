@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -112,7 +114,11 @@ async def export(admin: Admin, out: Output, group: str, file: str, **filters: An
 @admin_command(destructive=True)
 async def import_dead_letters(admin: Admin, out: Output, file: str, to: str, rate: float | None) -> int:
     """Send the dead letters of an export again; `-` is standard input."""
-    text = sys.stdin.read() if file == "-" else _read_file(file)
+    return await _resend(admin, out, _read_export(file), to, rate)
+
+
+def _read_export(file: str) -> list[DeadLetter]:
+    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     letters = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -120,7 +126,7 @@ async def import_dead_letters(admin: Admin, out: Output, file: str, to: str, rat
                 letters.append(import_line(line))
             except AdminError as error:
                 raise AdminError(f"{file}, line {number}: {error}; nothing was sent") from None
-    return await _resend(admin, out, letters, to, rate)
+    return letters
 
 
 def _write_new_file(file: str, text: str) -> None:
@@ -130,24 +136,9 @@ def _write_new_file(file: str, text: str) -> None:
         os.fsync(opened.fileno())
 
 
-def _read_file(file: str) -> str:
-    with open(file, encoding="utf-8") as opened:
-        return opened.read()
-
-
 async def _select(admin: Admin, out: Output, group: str, limit: int | None, filters: dict[str, Any]) -> list[DeadLetter]:
-    contains = filters.pop("contains")
-    progress = out.progress("reading")
-    try:
-        return await admin.dead_letters_of(
-            group,
-            contains=contains.encode() if contains is not None else None,
-            max_messages=limit,
-            progress=progress,
-            **filters,
-        )
-    finally:
-        progress.close()
+    with closing(out.progress("reading")) as progress:
+        return await admin.dead_letters_of(group, max_messages=limit, progress=progress, **filters)
 
 
 async def _resend(admin: Admin, out: Output, letters: list[DeadLetter], to: str, rate: float | None) -> int:
@@ -156,11 +147,8 @@ async def _resend(admin: Admin, out: Output, letters: list[DeadLetter], to: str,
     where = {"group": "to the group that failed", "origin": "to their original topics"}.get(to, f"to {to}")
     if not out.confirmed(f"send {plural(len(letters), 'dead letter')} again {where}"):
         return SUCCESS
-    progress = out.progress("sending")
-    try:
+    with closing(out.progress("sending")) as progress:
         result = await admin.resend_dead_letters(letters, to=to, rate=rate, progress=progress)
-    finally:
-        progress.close()
     out.done(f"sent {result.sent:,} again, {result.failed:,} failed", **asdict(result))
     if result.failed:
         fail(f"first failure: {result.first_failure}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 import click
 
 from firearrow.admin.aio import Admin
-from firearrow.cli.arguments import BROKER, COUNT, GROUP, NUMBER, TIME, TOPIC
+from firearrow.cli.arguments import BROKER, BYTES, COUNT, GROUP, NUMBER, TIME, TOPIC
 from firearrow.cli.command import FAILURE, SUCCESS, Function, Group, admin_command
 from firearrow.cli.messages.consume import describe
 from firearrow.cli.terminal import Output, body_text, short_body
@@ -39,7 +39,7 @@ limit_option = click.option("--limit", metavar="N", type=COUNT, default=100, sho
 def filter_options(function: Function) -> Function:
     """Add the options that select messages by time, tag, key and content."""
     for option in (
-        click.option("--contains", metavar="TEXT", help="Only messages with this text in the body."),
+        click.option("--contains", metavar="TEXT", type=BYTES, help="Only messages with this text in the body."),
         click.option("--key", help="Only messages with this key or id."),
         click.option("--tag", help="Only messages with this tag."),
         click.option("--until", "end", type=TIME, help="Only messages stored before this time."),
@@ -61,7 +61,8 @@ def queue_options(function: Function) -> Function:
 @admin_command()
 async def show(admin: Admin, out: Output, topic: str, msg_id: str, body_form: str) -> None:
     """Show a message by the producer's id or the offset id."""
-    print_message(out, await admin.find_message(topic, msg_id), body_form)
+    found = await admin.find_message(topic, msg_id)
+    print_record(out, describe(found), found.body, body_form)
 
 
 @message.command("at")
@@ -73,7 +74,8 @@ async def show(admin: Admin, out: Output, topic: str, msg_id: str, body_form: st
 @admin_command()
 async def at(admin: Admin, out: Output, topic: str, broker: str, queue_id: int, offset: int, body_form: str) -> None:
     """Show the message at an offset of a queue."""
-    print_message(out, await admin.message_at(MessageQueue(topic, broker, queue_id), offset), body_form)
+    found = await admin.message_at(MessageQueue(topic, broker, queue_id), offset)
+    print_record(out, describe(found), found.body, body_form)
 
 
 @message.command("find", epilog="Example: firearrow message find Orders --from 10m --tag paid")
@@ -83,41 +85,15 @@ async def at(admin: Admin, out: Output, topic: str, broker: str, queue_id: int, 
 @limit_option
 @body_option
 @admin_command()
-async def find(
-    admin: Admin,
-    out: Output,
-    topic: str,
-    begin: datetime | None,
-    end: datetime | None,
-    tag: str | None,
-    key: str | None,
-    contains: str | None,
-    broker: str | None,
-    queue_id: int | None,
-    limit: int,
-    body_form: str,
-) -> None:
+async def find(admin: Admin, out: Output, topic: str, limit: int, body_form: str, **filters: Any) -> None:
     """Find messages by key, time, tag or content."""
-    if key is not None and all(value is None for value in (tag, contains, broker, queue_id)):  # the index answers
-        found = await admin.messages_by_key(topic, key, begin=begin, end=end, max_messages=limit)
-        found = found or await admin.messages_by_key(topic, key, unique=True)
+    given = {name: value for name, value in filters.items() if value is not None}
+    if "key" in given and given.keys() <= {"key", "begin", "end"}:  # the index answers
+        found = await admin.messages_by_key(topic, **given, max_messages=limit)
+        found = found or await admin.messages_by_key(topic, given["key"], unique=True)
     else:
-        progress = out.progress("searching")
-        try:
-            found = await admin.messages_between(
-                topic,
-                begin=begin,
-                end=end,
-                tag=tag,
-                key=key,
-                contains=contains.encode() if contains is not None else None,
-                broker=broker,
-                queue_id=queue_id,
-                max_messages=limit,
-                progress=progress,
-            )
-        finally:
-            progress.close()
+        with closing(out.progress("searching")) as progress:
+            found = await admin.messages_between(topic, **given, max_messages=limit, progress=progress)
     print_messages(out, found, body_form)
 
 
@@ -128,11 +104,9 @@ async def find(
 @queue_options
 @body_option
 @admin_command()
-async def peek(
-    admin: Admin, out: Output, topic: str, count: int, oldest: bool, broker: str | None, queue_id: int | None, body_form: str
-) -> None:
+async def peek(admin: Admin, out: Output, topic: str, body_form: str, **options: Any) -> None:
     """Show the newest messages of a topic."""
-    print_messages(out, await admin.peek(topic, count, oldest=oldest, broker=broker, queue_id=queue_id), body_form)
+    print_messages(out, await admin.peek(topic, **options), body_form)
 
 
 @message.command("track")
@@ -200,10 +174,6 @@ async def recheck(admin: Admin, out: Output, msg_id: str) -> None:
     if out.confirmed(f"resume the check of transaction {msg_id}"):
         kept = await admin.resume_check(msg_id)
         out.done(f"resumed the check of {msg_id}, stored as {kept}", msg_id=msg_id, offset_msg_id=kept)
-
-
-def print_message(out: Output, found: ReceivedMessage, body_form: str) -> None:
-    print_record(out, describe(found), found.body, body_form)
 
 
 def print_record(out: Output, record: dict[str, Any], body: bytes, body_form: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from firearrow.admin.aio import Admin
@@ -62,26 +64,11 @@ async def show(admin: Admin, out: Output, topic: str) -> None:
 @click.option("--broker", type=BROKER, help="Only on this broker.")
 @admin_command()
 async def create(
-    admin: Admin,
-    out: Output,
-    topic: str,
-    queues: int,
-    perm: str,
-    order: bool,
-    message_type: str | None,
-    cluster: str | None,
-    broker: str | None,
-) -> None:
+    admin: Admin, out: Output, topic: str, queues: int, perm: str, message_type: str | None, **options: Any
+) -> None:  # fmt: skip
     """Create a topic."""
-    brokers = await admin.create_topic(
-        topic,
-        queues=queues,
-        perm=PERMISSIONS[perm],
-        order=order,
-        attributes={"message.type": message_type} if message_type else None,
-        cluster=cluster,
-        broker=broker,
-    )
+    attributes = {"message.type": message_type} if message_type else None
+    brokers = await admin.create_topic(topic, queues=queues, perm=PERMISSIONS[perm], attributes=attributes, **options)
     out.done(
         f"created {topic} with {plural(queues, 'queue')} on {', '.join(brokers)}", topic=topic, queues=queues, brokers=brokers
     )
@@ -97,28 +84,14 @@ async def create(
 @click.option("--broker", type=BROKER, help="Only on this broker.")
 @admin_command()
 async def alter(
-    admin: Admin,
-    out: Output,
-    topic: str,
-    read_queues: int | None,
-    write_queues: int | None,
-    perm: str | None,
-    order: bool | None,
-    attribute: tuple[tuple[str, str], ...],
-    broker: str | None,
+    admin: Admin, out: Output, topic: str, perm: str | None, attribute: list[tuple[str, str]], broker: str | None, **values: Any
 ) -> None:
     """Change a topic. Options that are not given keep their values."""
-    if not attribute and all(value is None for value in (read_queues, write_queues, perm, order)):
+    if not attribute and perm is None and all(value is None for value in values.values()):
         raise click.UsageError("nothing to change; expected --read-queues, --write-queues, --perm, --order or --attribute")
-    brokers = await admin.alter_topic(
-        topic,
-        read_queues=read_queues,
-        write_queues=write_queues,
-        perm=None if perm is None else PERMISSIONS[perm],
-        order=order,
-        attributes={name: value or None for name, value in attribute},
-        broker=broker,
-    )
+    values["perm"] = None if perm is None else PERMISSIONS[perm]
+    attributes = {name: value or None for name, value in attribute}
+    brokers = await admin.alter_topic(topic, attributes=attributes, broker=broker, **values)
     out.done(f"changed {topic} on {', '.join(brokers)}", topic=topic, brokers=brokers)
 
 

@@ -277,25 +277,25 @@ def _get(given: SimpleNamespace, name: str) -> Any:
 
 def source_options(given: SimpleNamespace) -> dict[str, str]:
     """Return the options of the data source that a job reads."""
-    made: dict[str, str] = {}
-    if _get(given, "store") is not None:
-        made["path"] = given.store
-        if _get(given, "store_topic"):
-            made["subscribe"] = ",".join(given.store_topic)
-        if _get(given, "broker_name"):
-            made["brokerName"] = given.broker_name
-    else:
-        made |= client_options(given)
-        if _get(given, "topic"):
-            made["subscribe"] = ",".join(given.topic)
-        if _get(given, "pattern"):
-            made["subscribePattern"] = given.pattern
-    return made | time_options(given) | dict(given.given)
+    if _get(given, "store") is None:
+        topics = {"subscribe": ",".join(_get(given, "topic") or ()), "subscribePattern": _get(given, "pattern")}
+        return _present(topics) | reader_options(given)
+    topics = {"subscribe": ",".join(_get(given, "store_topic") or ()), "brokerName": _get(given, "broker_name")}
+    return {"path": given.store} | _present(topics) | _time_options(given) | dict(given.given)
 
 
-def time_options(given: SimpleNamespace) -> dict[str, str]:
-    made = {"startingTimestamp": _milliseconds(_get(given, "begin")), "endingTimestamp": _milliseconds(_get(given, "end"))}
-    return {name: value for name, value in (made | {"columns": _get(given, "columns")}).items() if value is not None}
+def reader_options(given: SimpleNamespace) -> dict[str, str]:
+    """Return the options of the data source that reads from brokers, without the topics."""
+    return client_options(given) | _time_options(given) | dict(given.given)
+
+
+def _time_options(given: SimpleNamespace) -> dict[str, str]:
+    begin, end = _milliseconds(_get(given, "begin")), _milliseconds(_get(given, "end"))
+    return _present({"startingTimestamp": begin, "endingTimestamp": end, "columns": _get(given, "columns")})
+
+
+def _present(options: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value}
 
 
 def _milliseconds(time: datetime | None) -> str | None:
@@ -303,12 +303,7 @@ def _milliseconds(time: datetime | None) -> str | None:
 
 
 def client_options(given: SimpleNamespace) -> dict[str, str]:
-    made = {"nameServer": given.namesrv}
     keys = credentials(given.access_key)
-    if keys is not None:
-        made |= {"accessKey": keys.access_key, "secretKey": keys.secret_key}
-    if given.credentials_file:
-        made["credentialsFile"] = given.credentials_file
-    if given.tls:
-        made["tls"] = "true"
-    return made
+    secrets = {} if keys is None else {"accessKey": keys.access_key, "secretKey": keys.secret_key}
+    others = {"credentialsFile": given.credentials_file, "tls": "true" if given.tls else None}
+    return {"nameServer": given.namesrv, **secrets, **_present(others)}

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from firearrow.cli.command import SUCCESS
 from firearrow.cli.spark.commands import needs_spark
 from firearrow.cli.terminal import Output, ProgressBar
 from firearrow.spark.pipelines.engine import LOCAL, SMALL_BYTES, SPARK, Engine, LocalEngine, SparkEngine
@@ -80,13 +81,14 @@ class JobContext:
         elif event["event"] == "increment":
             self._bar(event["done"], event["total"])
 
-    def finish(self, sentence: str, **facts: Any) -> None:
-        """Print the result."""
+    def finish(self, sentence: str, **facts: Any) -> int:
+        """Print the result and return the exit code of a success."""
         self._bar.close()
         if self.as_json:
             print(json.dumps({"job": self._options.job, "event": "done", **facts}, ensure_ascii=False, default=str), flush=True)
         else:
             print(sentence)
+        return SUCCESS
 
     def close(self) -> None:
         self._bar.close()

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 
 from firearrow.cli.command import FAILURE, SUCCESS, credentials, discard_output, fail, milliseconds
-from firearrow.cli.spark.commands import client_options, source_options, time_options
+from firearrow.cli.spark.commands import client_options, reader_options, source_options
 from firearrow.cli.spark.job_context import JobContext
 from firearrow.cli.terminal import plural
 from firearrow.client.errors import FirearrowError
@@ -60,8 +61,7 @@ def archive(options: SimpleNamespace, context: JobContext) -> int:
         engine, source, options.out, compression=options.compression, max_offsets=options.max_offsets,
         follow_s=_seconds(options.follow), report=context.report, stopped=context.stopped,
     )  # fmt: skip
-    context.finish(_summary(done, f"archived to {options.out}", engine), engine=engine.name, out=options.out, **asdict(done))
-    return 0
+    return _finish(context, engine, done, f"archived to {options.out}", out=options.out)
 
 
 def transfer(options: SimpleNamespace, context: JobContext) -> int:
@@ -80,10 +80,7 @@ def transfer(options: SimpleNamespace, context: JobContext) -> int:
         rate=options.rate, max_offsets=options.max_offsets, follow_s=_seconds(options.follow), report=context.report,
         stopped=context.stopped,
     )  # fmt: skip
-    context.finish(
-        _summary(done, f"copied to {options.to_topic}", engine), engine=engine.name, to=options.to_topic, **asdict(done)
-    )
-    return 0
+    return _finish(context, engine, done, f"copied to {options.to_topic}", to=options.to_topic)
 
 
 def replay(options: SimpleNamespace, context: JobContext) -> int:
@@ -91,7 +88,7 @@ def replay(options: SimpleNamespace, context: JobContext) -> int:
     from firearrow.spark.pipelines.transfer import replay as work
     from firearrow.spark.pipelines.transfer import replay_source, select_where
 
-    given = client_options(options) | time_options(options) | dict(options.given)
+    given = reader_options(options)
     if options.archive is not None and options.topic:
         given["subscribe"] = ",".join(options.topic)
     source = replay_source(options.namesrv, archive=options.archive, dead_letters_of=options.dead_letters, options=given)
@@ -100,24 +97,14 @@ def replay(options: SimpleNamespace, context: JobContext) -> int:
     engine = context.engine(lambda: _size(source, options.checkpoint))
     chosen = None
     if options.where:
-        chosen = select_where(
-            context.spark,
-            source,
-            StorageLocation(options.checkpoint),
-            options.where,
-            given,
-            options.archive,
-            options.dead_letters,
-        )
+        place = StorageLocation(options.checkpoint)
+        chosen = select_where(context.spark, source, place, options.where, given, options.archive, options.dead_letters)
     done = work(
         engine, options.checkpoint, name_server=options.namesrv, to_topic=options.to_topic, archive=options.archive,
         dead_letters_of=options.dead_letters, options=given, selection=chosen, order=options.order, rate=options.rate,
         max_offsets=options.max_offsets, report=context.report, stopped=context.stopped,
     )  # fmt: skip
-    context.finish(
-        _summary(done, f"replayed to {options.to_topic}", engine), engine=engine.name, to=options.to_topic, **asdict(done)
-    )
-    return 0
+    return _finish(context, engine, done, f"replayed to {options.to_topic}", to=options.to_topic)
 
 
 def dedupe(options: SimpleNamespace, context: JobContext) -> int:
@@ -132,16 +119,14 @@ def dedupe(options: SimpleNamespace, context: JobContext) -> int:
         checkpoint=None if options.dry_run else options.checkpoint, report=context.report, stopped=context.stopped,
     )  # fmt: skip
     if found.totals is None:
-        context.finish(
+        return context.finish(
             f"{plural(found.duplicates, 'duplicate')} by {options.key}", duplicates=found.duplicates, dry_run=options.dry_run
         )
-        return 0
     where = to_topic or out
-    context.finish(
+    return context.finish(
         f"{plural(found.duplicates, 'duplicate')} by {options.key}; {plural(found.totals.rows, 'message')} copied to {where}",
         duplicates=found.duplicates, to=where, **asdict(found.totals),
     )  # fmt: skip
-    return 0
 
 
 def audit(options: SimpleNamespace, context: JobContext) -> int:
@@ -151,8 +136,9 @@ def audit(options: SimpleNamespace, context: JobContext) -> int:
     left, right = _input(options, options.left, None), _input(options, options.right, options.right_namesrv)
     key_of(options.key), key_of(options.right_key or options.key)
     if options.dry_run:
-        context.finish(f"dry run: would compare {left.name} with {right.name} by {options.key}", left=left.name, right=right.name)
-        return 0
+        return context.finish(
+            f"dry run: would compare {left.name} with {right.name} by {options.key}", left=left.name, right=right.name
+        )
     found = work(
         context.spark, left, right, key=options.key, right_key=options.right_key, samples=options.samples, out=options.out or ""
     )
@@ -161,8 +147,7 @@ def audit(options: SimpleNamespace, context: JobContext) -> int:
         return 0 if found.equal else DIFFERENCES_FOUND
     print(f"{left.name}: {plural(found.rows_left, 'message')}, {right.name}: {found.rows_right:,}, by {options.key}")
     if found.equal:
-        context.finish("no differences")
-        return 0
+        return context.finish("no differences")
     kinds = {"missing_right": f"missing in {right.name}", "missing_left": f"missing in {left.name}"}
     kinds |= {"doubled_left": f"duplicated in {left.name}", "doubled_right": f"duplicated in {right.name}"}
     for kind, text in kinds.items():
@@ -174,7 +159,6 @@ def audit(options: SimpleNamespace, context: JobContext) -> int:
 
 
 def lag(options: SimpleNamespace, context: JobContext) -> int:
-
     from firearrow.spark.pipelines.lag import lag as work
 
     given = client_options(options) | {
@@ -182,8 +166,7 @@ def lag(options: SimpleNamespace, context: JobContext) -> int:
     }
     if options.dry_run:
         where = f", keep it in {options.history}" if options.history else ""
-        context.finish(f"dry run: would ask {options.namesrv} for the lag of groups{where}", **given)
-        return 0
+        return context.finish(f"dry run: would ask {options.namesrv} for the lag of groups{where}", **given)
     found = work(
         given, history=options.history, since_ms=wall_ms() - milliseconds(options.since), every_s=_seconds(options.every),
         count=options.count, report=context.report, stopped=context.stopped,
@@ -191,44 +174,39 @@ def lag(options: SimpleNamespace, context: JobContext) -> int:
     if options.html:
         from firearrow.spark.reports.lag import lag_page
 
-        _write_page(options.html, lag_page(found, options.namesrv))
+        Path(options.html).write_text(lag_page(found, options.namesrv), encoding="utf-8")
     if context.as_json:
         for one in found:
             print(json.dumps({"job": "lag", "event": "group", **asdict(one)}, ensure_ascii=False))
-        context.finish("", groups=len(found), lag=sum(one.lag for one in found), html=options.html)
-        return 0
+        return context.finish("", groups=len(found), lag=sum(one.lag for one in found), html=options.html)
     columns = ["group", "topic", "lag", "in_flight", "queues", "worst_queue", "worst_lag", "consumed_a_second", "lost"]
     context.out.rows([asdict(one) for one in found], columns)
-    context.finish(f"lag {sum(one.lag for one in found):,}" + (f"; page: {options.html}" if options.html else ""))
-    return 0
+    return context.finish(f"lag {sum(one.lag for one in found):,}" + (f"; page: {options.html}" if options.html else ""))
 
 
 def trace(options: SimpleNamespace, context: JobContext) -> int:
     from firearrow.spark.pipelines.sources import open_source
     from firearrow.spark.pipelines.trace import trace as work
 
-    given = client_options(options) | time_options(options) | dict(options.given)
+    given = reader_options(options)
     if options.dry_run:
         source = open_source({**given, "subscribe": options.trace_topic})
         rows = source.rows(source.begin(), source.end())
-        context.finish(f"dry run: would read {rows:,} messages of {options.trace_topic}", messages=rows)
-        return 0
+        return context.finish(f"dry run: would read {rows:,} messages of {options.trace_topic}", messages=rows)
     found = work(context.spark, given, trace_topic=options.trace_topic, stored=options.stored)
     if options.html:
         from firearrow.spark.reports.trace import trace_page
 
-        _write_page(options.html, trace_page(found, options.namesrv))
+        Path(options.html).write_text(trace_page(found, options.namesrv), encoding="utf-8")
     if context.as_json:
-        context.finish("", html=options.html, **asdict(found))
-        return 0
+        return context.finish("", html=options.html, **asdict(found))
     rows_ = [{**one, **{f"{name}_ms": one[name] for name in ("p50", "p95", "p99", "max")}} for one in found.stages]
     context.out.rows(rows_, ["stage", "topic", "group", "count", "p50_ms", "p95_ms", "p99_ms", "max_ms"])
     page = f"; page: {options.html}" if options.html else ""
-    context.finish(
+    return context.finish(
         f"{found.sent:,} sent ({found.send_failed:,} failed), {found.consumed:,} consumed ({found.consume_failed:,} failed), "
         f"{found.never_consumed:,} never consumed; times in ms{page}"
     )
-    return 0
 
 
 def sql(options: SimpleNamespace, context: JobContext) -> int:
@@ -238,8 +216,7 @@ def sql(options: SimpleNamespace, context: JobContext) -> int:
     if options.dry_run:
         found = tables(options.query, given, archive=options.archive, topics=options.topic)
         named = {name: {key: text for key, text in one.items() if key != "secretKey"} for name, one in found.items()}
-        context.finish(f"dry run: tables {', '.join(named) or 'none'}", tables=named)
-        return 0
+        return context.finish(f"dry run: tables {', '.join(named) or 'none'}", tables=named)
     frame = query(context.spark, options.query, given, archive=options.archive, topics=options.topic)
     rows = [row.asDict(recursive=True) for row in frame.limit(options.limit + 1).collect()]
     more, rows = len(rows) > options.limit, rows[: options.limit]
@@ -265,12 +242,11 @@ def _dry_run(context: JobContext, source: Any, location: str, name: str, most: i
 
     found = estimate(source, location, name, most=most)
     again = ", after the increment that was not finished" if found["repeats_increment"] else ""
-    context.finish(
+    return context.finish(
         f"dry run: would {what} {found['amount']:,} {found['unit']} (about {found['bytes'] / 1e6:,.1f} MB){again}, "
         f"{found['tasks_per_increment']} tasks in the first increment",
         dry_run=True, **found,
     )  # fmt: skip
-    return 0
 
 
 def _size(source: Any, location: str, name: str = "") -> int:
@@ -286,7 +262,7 @@ def _input(options: SimpleNamespace, text: str, name_server: str | None) -> Any:
 
     if "/" in text:
         return JobInput({}, text)
-    given = client_options(options) | time_options(options) | dict(options.given) | {"subscribe": text}
+    given = reader_options(options) | {"subscribe": text}
     return JobInput(given | ({"nameServer": name_server} if name_server else {}))
 
 
@@ -298,18 +274,14 @@ def _create_topic(options: SimpleNamespace, name_server: str) -> None:
             admin.create_topic(options.to_topic, queues=options.create_queues)
 
 
-def _summary(done: Any, what: str, engine: Engine) -> str:
-    if not done.rows:
-        return f"nothing new: 0 messages {what}"
+def _finish(context: JobContext, engine: Engine, done: Any, what: str, **facts: Any) -> int:
+    """Print the totals of a job that copies messages."""
     pace = f", {done.rows / done.seconds:,.0f} per second" if done.seconds else ""
     files = f" in {plural(done.files, 'file')}" if done.files else ""
     increments = plural(done.increments, "increment")
-    return f"{plural(done.rows, 'message')} {what}{files} ({increments}, {done.seconds:.1f} s{pace}, {engine.name})"
-
-
-def _write_page(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    totals = f"{plural(done.rows, 'message')} {what}{files} ({increments}, {done.seconds:.1f} s{pace}, {engine.name})"
+    sentence = totals if done.rows else f"nothing new: 0 messages {what}"
+    return context.finish(sentence, engine=engine.name, **facts, **asdict(done))
 
 
 def _message(error: Exception) -> str:
