@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from firearrow.net.server import Connection, Listener, serve
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.frame import Command, encode_response
+from tests.support.ports import reserve_port
 from tests.support.waiting import run
 
 WHO = Identity("DefaultCluster", "broker-a", 0, "127.0.0.1:10911", "127.0.0.1:10912")
@@ -89,13 +89,6 @@ class Namesrv:
 
     def knows(self, topic: str) -> bool:
         return self.service.routes.route(topic) is not None
-
-
-async def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def test_registers_and_unregisters_at_all_name_servers() -> None:
@@ -183,7 +176,7 @@ def test_name_server_that_is_down_does_not_delay_others(caplog: pytest.LogCaptur
 
     async def story() -> None:
         mute = await serve(Mute())
-        down = f"127.0.0.1:{await closed_port()}"
+        down = f"127.0.0.1:{reserve_port()}"
         server = await Namesrv().start()
         topics = Topics()
         broker = Registration([f"127.0.0.1:{mute.port}", down, server.address], WHO, topics)
@@ -207,9 +200,8 @@ def test_all_topics_are_registered_after_a_reconnect(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registration, "FIRST_RETRY_MS", 20)
 
     async def story() -> None:
-        first = await Namesrv().start()
-        assert first.listener is not None
-        port = first.listener.port
+        port = reserve_port()
+        first = await Namesrv().start(port)
         topics = Topics()
         broker = Registration([first.address], WHO, topics)
         await broker.start()

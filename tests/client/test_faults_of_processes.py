@@ -28,6 +28,7 @@ from firearrow.client.message import Message, MessageQueue, ReceivedMessage, Sen
 from tests.client import frame_proxy
 from tests.client.frame_proxy import FrameProxy
 from tests.conformance import rawcall, servers
+from tests.support.ports import reserve_port
 
 ROUNDS = int(os.environ.get("FIREARROW_FAULT_ROUNDS", "2"))
 TOPIC, QUEUES = "Faults", 4
@@ -45,7 +46,7 @@ class Servers:
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.name_server, self.name_server_address = servers.start_firearrow_namesrv(directory)
-        self.port = servers.free_port(-2, 1)
+        self.port = reserve_port(-2, 1)
         self.broker, _ = servers.start_firearrow_broker(directory, self.name_server_address, SETTINGS | settings, self.port)
 
     async def start_broker(self) -> None:

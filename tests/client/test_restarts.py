@@ -17,6 +17,7 @@ from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
 from tests.client.producer.test_producer import all_stored
+from tests.support.ports import reserve_port
 from tests.support.waiting import run
 
 MESSAGES = 3000
@@ -35,7 +36,7 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
     async def story() -> None:
         name_server = NameServer(NamesrvSettings(bind_address="127.0.0.1", listen_port=0))
         await name_server.start()
-        broker = new_broker(tmp_path, name_server, 0)
+        broker = new_broker(tmp_path, name_server, reserve_port(-2, 1))
         await broker.start()
         acknowledged: dict[bytes, SendResult] = {}
         refused: dict[bytes, BaseException] = {}

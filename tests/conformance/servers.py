@@ -6,10 +6,8 @@ against Apache's servers, which validates the tests themselves.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import builds, rawcall
+from tests.support.ports import reserve_port
 
 TARGET = os.environ.get("FIREARROW_CONFORMANCE_TARGET", "firearrow")
 SMALL_JVM = ["-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Duser.timezone=UTC"]
@@ -29,6 +28,7 @@ SMALL_JVM = ["-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1
 SMALL_FILES = {"mappedFileSizeCommitLog": "16777216"}
 START_TIMEOUT_S = 60.0
 # Time limit for a consumer. On Apache's broker about one start in twenty waits for the next heartbeat (30 s).
+free_port = reserve_port  # the name that the Spark tests import
 PATIENCE_MS = 75_000 if TARGET == "apache" else 20_000
 
 
@@ -113,20 +113,6 @@ class Cluster:
             process.kill()
 
 
-def free_port(*neighbours: int) -> int:
-    """A port that is free on loopback, and its neighbours too (the fast port is two below, replication one above)."""
-    for _ in range(200):
-        port = random.randint(20000, 31000)
-        with contextlib.ExitStack() as held:
-            try:
-                for offset in (0, *neighbours):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
-        return port
-    raise RuntimeError("no free port on loopback after 200 tries")
-
-
 def start(directory: Path, settings: Mapping[str, str] | None = None, kind: str = TARGET) -> Cluster:
     """Start a name server and a broker of the kind under test."""
     if kind not in APART:
@@ -164,7 +150,7 @@ def start_firearrow(directory: Path, settings: Mapping[str, str]) -> Cluster:
 
 
 def start_firearrow_namesrv(directory: Path) -> tuple[Process, str]:
-    port = free_port()
+    port = reserve_port()
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "namesrv.conf"
     config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={directory / 'kvConfig.json'}\n")
@@ -177,7 +163,7 @@ def start_firearrow_namesrv(directory: Path) -> tuple[Process, str]:
 def start_firearrow_broker(
     directory: Path, namesrv: str, settings: Mapping[str, str], port: int | None = None
 ) -> tuple[Process, str]:
-    port = port or free_port(-2, 1)
+    port = port or reserve_port(-2, 1)
     config = _broker_config(directory, port, settings)
     process = Process([*firearrow_command(), "broker", "-c", str(config), "-n", namesrv], directory / "broker.log").start()
     process.wait_until(lambda: all(_registered(ns, port) for ns in namesrv.split(";")), "our broker registers")
@@ -185,7 +171,7 @@ def start_firearrow_broker(
 
 
 def start_apache_namesrv(directory: Path, version: str = builds.SERVER_VERSION) -> tuple[Process, str]:
-    port = free_port()
+    port = reserve_port()
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "namesrv.conf"
     config.write_text(f"listenPort={port}\nkvConfigPath={directory / 'kvConfig.json'}\n")
@@ -202,7 +188,7 @@ def start_apache_broker(
     port: int | None = None,
     version: str = builds.SERVER_VERSION,
 ) -> tuple[Process, str]:
-    port = port or free_port(-2, 1)
+    port = port or reserve_port(-2, 1)
     config = _broker_config(directory, port, settings)
     process = _apache(
         "org.apache.rocketmq.broker.BrokerStartup", ["-c", str(config), "-n", namesrv], directory, "broker.log", version

@@ -16,6 +16,7 @@ from firearrow.ha.static.slave import HaSlave
 from firearrow.namesrv.server import NameServer
 from firearrow.namesrv.settings import NamesrvSettings
 from firearrow.store.settings import StoreSettings
+from tests.support.ports import reserve_port
 from tests.support.waiting import until
 
 SEGMENT = 1024 * 1024
@@ -69,6 +70,12 @@ def master(directory: Path, names: NameServer, **settings: Any) -> contextlib.Ab
 
 def slave(directory: Path, names: NameServer, **settings: Any) -> contextlib.AbstractAsyncContextManager[Broker]:
     return running(make(directory, names, broker_role="SLAVE", broker_id=settings.pop("broker_id", 1), **settings))
+
+
+def fixed_ports() -> dict[str, int]:
+    """Return the ports of a broker that is started again at its addresses."""
+    port = reserve_port(-2, 1)
+    return {"listen_port": port, "ha_listen_port": port + 1}
 
 
 def ha_of_master(broker: Broker) -> HaMaster:

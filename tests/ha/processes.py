@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from firearrow.net.address import bind_pair
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.record import decode_all
+from tests.support.ports import reserve_port
 
 QUEUES = 4
 COMMAND = [str(Path(sys.executable).parent / "firearrow"), "broker"]
@@ -24,10 +24,7 @@ class Node:
     """A broker process that keeps its port across restarts."""
 
     def __init__(self, directory: Path, namesrv: str, **settings: str) -> None:
-        first, second = bind_pair("127.0.0.1", 0)
-        port = first.getsockname()[1]
-        first.close()
-        second.close()
+        port = reserve_port(-2, 1)
         self.address = f"127.0.0.1:{port}"
         self.store = directory / "store"
         values = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "listenPort": str(port), "namesrvAddr": namesrv}

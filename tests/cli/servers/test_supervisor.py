@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import urllib.request
 from pathlib import Path
 
 from tests.cli.process import ANY_PORTS, Start, accepts, failed, read_json, route
+from tests.support.ports import reserve_port
 from tests.support.waiting import wait_until
 
 
@@ -36,7 +36,7 @@ def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start:
 
 
 def test_each_broker_has_a_metrics_port_of_its_own(start: Start, tmp_path: Path) -> None:
-    port = next(port for port in range(25_000, 30_000, 2) if is_free(port) and is_free(port + 1))
+    port = reserve_port(1)
     metrics = ["--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={port}"]
     up = start("up", "--data", "data", *ANY_PORTS, "--brokers", "2", "--ready-file", "ready.json", *metrics)
     up.line()
@@ -46,15 +46,6 @@ def test_each_broker_has_a_metrics_port_of_its_own(start: Start, tmp_path: Path)
             names += re.findall(r'rocketmq_broker_permission\{.*node_id="([^"]+)"', page.read().decode())
     assert names == ["broker-a", "broker-b"]
     assert up.stop()[0] == 0
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as sock:
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def test_brokers_do_not_outlive_the_process_that_started_them(start: Start, tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from firearrow.net.server import Connection
 from firearrow.wire.frame import Command
 from firearrow.wire.properties import parse
 from tests.client.fake_broker import FakeBroker, cut, nothing, route_to
+from tests.support.ports import reserve_port
 from tests.support.waiting import run
 
 
 @contextlib.asynccontextmanager
 async def brokers(count: int = 2, **producer: Any) -> AsyncIterator[tuple[Producer, list[FakeBroker]]]:
     """The first broker is the name server, too."""
-    all_of_them = [await FakeBroker(f"broker-{letter}").start() for letter in "abc"[:count]]
+    all_of_them = [await FakeBroker(f"broker-{letter}").start(reserve_port()) for letter in "abc"[:count]]
     all_of_them[0].route = route_to(*all_of_them)
     try:
         async with Producer(all_of_them[0].address, **producer) as client:

@@ -9,30 +9,22 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from firearrow.namesrv.server import NameServer
-from firearrow.net.address import bind
 from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.broker.running import send_header
 from tests.ha.pairs import name_server
 from tests.ha.processes import QUEUES, Node
+from tests.support.ports import reserve_addresses
 
 NAME = "broker-a"
-
-
-def free_addresses(count: int) -> list[str]:
-    sockets = [bind("127.0.0.1", 0) for _ in range(count)]
-    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return addresses
 
 
 class Group:
     def __init__(self, directory: Path, names: NameServer, size: int, **settings: str) -> None:
         self.names = names
         self.directory = directory
-        addresses = free_addresses(size)
+        addresses = reserve_addresses(size)
         self.peers = ";".join(f"n{i}-{address}" for i, address in enumerate(addresses))
         self.raft_addresses = addresses
         self.nodes = [self._node(i, settings) for i in range(size)]

@@ -18,8 +18,8 @@ from firearrow.ha.raft.raft import Role
 from firearrow.store.filesystem import Bytes, RealFile
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import client
-from tests.ha.elected.groups import free_addresses
 from tests.ha.pairs import make, name_server
+from tests.support.ports import reserve_addresses
 from tests.support.waiting import run, until
 
 
@@ -47,7 +47,7 @@ def fail_writes(monkeypatch: pytest.MonkeyPatch, directory: Path, reason: str) -
 @contextlib.asynccontextmanager
 async def group(directory: Path, flush: str = "SYNC_FLUSH", **settings: Any) -> AsyncIterator[list[Broker]]:
     async with name_server() as names:
-        peers = ";".join(f"n{number}-{address}" for number, address in enumerate(free_addresses(3)))
+        peers = ";".join(f"n{number}-{address}" for number, address in enumerate(reserve_addresses(3)))
         brokers = [
             make(
                 directory / f"n{number}",

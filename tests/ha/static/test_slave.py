@@ -14,7 +14,7 @@ from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.broker.running import bodies, client
-from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave
+from tests.ha.pairs import fixed_ports, ha_of_master, ha_of_slave, in_step, log_bytes, master, name_server, slave
 from tests.support.waiting import run, until
 
 
@@ -71,8 +71,8 @@ def test_restarted_slave_continues_at_the_end_of_its_log(tmp_path: Path) -> None
 def test_restarted_master_is_followed_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with name_server() as names:
-            async with master(tmp_path / "m", names) as one:
-                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+            ports = fixed_ports()
+            async with master(tmp_path / "m", names, **ports) as one:
                 async with client(one) as sender:
                     await sender.send("T", b"before")
                 other_cm = slave(tmp_path / "s", names)
@@ -137,7 +137,8 @@ def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkey
 
     async def scenario() -> None:
         async with name_server() as names:
-            async with master(tmp_path / "m", names) as one:
+            ports = fixed_ports()
+            async with master(tmp_path / "m", names, **ports) as one:
                 other_cm = slave(tmp_path / "s", names)
                 other = await other_cm.__aenter__()
                 await ha_of_slave(other).copied.wait()
@@ -147,7 +148,6 @@ def test_topic_of_a_failed_master_is_created_from_the_log(tmp_path: Path, monkey
                 await in_step(one, other)
                 assert other.context.topics.find("Made") is None
                 made = one.context.topics.find("Made")
-                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
             try:
                 await until(lambda: other.context.topics.find("Made") is not None)
                 async with client(other) as reader:

@@ -9,7 +9,7 @@ from firearrow.client.consumer.push_consumer import PushConsumer
 from firearrow.client.message import ReceivedMessage
 from firearrow.wire.codes import ResponseCode
 from tests.broker.running import SUSPEND, WITH_EXPRESSION, bodies, client
-from tests.ha.pairs import ha_of_master, ha_of_slave, in_step, make, master, name_server, slave
+from tests.ha.pairs import fixed_ports, ha_of_slave, in_step, make, master, name_server, slave
 from tests.support.waiting import run, until
 
 
@@ -70,8 +70,8 @@ def test_slave_does_not_reset_a_consumer_that_is_ahead_of_it(tmp_path: Path) -> 
 def test_parked_pull_at_a_slave_is_answered_when_the_master_sends_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with name_server() as names:
-            async with master(tmp_path / "m", names) as one:
-                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+            ports = fixed_ports()
+            async with master(tmp_path / "m", names, **ports) as one:
                 async with client(one) as sender:
                     await sender.send("T", b"x")
                 other = make(tmp_path / "s", names, broker_role="SLAVE", broker_id=1)
@@ -106,8 +106,8 @@ def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) 
             consumer = PushConsumer(
                 names.address, group="G", subscribe={"T": "*"}, listener=take, start_from="earliest", route_interval=0.2
             )
-            async with master(tmp_path / "m", names) as one:
-                ports = {"listen_port": one.listen_port, "ha_listen_port": ha_of_master(one).port}
+            ports = fixed_ports()
+            async with master(tmp_path / "m", names, **ports) as one:
                 other = make(tmp_path / "s", names, broker_role="SLAVE", broker_id=1)
                 await other.start()
                 async with client(one) as sender:
