@@ -6,12 +6,16 @@ import itertools
 import json
 import subprocess
 import threading
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from tests.conformance import builds
 from tests.conformance.servers import PATIENCE_MS, SMALL_JVM
+
+# Output of an mqadmin command that failed in the tool itself, or because the machine was slow.
+_AGAIN = ("ConcurrentModificationException", "client failed", "RemotingTimeoutException", "RemotingConnectException")
 
 
 class AgentError(Exception):
@@ -60,6 +64,20 @@ class Agent:
     def consumed(self, consumer: str, count: int, patience_ms: int = PATIENCE_MS) -> list[dict[str, Any]]:
         """Return the messages of a push consumer once it has `count` of them, or fewer after the timeout."""
         return list(self.call("push.messages", name=consumer, count=count, timeoutMs=patience_ms)["messages"])
+
+    def mqadmin(self, commands: Iterable[Sequence[str]]) -> list[str]:
+        """Run commands of mqadmin in parallel and return what each printed.
+
+        Commands that collided in the command list that the tool shares between them, or timed out, run again.
+        """
+        words = list(commands)
+        texts: list[str] = self.call("mqadmin", commands=[{"args": one} for one in words])
+        for number, one in enumerate(words):
+            for _ in range(3):
+                if texts[number].strip() and not any(problem in texts[number] for problem in _AGAIN):
+                    break
+                (texts[number],) = self.call("mqadmin", commands=[{"args": one}])
+        return texts
 
     def submit(self, op: str, **fields: Any) -> Future[Any]:
         future: Future[Any] = Future()

@@ -110,7 +110,7 @@ def mqadmin(newest: Agent) -> Callable[..., str]:
     """Run one mqadmin command and return its output."""
 
     def run(*words: str) -> str:
-        return str(newest.call("mqadmin", commands=[{"args": words}])[0])
+        return newest.mqadmin([words])[0]
 
     return run
 

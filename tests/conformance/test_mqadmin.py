@@ -41,16 +41,13 @@ def tool(newest: Agent) -> Agent:
 @pytest.fixture(scope="module")
 def mqadmin(tool: Agent) -> Mqadmin:
     """Run one command and return its output."""
-    return lambda *words: str(tool.call("mqadmin", commands=[{"args": words}])[0])
+    return lambda *words: tool.mqadmin([words])[0]
 
 
 @pytest.fixture(scope="module")
 def scene(cluster: Cluster, tool: Agent) -> Iterator[Scene]:
     topic, group, producer = fresh("Scene"), fresh("watchers"), fresh("senders")
-    tool.call(
-        "mqadmin",
-        commands=[{"args": ["updateTopic", "-n", cluster.namesrv, "-b", cluster.broker, "-t", topic, "-r", "4", "-w", "4"]}],
-    )
+    tool.mqadmin([["updateTopic", "-n", cluster.namesrv, "-b", cluster.broker, "-t", topic, "-r", "4", "-w", "4"]])
     wait_until(lambda: rawcall.has_route(cluster.namesrv, topic), "the route")
     tool.call("producer.start", name=producer, group=producer, namesrv=cluster.namesrv, heartbeatMs=500)
     tool.call("push.start", name=group, group=group, namesrv=cluster.namesrv, topics={topic: "TagA || TagB"}, persistMs=500)
@@ -63,7 +60,7 @@ def scene(cluster: Cluster, tool: Agent) -> Iterator[Scene]:
     wait_until(lambda: rawcall.call(cluster.broker, 204, known)[0]["code"] == 0, "the producer is known")
     one = Scene(topic, group, producer, "V" + tool.version.replace(".", "_"), sent)
     commands = looking_commands(cluster, one)
-    printed = run_all(tool, [[*words, "-n", cluster.namesrv] for words in commands.values()])
+    printed = tool.mqadmin([*words, "-n", cluster.namesrv] for words in commands.values())
     one.printed = dict(zip(commands, printed, strict=True))
     yield one
     tool.submit("push.stop", name=group)
@@ -106,21 +103,6 @@ def looking_commands(cluster: Cluster, scene: Scene) -> dict[str, list[str]]:
         "topicRoute unknown": ["topicRoute", "-t", "NoSuchTopic"],
         "consumerConnection unknown": ["consumerConnection", "-g", "NoSuchGroup"],
     }
-
-
-_AGAIN = ("ConcurrentModificationException", "client failed", "RemotingTimeoutException", "RemotingConnectException")
-
-
-def run_all(tool: Agent, commands: list[list[str]]) -> list[str]:
-    """Run the commands in parallel. Commands that collided in the tool's shared command list, or timed out, run again."""
-    texts: list[str] = tool.call("mqadmin", commands=[{"args": words} for words in commands])
-    for number, words in enumerate(commands):
-        for _ in range(3):
-            text = texts[number]
-            if text.strip() and not any(problem in text for problem in _AGAIN):
-                break
-            texts[number] = tool.call("mqadmin", commands=[{"args": words}])[0]
-    return texts
 
 
 def test_no_command_failed(scene: Scene) -> None:
@@ -283,7 +265,7 @@ def test_topic_is_made_changed_and_deleted(cluster: Cluster, mqadmin: Mqadmin) -
 def test_bad_topics_are_refused(cluster: Cluster, tool: Agent) -> None:
     bad = ["bad/name", "../../x", "SELF_TEST_TOPIC", "x" * 128]
     where = ["-n", cluster.namesrv, "-b", cluster.broker]
-    printed = tool.call("mqadmin", commands=[{"args": ["updateTopic", *where, "-t", name]} for name in bad])
+    printed = tool.mqadmin(["updateTopic", *where, "-t", name] for name in bad)
     assert [name for name, text in zip(bad, printed, strict=True) if "success" in text] == []
 
 
@@ -331,15 +313,14 @@ def test_order_configuration(cluster: Cluster, mqadmin: Mqadmin, make_topic: Mak
 def test_messages_are_sent_and_consumed_by_the_tool(cluster: Cluster, tool: Agent, make_topic: MakeTopic) -> None:
     topic = make_topic(read=1, write=1)
     where = ["-n", cluster.namesrv, "-t", topic]
-    (sent,) = tool.call("mqadmin", commands=[{"args": ["sendMessage", *where, "-p", "by the tool", "-k", "k", "-c", "TagT"]}])
+    (sent,) = tool.mqadmin([["sendMessage", *where, "-p", "by the tool", "-k", "k", "-c", "TagT"]])
     assert "SEND_OK" in sent
 
-    (got, round_trips) = tool.call(
-        "mqadmin",
-        commands=[
-            {"args": ["consumeMessage", *where, "-i", "0", "-b", cluster.broker_name, "-o", "0", "-c", "1"]},
-            {"args": ["checkMsgSendRT", *where, "-a", "3", "-s", "10"]},
-        ],
+    (got, round_trips) = tool.mqadmin(
+        [
+            ["consumeMessage", *where, "-i", "0", "-b", cluster.broker_name, "-o", "0", "-c", "1"],
+            ["checkMsgSendRT", *where, "-a", "3", "-s", "10"],
+        ]
     )
     assert "BODY: by the tool" in got
     assert round_trips.count("true") == 3
@@ -350,8 +331,8 @@ def test_housekeeping_commands(cluster: Cluster, tool: Agent) -> None:
         [name, "-n", cluster.namesrv, "-b", cluster.broker]
         for name in ("cleanUnusedTopic", "cleanExpiredCQ", "deleteExpiredCommitLog")
     ]
-    printed = tool.call("mqadmin", commands=[{"args": words} for words in commands])
-    assert ["success" in text for text in printed] == [True] * 3
+    printed = tool.mqadmin(commands)
+    assert ["success" in text for text in printed] == [True] * 3, printed
 
 
 def test_a_setting_is_changed_at_run_time(cluster: Cluster, mqadmin: Mqadmin) -> None:

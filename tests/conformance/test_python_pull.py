@@ -68,7 +68,7 @@ def test_apaches_tool_reads_our_traces(cluster: Cluster, newest: Agent, make_top
 
     def printed() -> str:
         words = ["queryMsgTraceById", "-n", cluster.namesrv, "-i", sent.msg_id, "-t", "RMQ_SYS_TRACE_TOPIC"]
-        return str(newest.call("mqadmin", commands=[{"args": words}])[0])
+        return newest.mqadmin([words])[0]
 
     wait_until(lambda: group in printed(), "both traces are found by the message's id")
     lines = [line.split() for line in printed().splitlines() if line and not line.startswith("#")]

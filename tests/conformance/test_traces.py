@@ -30,7 +30,7 @@ def test_the_life_of_a_message_is_found_by_its_id(java: Agent, cluster: Cluster,
     assert found["Pub"]["time_ms"] <= found["Stored"]["time_ms"] <= found["SubBefore"]["time_ms"]
 
     words = ["queryMsgTraceById", "-n", cluster.namesrv, "-i", sent["msgId"], "-t", TRACE_TOPIC]
-    theirs = str(java.call("mqadmin", commands=[{"args": words}])[0])
+    theirs = java.mqadmin([words])[0]
     ours = firearrow("mqadmin", *words)
     for text in (theirs, ours):
         assert re.search(rf"^Pub\s+{producer}\s.*success", text, re.MULTILINE), text
