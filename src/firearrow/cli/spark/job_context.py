@@ -29,6 +29,7 @@ class JobContext:
         self._bar = ProgressBar(options.job)
         self.out = Output(options.output)
         self._stop = threading.Event()
+        self._replaced_handlers: dict[signal.Signals, Any] = {}
 
     @property
     def as_json(self) -> bool:
@@ -45,7 +46,8 @@ class JobContext:
             print("stopping after this increment; press Ctrl-C again to stop now", file=sys.stderr)
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, on_signal)
+            replaced = signal.signal(number, on_signal)
+            self._replaced_handlers.setdefault(number, replaced)
         return self._stop.is_set
 
     @property
@@ -96,3 +98,5 @@ class JobContext:
             self._engine.close()
         if self._spark is not None:
             self._spark.stop()
+        for number, handler in self._replaced_handlers.items():
+            signal.signal(number, handler)
