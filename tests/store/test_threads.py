@@ -41,7 +41,8 @@ def test_requests_made_during_a_sync_share_the_next_sync() -> None:
 
 def test_stop_serves_the_requests_made_before_it() -> None:
     calls: list[tuple[int, int]] = []
-    flusher = Flusher(lambda start, end: calls.append((start, end)), lambda offset: None, lambda error: None, 50)
+    flusher = Flusher(lambda start, end: calls.append((start, end)), lambda offset: None, lambda error: None)
+    flusher.flushed_offset = 50
     flusher.start()
     flusher.request(40)  # durable already
     flusher.request(70)

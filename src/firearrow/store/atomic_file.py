@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -64,13 +65,10 @@ def replace(disk: Disk, path: str, data: bytes, *, backup: str | None = None) ->
 
 def write_synced(disk: Disk, path: str, data: bytes) -> None:
     """Write a whole file and sync it. The caller syncs the directory."""
-    file = disk.open(path, create=True)
-    try:
+    with closing(disk.open(path, create=True)) as file:
         file.truncate(0)
         file.pwrite(data, 0)
         file.fdatasync()
-    finally:
-        file.close()
 
 
 def load_table(disk: Disk, path: str, warn: Callable[[str], None] | None = None) -> Any | None:
@@ -161,9 +159,6 @@ class PageFormat:
 
 def save_page(disk: Disk, path: str, page: bytes) -> None:
     """Overwrite a page. Durable on return, except for the name of a new file."""
-    file = disk.open(path, create=True, size=PAGE_SIZE)
-    try:
+    with closing(disk.open(path, create=True, size=PAGE_SIZE)) as file:
         file.pwrite(page, 0)
         file.fdatasync()
-    finally:
-        file.close()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from struct import Struct
 
 from firearrow.store.atomic_file import PageFormat, save_page, write_synced
@@ -57,24 +57,16 @@ class Checkpoint:
         return max(0, min(self.physic_msg_ms, self.logics_msg_ms) - 3000)
 
     def encode(self) -> bytes:
-        apache = (
-            self.physic_msg_ms,
-            self.logics_msg_ms,
-            self.index_msg_ms,
-            self.master_flushed_offset,
-            self.confirm_phy_offset,
-            self.logics_physical_offset,
-        )
-        return _PAGE.encode(apache, (self.flushed_offset, self.boot_id, self.segment_size, self.queue_file_size))
+        fields = astuple(self)
+        return _PAGE.encode(fields[:6], fields[6:])
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
         """Decode a checkpoint. Fields of a short or foreign file are zero, which means unknown."""
         apache, ours = _PAGE.decode(data)
-        checkpoint = cls(*apache)
-        if ours is not None:
-            checkpoint.flushed_offset, boot_id, checkpoint.segment_size, checkpoint.queue_file_size = ours
-            checkpoint.boot_id = boot_id if any(boot_id) else b""
+        checkpoint = cls(*apache, *(ours or ()))
+        if not any(checkpoint.boot_id):
+            checkpoint.boot_id = b""
         return checkpoint
 
 
@@ -131,12 +123,11 @@ class CheckpointFile:
         after = self.current.encode()
         if after == before or self._saving:
             return
-        snapshot = Checkpoint.decode(after)
         self._saving = True
 
         def save() -> None:
             try:
-                save_checkpoint(self._disk, self._path, snapshot)
+                save_page(self._disk, self._path, after)
                 afterwards()
             finally:
                 self._saving = False

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from struct import Struct
 
 from firearrow.store.commitlog.segment import parse_segment_name
@@ -131,11 +132,6 @@ class ConsumeQueue:
         self.tail += entries
         self.next_offset = end = self.next_offset + count
         return end
-
-    def extend_visible(self, entries: bytes) -> None:
-        """Add entries that are visible at once, during recovery."""
-        self.tail += entries
-        self.next_offset = self.max_offset = self.next_offset + len(entries) // UNIT
 
     def fill_gap(self, queue_offset: int, physical_offset: int) -> None:
         """Add absent entries up to `queue_offset`. `physical_offset` is that of the record which follows."""
@@ -321,16 +317,13 @@ class QueueFiles:
                 directory = self.directory(queue)
                 self.disk.mkdirs(directory, durable=False)
                 write.directories += (self.root, os.path.dirname(directory))
-            file = self.disk.open(path, create=new, size=self.file_size)
-            try:
+            with closing(self.disk.open(path, create=new, size=self.file_size)) as file:
                 if new and write.first_file < 0 and offset > base:
                     file.pwrite(ABSENT_ENTRY * (offset - base), 0)
                 entries = write.entries[(offset - write.start) * UNIT : (stop - write.start) * UNIT]
                 file.pwrite(entries, (offset - base) * UNIT)
                 if len(entries) >= _WRITE_BEHIND:
                     file.write_behind((offset - base) * UNIT, len(entries))
-            finally:
-                file.close()
             if new:
                 write.directories.append(os.path.dirname(path))
                 write.last_file = base
@@ -456,14 +449,11 @@ class QueueFiles:
         file = self._open.pop(path, None)
         if file is None:
             file = self.disk.open(path)
-        self._keep(path, file)
-        return file
-
-    def _keep(self, path: str, file: File) -> None:
         self._open[path] = file
         if len(self._open) > self._open_limit:
             oldest = next(iter(self._open))
             self._open.pop(oldest).close()
+        return file
 
     def _close_file(self, path: str) -> None:
         self.unsynced.discard(path)
@@ -491,6 +481,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         return queue
 
     def topics(self) -> set[str]:
+        """Return the topics that have or had messages here."""
         return {topic for topic, _ in self}
 
     def drop(self, topic: str) -> str:

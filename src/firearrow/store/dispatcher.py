@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import cast
 
@@ -285,7 +287,9 @@ class Dispatcher:
             self._sync_everything = False
         else:
             for path in unsynced.files:
-                self._sync_file(path)
+                # It may have been deleted with its topic or by retention.
+                with suppress(FileNotFoundError), closing(self._disk.open(path)) as file:
+                    file.fdatasync()
             for path in unsynced.directories:
                 if self._disk.exists(path):
                     self._disk.fsync_dir(path)
@@ -294,58 +298,40 @@ class Dispatcher:
         self.durable_offset = offset
         self.durable_ms = time_ms
 
-    def _sync_file(self, path: str) -> None:
-        try:
-            file = self._disk.open(path)
-        except FileNotFoundError:
-            return  # deleted with its topic or by retention
-        try:
-            file.fdatasync()
-        finally:
-            file.close()
-
 
 def _position(one: IndexInput | ScanResult) -> tuple[int, int]:
     """Return log offset and store time of the (first) message."""
     return (int(one.offset[0]), int(one.store_ms[0])) if isinstance(one, ScanResult) else one[:2]
 
 
+@dataclass(slots=True)
 class _WriteBatch:
     """Queues that the housekeeper writes. `done` is set last and returns the batch to the dispatcher."""
 
-    __slots__ = ("done", "error", "queues", "writes")
-
-    def __init__(self) -> None:
-        self.queues: list[ConsumeQueue] = []  # taken from the dirty queues
-        self.writes: list[QueueWrite] = []
-        self.error: OSError | None = None
-        self.done = False
+    queues: list[ConsumeQueue] = field(default_factory=list)  # taken from the dirty queues
+    writes: list[QueueWrite] = field(default_factory=list)
+    error: OSError | None = None
+    done: bool = False
 
     def perform(self, files: QueueFiles) -> None:
         try:
             for write in self.writes:
-                self._perform_one(files, write)
+                try:
+                    if not write.queue.dropped:
+                        files.perform(write)
+                except FileNotFoundError:
+                    if not write.queue.dropped:  # meanwhile
+                        raise
         except OSError as error:
             self.error = error
         finally:
             self.done = True
 
-    def _perform_one(self, files: QueueFiles, write: QueueWrite) -> None:
-        if write.queue.dropped:
-            return
-        try:
-            files.perform(write)
-        except FileNotFoundError:
-            if not write.queue.dropped:  # meanwhile
-                raise
 
-
+@dataclass(slots=True)
 class SyncSet:
     """Files and directories to sync, and the queue table to save afterwards."""
 
-    __slots__ = ("directories", "files", "table")
-
-    def __init__(self, files: set[str], directories: set[str], table: QueueTable) -> None:
-        self.files = files
-        self.directories = directories
-        self.table = table
+    files: set[str]
+    directories: set[str]
+    table: QueueTable

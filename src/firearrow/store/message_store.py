@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from firearrow.store.checkpoint import AbortFile, Checkpoint
 from firearrow.store.commitlog.log import AppendGroup, CommitLog
@@ -39,7 +40,7 @@ from firearrow.store.key_index.index import KeyIndex
 from firearrow.store.recovery import RecoveryReport, StoreRecovery
 from firearrow.store.retention import MovedMin, Retention
 from firearrow.store.settings import StoreSettings
-from firearrow.store.threads import FlushStats, Housekeeper
+from firearrow.store.threads import Housekeeper
 
 __all__ = ["AppendGroup", "GetResult", "GetStatus", "MessageStore", "MovedMin", "QueryResult", "RecoveryReport"]
 
@@ -47,15 +48,13 @@ _CHECKPOINT_INTERVAL_MS = 1000
 _STOP_LIMIT_MS = 1200  # for writing queue entries at a clean stop; see Dispatcher.finish
 
 
+@dataclass(slots=True)
 class QueryResult:
     """Records found by key, oldest first, with store time and physical offset of the last message in the index."""
 
-    __slots__ = ("index_last_offset", "index_last_update_ms", "records")
-
-    def __init__(self, records: list[bytes], index_last_update_ms: int, index_last_offset: int) -> None:
-        self.records = records
-        self.index_last_update_ms = index_last_update_ms
-        self.index_last_offset = index_last_offset
+    records: list[bytes]
+    index_last_update_ms: int
+    index_last_offset: int
 
 
 class MessageStore:
@@ -114,12 +113,21 @@ class MessageStore:
         self._opened = False
         self._next_checkpoint_ms = 0
         self._derived_failure: str | None = None
-        # Hot methods of the parts, without a second call per message.
+        # Methods of the parts, without a second call per message.
         self.append = self._log.append
         self.append_batch = self._log.append_batch
         self.append_batch_body = self._log.append_batch_body
         self.get_messages = self.reader.get_messages
+        self.read = self.reader.read
+        self.read_record = self.reader.read_record
+        self.read_log = self._log.read  # confirmed or not, for replication
         self.confirm = self._groups.confirm
+        self.flush = self._durability.flush  # for stores without threads
+        self.flush_stats = self._durability.flush_stats
+        self.discard_pending = self.replica.discard_pending
+        self.topics = self._queues.topics
+        self.submit = self._housekeeper.submit
+        self.drain = self._housekeeper.drain
 
     # Opening and closing
 
@@ -206,14 +214,6 @@ class MessageStore:
             self._lock.release()
             self._lock = None
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run a job that may block (a file to save) in the housekeeper's thread, after those submitted before."""
-        self._housekeeper.submit(job)
-
-    def drain(self) -> None:
-        """Wait for the jobs submitted so far."""
-        self._housekeeper.drain()
-
     # Writing
 
     def write_out(self) -> AppendGroup | None:
@@ -234,14 +234,6 @@ class MessageStore:
         if end >= self._preallocator.next_check_offset:
             self._preallocator.check()
         return group
-
-    def flush(self) -> int:
-        """Make everything written durable, in the caller's thread. Return the durable end. For stores without threads."""
-        return self._durability.flush()
-
-    def discard_pending(self) -> None:
-        """Discard the messages that are appended and not written."""
-        self.replica.discard_pending()
 
     @property
     def refusal(self) -> str | None:
@@ -274,10 +266,6 @@ class MessageStore:
     @property
     def queue_count(self) -> int:
         return len(self._queues)
-
-    def topics(self) -> set[str]:
-        """Return the topics that have or had messages here."""
-        return self._queues.topics()
 
     def drop_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until they expire."""
@@ -325,27 +313,11 @@ class MessageStore:
         """Number of messages that cannot be found by key yet."""
         return self._dispatcher.index_backlog
 
-    @property
-    def flush_stats(self) -> FlushStats:
-        return self._durability.flush_stats
-
     def disk_usage(self) -> float:
         """Return the usage of the commit log's file system in percent."""
         return self.disk.usage(self._log.directory)
 
     # Lookup
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return confirmed bytes of the log, from one segment."""
-        return self.reader.read(offset, size)
-
-    def read_log(self, offset: int, size: int) -> bytes:
-        """Return written bytes of the log, confirmed or not, from one segment. For replication."""
-        return self._log.read(offset, size)
-
-    def read_record(self, offset: int) -> bytes | None:
-        """Return the record at a log offset, or None if no confirmed record begins there."""
-        return self.reader.read_record(offset)
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, kind: str = "K") -> QueryResult:
         """Find the records of a topic with a key or unique key (`kind` T: tag), stored in the given time, oldest first.

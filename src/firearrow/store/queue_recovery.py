@@ -252,7 +252,7 @@ class QueueRecovery:
     def _append(self, queue: ConsumeQueue, entries: bytes) -> None:
         if not entries:
             return
-        queue.extend_visible(entries)
+        queue.publish(queue.extend(entries, len(entries) // UNIT))
         self._changed.add(queue)
         if len(queue.tail) > _FLUSH_TAIL:
             self._files.flush(queue)

@@ -20,21 +20,18 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 
+@dataclass(slots=True)
 class FlushStats:
     """Number and duration of log flushes. Written by the flusher only."""
 
-    __slots__ = ("count", "longest_ns", "total_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ns = 0
-        self.longest_ns = 0
+    count: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
 
     def add(self, ns: int) -> None:
         self.count += 1
         self.total_ns += ns
-        if ns > self.longest_ns:
-            self.longest_ns = ns
+        self.longest_ns = max(self.longest_ns, ns)
 
 
 @dataclass(slots=True)
@@ -51,13 +48,9 @@ class Flusher:
     """
 
     def __init__(
-        self,
-        sync: Callable[[int, int], None],
-        on_flushed: Callable[[int], None],
-        on_error: Callable[[OSError], None],
-        flushed_offset: int = 0,
+        self, sync: Callable[[int, int], None], on_flushed: Callable[[int], None], on_error: Callable[[OSError], None]
     ) -> None:
-        self.flushed_offset = flushed_offset  # once started, written by the flusher only
+        self.flushed_offset = 0  # once started, written by the flusher only
         self.stats = FlushStats()
         self._sync = sync
         self._on_flushed = on_flushed
@@ -157,6 +150,7 @@ class Housekeeper:
         self._thread.start()
 
     def submit(self, job: Callable[[], None]) -> None:
+        """Run a job that may block (a file to save), after those submitted before."""
         if self._thread is None:
             self._run_job(job)
         else:

@@ -48,7 +48,8 @@ def follow(store: MessageStore, data: bytes, offset: int, rng: random.Random, la
     at = 0
     while at < len(data):
         piece = data[at : at + rng.randint(1, largest)]
-        store.replica.append_raw(piece, offset + at)
+        store.replica.write_raw(piece, offset + at)
+        store.replica.index_new_records()
         store.confirm(store.max_offset)
         at += len(piece)
     store.flush()
@@ -172,7 +173,7 @@ def test_bytes_of_another_offset_are_rejected(tmp_path: Path) -> None:
     add(one, "T", 10)
     follow(other, log_of(one), 0, random.Random(9))
     with pytest.raises(FollowError, match="cannot follow a log that ends at"):
-        other.replica.append_raw(b"x" * 100, one.max_offset + 8)
+        other.replica.write_raw(b"x" * 100, one.max_offset + 8)
     for store in (one, other):
         store.close()
 
@@ -189,7 +190,8 @@ def test_index_entries_are_retried_after_a_disk_error(tmp_path: Path) -> None:
     for _ in range(3):
         disk.fail("pwrite", "/index/")
         for size in (rng.randint(1, 9_000), rng.randint(40_000, 60_000)):
-            other.replica.append_raw(data[at : at + size], at)
+            other.replica.write_raw(data[at : at + size], at)
+            other.replica.index_new_records()
             at = min(at + size, len(data))
             other.confirm(other.max_offset)
         disk.heal()

@@ -24,6 +24,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -63,27 +64,18 @@ if TYPE_CHECKING:
 IndexInput = tuple[int, int, str, bytes]
 
 
+@dataclass(slots=True, eq=False)
 class AppendGroup:
     """Messages written together: the log up to `end_offset`, and the queues touched, with their next offsets after the group.
 
     `index_input` is for the key index. On a replica it is followed by `scans`, which lie behind it in the log.
     """
 
-    __slots__ = ("end_offset", "index_input", "scans", "store_ms", "touched")
-
-    def __init__(
-        self,
-        end_offset: int,
-        store_ms: int,
-        touched: dict[ConsumeQueue, int],
-        index_input: list[IndexInput],
-        scans: Sequence[ScanResult] = (),
-    ) -> None:
-        self.end_offset = end_offset
-        self.store_ms = store_ms
-        self.touched = touched
-        self.index_input = index_input
-        self.scans = scans
+    end_offset: int
+    store_ms: int
+    touched: dict[ConsumeQueue, int]
+    index_input: list[IndexInput]
+    scans: Sequence[ScanResult] = ()
 
 
 # PREPARED is 0x4, COMMIT 0x8, ROLLBACK 0xC: this bit is set in the two types that consumers must not see.
@@ -194,41 +186,19 @@ class CommitLog:
             return []
         if sys_flag & NOT_DISPATCHED:
             raise ValueError(f"sysFlag {sys_flag:#x}: a batch cannot be part of a transaction")
-        base_size = queue.base_size
-        sizes = [base_size + len(body) + len(properties) for _, body, properties, _ in messages]
-        total = sum(sizes) + (len(born_host) + len(self._store_host) - 16) * len(sizes)
+        for _, _, properties, _ in messages:
+            _PROPERTY_LENGTH[len(properties)]  # ValueError before anything is added
+        fixed = queue.base_size + len(born_host) + len(self._store_host) - 16
+        total = sum(fixed + len(body) + len(properties) for _, body, properties, _ in messages)
         if self.next_offset + total > self._limit:
             self._roll(total)
-        if sys_flag & _UNCOMMON or len(born_host) != 8 or not queue.plain:
-            return [
-                self._append_uncommon(
-                    queue, body, properties, tags_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times, 0
-                )
-                for flag, body, properties, tags_code in messages
-            ]
-        offset = self.next_offset
-        queue_offset = queue.next_offset
-        pieces: list[bytes] = []
-        add = pieces.extend
-        entries: list[bytes] = []
-        add_entry = entries.append
-        offsets = []
-        pack, pack_entry = _pack_head_of_batch, _pack_entry
-        shared = BATCH_COMMON.pack(sys_flag, born_ms, born_host, store_ms, self._store_host, reconsume_times, 0)
-        queue_id, topic_piece, lengths = queue.queue_id, queue.topic_piece, _PROPERTY_LENGTH
-        for (flag, body, properties, tags_code), size in zip(messages, sizes, strict=True):
-            crc = crc32(body) & 0x7FFFFFFF
-            head = pack(size, MAGIC_V1, crc, queue_id, flag, queue_offset, offset, shared, len(body))
-            add((head, body, topic_piece, lengths[len(properties)], properties))
-            add_entry(pack_entry(offset, size, tags_code))
-            offsets.append(offset)
-            offset += size
-            queue_offset += 1
-        self._add(pieces)
-        self._touched[queue] = queue.extend(b"".join(entries), len(entries))
-        self._index_input += zip(offsets, repeat(store_ms), repeat(queue.topic), [message[2] for message in messages])
-        self.next_offset = offset
-        return offsets
+        return [
+            self.append(
+                queue, body, properties, tags_code, flag=flag, sys_flag=sys_flag, born_ms=born_ms, born_host=born_host,
+                store_ms=store_ms, reconsume_times=reconsume_times,
+            )
+            for flag, body, properties, tags_code in messages
+        ]  # fmt: skip
 
     def append_batch_body(
         self,

@@ -83,20 +83,16 @@ class ReplicaIndexer:
         self._drop_topic = drop_topic
         self._note = note
         self._rest: list[bytes] = []
-        self._rest_bytes = 0
+        self.unindexed_bytes = 0
         self._needed = BLANK_BYTES  # bytes of the next record, as far as known
         self._filler = 0  # bytes of the filler that have not arrived yet
         self._store_ms = 0
         self._topics: dict[bytes, str] = {}  # known topics that `_index_few` may handle
 
-    @property
-    def unindexed_bytes(self) -> int:
-        return self._rest_bytes
-
     def add(self, data: bytes) -> None:
         """Take note of bytes that were written at the end of the log."""
         self._rest.append(data)
-        self._rest_bytes += len(data)
+        self.unindexed_bytes += len(data)
 
     def index_new_records(self) -> AppendGroup | None:
         """Return the records that have become complete since the last call, None if there are none. FollowError."""
@@ -104,7 +100,7 @@ class ReplicaIndexer:
         index_input: list[IndexInput] = []
         scans: list[ScanResult] = []
         before = self.position
-        while self._rest_bytes and (self._filler or self._rest_bytes >= self._needed):
+        while self.unindexed_bytes and (self._filler or self.unindexed_bytes >= self._needed):
             buffer = self._rest[0] if len(self._rest) == 1 else b"".join(self._rest)
             if self._filler:
                 used = self._skip_filler(buffer)
@@ -113,7 +109,7 @@ class ReplicaIndexer:
                 used = self._index_few(buffer, touched, index_input) if few else 0
                 used = used or self._index_many(buffer, touched, scans)
             self._rest = [buffer[used:]] if used < len(buffer) else []
-            self._rest_bytes = len(buffer) - used
+            self.unindexed_bytes = len(buffer) - used
         if self.position == before:
             return None
         return AppendGroup(self.position, self._store_ms, touched, index_input, scans)
@@ -277,21 +273,17 @@ class ReplicaLog:
         self._preallocator = preallocator
         self._note = note
         self._now_ms = now_ms
+        self.mark_damaged = durability.mark_damaged
         self._indexer: ReplicaIndexer | None = None  # while the log is a copy
 
     # Copying
 
-    def append_raw(self, data: bytes, offset: int) -> AppendGroup | None:
-        """Write bytes of another broker's log and return the group of records that became complete.
+    def write_raw(self, data: bytes, offset: int) -> int:
+        """Write bytes of another broker's log, without indexing them. Return the number of bytes to index.
 
         The store is a replica from then on. An empty log begins at the first bytes. FollowError if the bytes do not continue the
         log here.
         """
-        self.write_raw(data, offset)
-        return self.index_new_records()
-
-    def write_raw(self, data: bytes, offset: int) -> int:
-        """Write bytes of another broker's log, without indexing them. Return the number of bytes to index."""
         log = self._log
         if self._indexer is None or log.next_offset == log.min_offset != offset:
             self._start_copy(offset)
@@ -306,7 +298,10 @@ class ReplicaLog:
         return self._indexer.unindexed_bytes
 
     def index_new_records(self) -> AppendGroup | None:
-        """Index what `write_raw` has written. Once for many pieces costs much less than once for each."""
+        """Index what `write_raw` has written and return the group of records that became complete. FollowError.
+
+        Once for many pieces costs much less than once for each.
+        """
         group = self._indexer.index_new_records() if self._indexer is not None else None
         if group is not None:
             self._groups.add(group)
@@ -385,10 +380,6 @@ class ReplicaLog:
     def discard_pending(self) -> None:
         """Discard the messages that are appended and not written. Their queues continue behind the last written group."""
         self._groups.discard_entries(self._log.discard_pending())
-
-    def mark_damaged(self) -> None:
-        """Record that a record cannot be read: the next opening scans the whole log and ends it there."""
-        self._durability.mark_damaged()
 
 
 def _chunks(log: CommitLog, start: int, end: int) -> Iterator[bytes]:

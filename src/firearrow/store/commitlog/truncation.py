@@ -7,6 +7,7 @@ zeroed. Segments of zeros only were preallocated and never used; they are delete
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import numpy as np
 
@@ -164,22 +165,16 @@ def _last_nonzero(file: File, start: int, size: int) -> int | None:
 
 
 def _save_copy(disk: Disk, file: File, start: int, end: int, path: str) -> None:
-    copy = disk.open(path, create=True)
-    try:
+    with closing(disk.open(path, create=True)) as copy:
         position = start
         while position < end:
             data = file.pread(min(_WINDOW, end - position), position)
             copy.pwrite(data, position - start)
             position += len(data)
         copy.fdatasync()
-    finally:
-        copy.close()
 
 
 def _zero(file: File, start: int, end: int) -> None:
-    position = start
-    while position < end:
-        length = min(_WINDOW, end - position)
-        file.pwrite(_ZEROS[:length], position)
-        position += length
+    for position in range(start, end, _WINDOW):
+        file.pwrite(_ZEROS[: end - position], position)
     file.fdatasync()

@@ -252,16 +252,14 @@ _WORD = 8
 _ROW_MARGIN = bytes(_WORD)  # allows reading a word at any column of the last row
 
 
+@dataclass(slots=True)
 class UniformRunHashes:
     """Hashes of messages of one shape: one row per message, one column per kind of entry."""
 
-    __slots__ = ("factors", "hashes", "numbers", "tagged")
-
-    def __init__(self, numbers: IntArray, hashes: HashArray, factors: HashArray, tagged: list[bool]) -> None:
-        self.numbers = numbers  # by row: the number of the block
-        self.hashes = hashes  # of the values, without a prefix
-        self.factors = factors  # by column: 31**length, for the prefix
-        self.tagged = tagged  # by column: whether it is TAGS
+    numbers: IntArray  # by row: the number of the block
+    hashes: HashArray  # of the values, without a prefix
+    factors: HashArray  # by column: 31**length, for the prefix
+    tagged: list[bool]  # by column: whether it is TAGS
 
 
 def hash_uniform_runs(blocks: Sequence[bytes]) -> tuple[list[UniformRunHashes], list[int]]:

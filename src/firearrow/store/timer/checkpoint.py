@@ -17,7 +17,7 @@ A page (atomic_file.py), zeros elsewhere:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from struct import Struct
 
 from firearrow.store.atomic_file import PageFormat, save_page
@@ -45,16 +45,8 @@ class TimerCheckpoint:
         return self.precision_ms > 0
 
     def encode(self) -> bytes:
-        apache = (
-            self.read_time_ms,
-            self.log_position,
-            self.queue_offset,
-            self.master_queue_offset,
-            self.state_version,
-            self.timestamp_ms,
-            self.counter,
-        )
-        return _PAGE.encode(apache, (self.precision_ms, int(self.clean)))
+        fields = astuple(self)
+        return _PAGE.encode(fields[:7], fields[7:])
 
     def encode_fields(self) -> bytes:
         """Encode Apache's fields only, as brokers send them to each other (request code 60)."""
@@ -75,9 +67,8 @@ class TimerCheckpoint:
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
         apache, ours = _PAGE.decode(data)
-        checkpoint = cls(*apache)
-        if ours is not None:
-            checkpoint.precision_ms, checkpoint.clean = ours[0], ours[1] == 1
+        checkpoint = cls(*apache, *(ours or ()))
+        checkpoint.clean = checkpoint.clean == 1  # stored as a number
         return checkpoint
 
 
