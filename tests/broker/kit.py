@@ -109,7 +109,7 @@ class Kit:
         self.context.topics.add_system_topics(T0)
         self.context.groups.add_built_in_groups(T0)
         self.handlers: dict[int, Handler] = {}
-        for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query):
+        for module in (*admin.MODULES, queue_assignment, clients, queue_locks, consumer_offsets, query):
             self.handlers |= module.handlers(self.context)
         self.operator = FakeConnection(50000)
 

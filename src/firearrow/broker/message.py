@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from firearrow.store.message_store import MessageStore
 from firearrow.wire import properties
-from firearrow.wire.record import Record
+from firearrow.wire.errors import ProtocolError
+from firearrow.wire.record import Record, decode
 
 HOST_BITS = 0x30  # sysFlag bits for IPv6 hosts; the store sets them from the hosts
 TRANSACTION_BITS = 0xC  # sysFlag bits of the transaction state
@@ -63,3 +65,12 @@ class BrokerMessage:
         self.real_topic, self.real_queue_id = self.topic, self.queue_id
         self.topic, self.queue_id = topic, queue_id
         self.properties, self.tags_code = held_properties, tags_code
+
+
+def read_message(store: MessageStore, offset: int, *, check_crc: bool = True) -> Record | None:
+    """Return the message whose record begins at `offset` of the log; None if it is absent or corrupt."""
+    raw = store.read_record(offset) if offset >= 0 else None
+    try:
+        return None if raw is None else decode(raw, check_crc=check_crc)
+    except ProtocolError:
+        return None

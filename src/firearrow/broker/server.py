@@ -21,6 +21,7 @@ import logging
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from firearrow.broker import admin, query, request_reply
@@ -31,7 +32,7 @@ from firearrow.broker.deferred.router import DeferralRouter
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.pull.handler import PullHandler
 from firearrow.broker.pull.long_polling import LongPolling
-from firearrow.broker.registration import Identity, Registration, Topics
+from firearrow.broker.registration import Identity, Registration
 from firearrow.broker.requests import client_calls
 from firearrow.broker.requests.dispatcher import RequestDispatcher
 from firearrow.broker.requests.flow_control import FlowControl
@@ -281,7 +282,20 @@ class Broker:
             stored=lambda: stored_topics(store),
             submit=store.submit,
         )
-        self._registration = self._make_registration(topics)
+        make_registration = partial(
+            Registration,
+            self.namesrv_addrs,
+            period_ms=settings.register_name_server_period,
+            timeout_ms=settings.register_broker_timeout_mills,
+            use_tls=settings.use_tls,
+        )
+        self._registration = make_registration(
+            self._identity(),
+            lambda: (topics.data_version, topics.all()),
+            permission=lambda: settings.broker_permission,
+            on_order_config=self._mark_ordered,
+            on_master=self._registered,
+        )
         stats, self.long_polling, replies = BrokerStats(settings.broker_cluster_name, now), LongPolling(), PendingReplies()
         self.flow, self.commit = self._make_commit(store, replies, stats)
         writer = InternalWriter(store, stats, self.commit.schedule_commit)
@@ -324,7 +338,7 @@ class Broker:
             services = RoleServices(
                 context, handlers, self._dispatcher, pulls, sends, self.commit, self._services, self._registration
             )
-            self._roles = RoleController(services, config, self._now_ms, self._make_replication, self._make_proxy_registration)
+            self._roles = RoleController(services, config, self._now_ms, self._make_replication, make_registration)
             self.replication = self._roles.replication
         topics.subscribe(self._registration.topic_changed)
         topics.subscribe(sends.topic_changed)
@@ -342,32 +356,11 @@ class Broker:
         flow, policy = FlowControl(settings), LocalFlush(sync_flush=store.settings.sync_flush)
         return flow, GroupCommit(store, policy, replies, self.long_polling, stats, flow, self._now_ms, call_soon, busy_poller)
 
-    def _make_registration(self, topics: TopicTable) -> Registration:
+    def _identity(self) -> Identity:
         settings = self.settings
         ip, _, _ = self.advertised.rpartition(":")
         ha_address = f"{settings.broker_ip2 or ip}:{settings.ha_listen_port or self.listen_port + 1}"
-        return Registration(
-            self.namesrv_addrs,
-            Identity(settings.broker_cluster_name, settings.broker_name, self.role.broker_id, self.advertised, ha_address),
-            lambda: (topics.data_version, topics.all()),
-            period_ms=settings.register_name_server_period,
-            timeout_ms=settings.register_broker_timeout_mills,
-            permission=lambda: settings.broker_permission,
-            on_order_config=self._mark_ordered,
-            on_master=self._registered,
-            use_tls=settings.use_tls,
-        )
-
-    def _make_proxy_registration(self, identity: Identity, topics: Topics) -> Registration:
-        settings = self.settings
-        return Registration(
-            self.namesrv_addrs,
-            identity,
-            topics,
-            period_ms=settings.register_name_server_period,
-            timeout_ms=settings.register_broker_timeout_mills,
-            use_tls=settings.use_tls,
-        )
+        return Identity(settings.broker_cluster_name, settings.broker_name, self.role.broker_id, self.advertised, ha_address)
 
     def _load_tables(self, now: int) -> None:
         context, config = self.context, self._config
@@ -448,7 +441,8 @@ def _log_recovery(directory: str, report: RecoveryReport) -> None:
 
 def _all_handlers(context: BrokerContext) -> dict[int, Handler]:
     table: dict[int, Handler] = {}
-    for module in (admin, queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry):
+    others = (queue_assignment, clients, queue_locks, consumer_offsets, query, recall, request_reply, retry)
+    for module in (*admin.MODULES, *others):
         for code, handler in module.handlers(context).items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler

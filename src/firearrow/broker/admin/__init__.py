@@ -15,15 +15,6 @@ config.
 
 from __future__ import annotations
 
-from firearrow.broker.admin import broker as broker_admin
-from firearrow.broker.admin import consumers, groups, progress, reset, topics
-from firearrow.broker.context import BrokerContext, Handler
+from firearrow.broker.admin import broker, consumers, groups, progress, reset, topics
 
-
-def handlers(broker: BrokerContext) -> dict[int, Handler]:
-    table: dict[int, Handler] = {}
-    for module in (topics, groups, progress, reset, consumers, broker_admin):
-        for code, handler in module.handlers(broker).items():
-            assert code not in table, f"two handlers for request code {code}"
-            table[code] = handler
-    return table
+MODULES = (topics, groups, progress, reset, consumers, broker)

@@ -1,8 +1,7 @@
 """The broker itself: its settings (25, 26), its state (28), its timers (60, 61), statistics (315), replication (907).
 
-Settings are changed by an allow-list with types: only those declared as changeable while running, only to values in their
-range, all of a request or none. Everything else is refused with the key, the value and what would be allowed. A change holds
-until the broker is restarted; the file is the operator's.
+Only settings declared as changeable while running are changed, only to values in their range, all of a request or none. A change
+holds until the broker is restarted; the configuration file is not written.
 """
 
 from __future__ import annotations
@@ -14,26 +13,25 @@ from dataclasses import replace
 import orjson
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.observability.stats import PUT_TIME_EDGES, Snapshot
+from firearrow.broker.message import read_message
+from firearrow.broker.observability.stats import PUT_TIME_EDGES
 from firearrow.broker.requests.responses import Refused, json_answer
 from firearrow.broker.settings import BrokerSettings
 from firearrow.config.fields import SettingError, as_properties, change, declared
 from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.net.server import Connection
 from firearrow.store.settings import StoreSettings
-from firearrow.wire import record
-from firearrow.wire.bodies.admin import BrokerStatsData, BrokerStatsItem, HARuntimeInfo
+from firearrow.wire.bodies.admin import BrokerStatsData, HARuntimeInfo
 from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.bodies.topic import DataVersion
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 
 log = logging.getLogger("firearrow.broker")
 
 VERSION_NAME = "V5_5_0"  # the release whose protocol is spoken
-BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # no settings of ours, but Apache's way out of the allow-list
+BLACK_LIST = frozenset(("brokerConfigPath", "configBlackList"))  # Apache's settings
 _MAX_CHANGES = 1_000
 
 
@@ -63,7 +61,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         fields = {"event": "settings_changed", "settings": wish, "by": conn.peer}
         log.info("settings changed by %s: %s", conn.peer, wish, extra={"fields": fields})
         if wish.keys() & {"autoCreateTopicEnable", "traceTopicEnable"}:
-            broker.topics.add_system_topics(now_ms)  # with these come and go the template topic and the trace topic
+            broker.topics.add_system_topics(now_ms)  # the template topic and the trace topic
         if "brokerPermission" in wish:
             broker.topics.next_version(now_ms)  # name servers ignore a registration whose version they have seen
         if wish.keys() & {"autoCreateTopicEnable", "brokerPermission", "traceTopicEnable"}:
@@ -99,8 +97,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         windows = broker.stats.view(header.stats_name, header.stats_key)
         if windows is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
-        minute, hour, day = (_item(window) for window in windows)
-        return json_answer(request, BrokerStatsData(minute, hour, day))
+        return json_answer(request, BrokerStatsData(*windows))
 
     def get_broker_ha_status(conn: Connection, request: Command, now_ms: int) -> bytes:
         return json_answer(request, HARuntimeInfo(master=True, master_commit_log_max_offset=broker.store.max_offset))
@@ -117,9 +114,10 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
 
 def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
-    """The state of the broker as tools read it. All values are text; what has no meaning here (thread pools) is what an idle
-    broker would say, because tools parse it."""
+    """Return the state of the broker under Apache's names. Values without a meaning here (thread pools) are those of an idle
+    broker, because tools parse them."""
     store, stats = broker.store, broker.stats
+    oldest = read_message(store, store.min_offset, check_crc=False)
     info = {
         "bootTimestamp": broker.boot_ms,
         "runtime": _duration(now_ms - broker.boot_ms),
@@ -141,7 +139,7 @@ def runtime_info(broker: BrokerContext, now_ms: int) -> dict[str, str]:
         "commitLogMaxOffset": store.max_offset,
         "remainHowManyDataToFlush": _bytes(max(store.max_offset - store.flushed_offset, 0)),
         "remainTransientStoreBufferNumbs": 2**31 - 1,
-        "earliestMessageTimeStamp": _earliest(broker),
+        "earliestMessageTimeStamp": -1 if oldest is None else oldest.store_timestamp,
         "pageCacheLockTimeMills": 0,
         "startAcceptSendRequestTimeStamp": 0,
     }
@@ -164,23 +162,15 @@ def _read_wish(request: Command) -> dict[str, str]:
     return wish
 
 
-def _item(snapshot: Snapshot) -> BrokerStatsItem:
-    return BrokerStatsItem(snapshot.sum, snapshot.tps, snapshot.avgpt)
-
-
 def _disk_info(broker: BrokerContext) -> dict[str, object]:
     directory = broker.store_settings.commit_log_dir
-    info: dict[str, object] = {}
     try:
-        ratio = broker.store.disk_usage() / 100
-        space = shutil.disk_usage(directory)
-        info["commitLogDirCapacity"] = f"Total : {_bytes(space.total)}, Free : {_bytes(space.free)}."
-    except OSError:  # a store in memory has no disk to look at
-        ratio = 0.0
-        info["commitLogDirCapacity"] = "Total : 0 B, Free : 0 B."
-    for key in ("commitLogDiskRatio", f"commitLogDiskRatio_{directory}", "consumeQueueDiskRatio"):
-        info[key] = round(ratio, 2)
-    return info
+        ratio, space = broker.store.disk_usage() / 100, shutil.disk_usage(directory)
+        capacity = f"Total : {_bytes(space.total)}, Free : {_bytes(space.free)}."
+    except OSError:  # a store in memory has no disk
+        ratio, capacity = 0.0, "Total : 0 B, Free : 0 B."
+    ratios = dict.fromkeys(("commitLogDiskRatio", f"commitLogDiskRatio_{directory}", "consumeQueueDiskRatio"), round(ratio, 2))
+    return {"commitLogDirCapacity": capacity, **ratios}
 
 
 def _waiting_info(broker: BrokerContext, now_ms: int) -> dict[str, object]:
@@ -199,21 +189,13 @@ def _pool_info(broker: BrokerContext) -> dict[str, object]:
         info[f"{pool}ThreadPoolQueueSize"] = 0
         info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
         info[f"{pool}ThreadPoolQueueCapacity"] = 100_000
-    info["sendThreadPoolQueueCapacity"] = settings.send_thread_pool_queue_capacity
-    info["pullThreadPoolQueueCapacity"] = settings.pull_thread_pool_queue_capacity
-    info["queryThreadPoolQueueCapacity"] = 20_000
-    info["EndTransactionQueueSize"] = 0
-    info["EndTransactionThreadPoolQueueCapacity"] = 100_000
-    return info
-
-
-def _earliest(broker: BrokerContext) -> int:
-    """Return the store time of the oldest message in the log; -1 without messages."""
-    oldest = broker.store.read_record(broker.store.min_offset)
-    try:
-        return -1 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp
-    except ProtocolError:  # damaged on the disk
-        return -1
+    return info | {
+        "sendThreadPoolQueueCapacity": settings.send_thread_pool_queue_capacity,
+        "pullThreadPoolQueueCapacity": settings.pull_thread_pool_queue_capacity,
+        "queryThreadPoolQueueCapacity": 20_000,
+        "EndTransactionQueueSize": 0,
+        "EndTransactionThreadPoolQueueCapacity": 100_000,
+    }
 
 
 def _duration(ms: int) -> str:

@@ -6,6 +6,8 @@ bytes: clients of different languages write them differently, and only the reque
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import Any
 
 from firearrow.broker.context import BrokerContext, Handler
@@ -57,9 +59,8 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         for client in asked:
             if client.version < STATUS_VERSION:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={client.version}")
-        _StatusRound(conn, request, asked).start(
-            broker, headers.GetConsumerStatusFromClientRequestHeader(topic=header.topic, group=header.group)
-        )
+        forwarded = headers.GetConsumerStatusFromClientRequestHeader(topic=header.topic, group=header.group)
+        _collect_status(broker, conn, request, asked, forwarded)
 
     return {
         RequestCode.GET_CONSUMER_RUNNING_INFO: get_consumer_running_info,
@@ -68,41 +69,30 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
     }
 
 
-class _StatusRound:
+def _collect_status(broker: BrokerContext, conn: Connection, request: Command, asked: list[Client], header: Header) -> None:
     """Forward 221 to several consumers and respond once all have answered or failed."""
+    table: dict[str, Any] = {}
+    left = len(asked)
 
-    def __init__(self, conn: Connection, request: Command, asked: list[Client]) -> None:
-        self._conn = conn
-        self._request = request
-        self._asked = asked
-        self._left = len(asked)
-        self._table: dict[str, Any] = {}
+    def finish() -> None:
+        body = fastjson.dumps({"consumerTable": table, "messageQueueTable": {}})
+        _answer(conn, request, encode_response(request, ResponseCode.SUCCESS, body=body))
 
-    def start(self, broker: BrokerContext, header: headers.GetConsumerStatusFromClientRequestHeader) -> None:
-        if not self._asked:
-            self._finish()
-        for client in self._asked:
-
-            def answered(answer: Command | None, why: str, client_id: str = client.client_id) -> None:
-                self._answered(client_id, answer)
-
-            broker.call_client(client.conn, header, b"", STATUS_TIMEOUT_MS, answered)
-
-    def _answered(self, client_id: str, answer: Command | None) -> None:
+    def answered(client_id: str, answer: Command | None, why: str) -> None:
+        nonlocal left
         if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
-            try:
+            with contextlib.suppress(ValueError):
                 body = fastjson.loads(answer.body)
-            except ValueError:
-                body = None
-            if isinstance(body, dict):
-                self._table[client_id] = body.get("messageQueueTable") or {}
-        self._left -= 1
-        if self._left == 0:
-            self._finish()
+                if isinstance(body, dict):
+                    table[client_id] = body.get("messageQueueTable") or {}
+        left -= 1
+        if left == 0:
+            finish()
 
-    def _finish(self) -> None:
-        body = fastjson.dumps({"consumerTable": self._table, "messageQueueTable": {}})
-        _answer(self._conn, self._request, encode_response(self._request, ResponseCode.SUCCESS, body=body))
+    if not asked:
+        finish()
+    for client in asked:
+        broker.call_client(client.conn, header, b"", STATUS_TIMEOUT_MS, partial(answered, client.client_id))
 
 
 def _must_find(broker: BrokerContext, group: str, client_id: str | None) -> Client:

@@ -35,6 +35,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from firearrow.broker.dedup.windows import Producers, ProducerWindow
+from firearrow.broker.message import read_message
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.send.validation import MAX_PRODUCER_ID_BYTES, MAX_SEQUENCE, SUSPICIOUS, producer_sequence
 from firearrow.broker.settings import BrokerSettings
@@ -42,9 +43,8 @@ from firearrow.broker.timer.admission import recall_handle
 from firearrow.store.consume_queue import ConsumeQueue
 from firearrow.store.message_store import MessageStore
 from firearrow.wire import batch, properties
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
-from firearrow.wire.record import TRANSACTION_COMMIT, Record, decode
+from firearrow.wire.record import TRANSACTION_COMMIT, Record
 
 _NOT_HERE = (RETRY_PREFIX, DLQ_PREFIX)
 _WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))
@@ -222,12 +222,8 @@ class Dedup:
         for sent in self._fresh_batches:
             if sent.offsets[0] <= physical_offset <= sent.offsets[-1] and physical_offset in sent.offsets:
                 return sent.first(physical_offset)
-        raw = self._store.read_record(physical_offset)
-        if raw is None:
-            return None
-        try:
-            record = decode(raw)
-        except ProtocolError:
+        record = read_message(self._store, physical_offset)
+        if record is None:
             return None
         topic, queue_id = _destination(record)
         unique_key = properties.find(record.properties, b"UNIQ_KEY") or b""

@@ -17,7 +17,8 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -53,7 +54,7 @@ class DelayService:
     """Holds messages with a delay level and delivers them when they are due."""
 
     def __init__(self, levels_ms: list[int], store: MessageStore, writer: InternalWriter) -> None:
-        self.data_version = DataVersion(counter=0, state_version=0, timestamp=0)
+        self.data_version = DataVersion()
         self._levels_ms = levels_ms
         self._store = store
         self._writer = writer
@@ -116,12 +117,7 @@ class DelayService:
 
     def next_due_ms(self) -> int | None:
         """Return when the next message is due; None if no message is held."""
-        due = [
-            due_ms
-            for number, due_ms in enumerate(self._due_ms)
-            if (queue := self._store.find_queue(SCHEDULE_TOPIC, number)) is not None and self._offsets[number] < queue.max_offset
-        ]
-        return min(due, default=None)
+        return min((self._due_ms[level - 1] for level, at, end in self.progress() if at < end), default=None)
 
     def _deliver_level(self, number: int, queue: ConsumeQueue, now_ms: int) -> bool:
         offset = min(max(self._offsets[number], queue.min_offset), queue.max_offset)
@@ -206,12 +202,14 @@ class DelayService:
 
     def runtime_info(self) -> dict[str, str]:
         """Return "next offset,end of queue" of each level, under Apache's names."""
-        queues = {number: self._store.find_queue(SCHEDULE_TOPIC, number) for number in range(len(self._offsets))}
-        return {
-            f"scheduleMessageOffset_{number + 1}": f"{self._offsets[number]},{queue.max_offset}"
-            for number, queue in queues.items()
-            if queue is not None
-        }
+        return {f"scheduleMessageOffset_{level}": f"{at},{end}" for level, at, end in self.progress()}
+
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (level, next offset, end of its queue) of each level that was ever used."""
+        for number, offset in enumerate(self._offsets):
+            queue = self._store.find_queue(SCHEDULE_TOPIC, number)
+            if queue is not None:
+                yield number + 1, offset, queue.max_offset
 
     # Persistence
 
@@ -250,8 +248,7 @@ class DelayService:
     def to_json(self, now_ms: int) -> dict[str, Any]:
         """Return the table to save, and mark it as saved. It may be written once the log is durable up to its current end."""
         self._saved = list(self._offsets)
-        version = self.data_version
-        self.data_version = DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms)
+        self.data_version = replace(self.data_version, counter=self.data_version.counter + 1, timestamp=now_ms)
         return {"dataVersion": self.data_version.to_json(), "offsetTable": _used(self._offsets)}
 
 

@@ -30,14 +30,13 @@ from __future__ import annotations
 import logging
 
 from firearrow.broker.context import BrokerContext, Handler
-from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage
+from firearrow.broker.message import TRANSACTION_BITS, BrokerMessage, read_message
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.tables.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_SUBSCRIPTION
 from firearrow.net.server import Connection
 from firearrow.wire import properties
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.frame import Command, encode_response
 from firearrow.wire.headers.client import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
 from firearrow.wire.message_ids import offset_msg_id
@@ -50,7 +49,7 @@ from firearrow.wire.names import (
     dlq_topic,
     retry_topic,
 )
-from firearrow.wire.record import Record, decode
+from firearrow.wire.record import Record
 
 log = logging.getLogger("firearrow.broker")
 
@@ -194,11 +193,7 @@ def _check_writable(broker: BrokerContext) -> None:
 
 
 def _consumed_record(broker: BrokerContext, offset: int) -> Record:
-    raw = broker.store.read_record(offset) if offset >= 0 else None
-    try:
-        record = None if raw is None else decode(raw)
-    except ProtocolError:
-        record = None
+    record = read_message(broker.store, offset)
     if record is None or record.topic in _NOT_CONSUMABLE:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from firearrow import procfs
+from firearrow.broker.observability.stats import Histogram
 
 INTERVAL_S = 0.1
 
 
-class LoopLag:
-    """Histogram of the event loop's lag."""
-
-    bounds_s = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+class LoopLag(Histogram):
+    """Histogram of the event loop's lag, in s."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(self.bounds_s) + 1)
-        self.total_s = 0.0
+        super().__init__((0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5))
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -34,13 +31,9 @@ class LoopLag:
             self._timer.cancel()
             self._timer = None
 
-    def record(self, late_s: float) -> None:
-        self.counts[bisect_left(self.bounds_s, late_s)] += 1
-        self.total_s += late_s
-
     def _fired(self, loop: asyncio.AbstractEventLoop, due_s: float) -> None:
         now_s = loop.time()
-        self.record(max(now_s - due_s, 0.0))
+        self.add(max(now_s - due_s, 0.0))
         self._timer = loop.call_at(now_s + INTERVAL_S, self._fired, loop, now_s + INTERVAL_S)
 
 

@@ -22,16 +22,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 
 from firearrow.broker.context import BrokerContext
+from firearrow.broker.message import read_message
 from firearrow.broker.observability.process import LoopLag, process_figures
 from firearrow.broker.observability.stats import PUT_TIME_EDGES, GroupGetStats, Histogram, TopicPutStats
 from firearrow.broker.tables.clients import ConsumerGroup
 from firearrow.broker.timer.service import TimerService
 from firearrow.net.server import Connection
-from firearrow.wire import record
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, is_system_group, is_system_topic
 
 _AT_ONCE = 64  # lines in a piece
@@ -110,9 +110,9 @@ def pieces(broker: BrokerContext, sources: Sources, now_ms: int) -> Iterator[str
     yield from _lag(page, broker, now_ms)
     yield from _deferred(page, broker, now_ms)
     yield from _storage(page, broker, now_ms)
-    yield from _loop(page, sources.loop_lag)
+    yield from page.histograms("firearrow_loop_lag_seconds", "How late the event loop was with a timer", [({}, sources.loop_lag)])
     for name, kind, text, value in process_figures():
-        yield page.family(name, kind, text) + page.line(name, {}, value)
+        yield page.one(name, kind, text, value)
 
 
 def _truth(value: bool) -> str:
@@ -130,8 +130,8 @@ def _broker(page: ExpositionWriter, broker: BrokerContext, sources: Sources) -> 
     held = sum(conn.state.parked for conn in conns)
     yield page.one("firearrow_held_pulls", "gauge", "Pulls that wait for messages", held)
     yield page.one("firearrow_connections", "gauge", "Connections to the listen port and the fast port", len(conns))
-    uptime = "firearrow_boot_time_seconds"
-    yield page.one(uptime, "gauge", "When the broker was started, seconds since 1970", broker.boot_ms / 1000)
+    text = "When the broker was started, seconds since 1970"
+    yield page.one("firearrow_boot_time_seconds", "gauge", text, broker.boot_ms / 1000)
 
 
 def _traffic(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
@@ -173,13 +173,10 @@ def _traffic(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
 
 
 def _put_times(page: ExpositionWriter, counts: list[int]) -> Iterator[str]:
-    name = "firearrow_put_seconds_bucket_total"
-    below = 0
-    samples: list[tuple[Labels, float]] = []
-    for edge, count in zip((*PUT_TIME_EDGES, None), counts, strict=True):
-        below += count
-        samples.append(({"le": "+Inf" if edge is None else str(edge / 1000)}, below))
-    yield from page.lines(name, "counter", "Sends answered within so many seconds; for histogram_quantile", samples)
+    edges = (*(str(edge / 1000) for edge in PUT_TIME_EDGES), "+Inf")
+    samples = [({"le": edge}, below) for edge, below in zip(edges, accumulate(counts), strict=True)]
+    text = "Sends answered within so many seconds; for histogram_quantile"
+    yield from page.lines("firearrow_put_seconds_bucket_total", "counter", text, samples)
 
 
 def _requests(page: ExpositionWriter, broker: BrokerContext) -> Iterator[str]:
@@ -267,21 +264,24 @@ def _members(group: ConsumerGroup) -> Iterator[tuple[Labels, float]]:
 
 
 def version_text(number: int) -> str:
-    """A client's version as RocketMQ names it. Its numbers go up by two for a release and by twenty for a minor one since 5.0.0;
-    older ones, and snapshots, are given as they are."""
+    """Return a client's version as RocketMQ names it; a snapshot, or a version before 5.0.0, as its number.
+
+    Since 5.0.0 the numbers increase by two for a release and by twenty for a minor version.
+    """
     minor, rest = divmod(number - 413, 20)
     return f"v5_{minor}_{rest // 2}" if number >= 413 and rest % 2 == 0 else str(number)
 
 
+@dataclass(slots=True)
 class _Lag:
     """Lag of one group in one topic: messages not consumed, and of those, not yet pulled."""
 
-    __slots__ = ("earliest_ms", "in_flight", "labels", "lag", "next_ms", "ready")
-
-    def __init__(self, labels: Labels) -> None:
-        self.labels = labels
-        self.lag = self.ready = self.in_flight = 0
-        self.earliest_ms = self.next_ms = 0  # of the oldest message not consumed, and of the oldest not given; 0: none
+    labels: Labels
+    lag: int = 0
+    ready: int = 0
+    in_flight: int = 0
+    earliest_ms: int = 0  # of the oldest message not consumed; 0: none
+    next_ms: int = 0  # of the oldest message not given to a consumer; 0: none
 
 
 def _lag(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iterator[str]:
@@ -339,16 +339,6 @@ def _count_queue(broker: BrokerContext, lag: _Lag, group: str, topic: str, queue
             lag.next_ms = min(lag.next_ms or next_ms, next_ms)
 
 
-def _loop(page: ExpositionWriter, lag: LoopLag) -> Iterator[str]:
-    name = "firearrow_loop_lag_seconds"
-    below = 0
-    text = page.family(name, "histogram", "How late the event loop was with a timer")
-    for edge, count in zip((*lag.bounds_s, None), lag.counts, strict=True):
-        below += count
-        text += page.line(f"{name}_bucket", {"le": "+Inf" if edge is None else str(edge)}, below)
-    yield text + page.line(f"{name}_sum", {}, lag.total_s) + page.line(f"{name}_count", {}, below)
-
-
 TIMER_BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 86_400)  # Apache's
 STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 
@@ -359,29 +349,24 @@ def _deferred(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Ite
     if broker.settings.timer_wheel_enable:
         figures = timers.runtime_info(now_ms)
         behind = int(figures["timerOffsetBehind"])
-        yield page.one("rocketmq_timer_enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind, STORAGE)
         queue = broker.store.find_queue(TIMER_TOPIC, 0)
         first_ms = broker.store.reader.store_time(queue, queue.max_offset - behind) if queue is not None and behind else None
-        name = "rocketmq_timer_enqueue_latency_milliseconds"
-        yield page.one(name, "gauge", "Age of the oldest of these", now_ms - first_ms if first_ms else 0, STORAGE)
-        name = "rocketmq_timer_dequeue_lag"
-        yield page.one(name, "gauge", "Out of the wheel, not delivered: none, it is one step here", 0, STORAGE)
         late_ms = int(figures["timerReadBehind"]) * 1000
-        name = "rocketmq_timer_dequeue_latency_milliseconds"
-        yield page.one(name, "gauge", "How late the wheel is", late_ms, STORAGE)
         entered, left = timers.metrics.totals
-        name = "rocketmq_timer_enqueue_total"
-        yield page.one(name, "counter", "Timer messages that were put into the wheel", entered, STORAGE)
-        name = "rocketmq_timer_dequeue_total"
-        yield page.one(name, "counter", "Timer messages that left it", left, STORAGE)
+        for name, kind, text, value in (
+            ("enqueue_lag", "gauge", "Timer messages not in the wheel yet", behind),
+            ("enqueue_latency_milliseconds", "gauge", "Age of the oldest of these", now_ms - first_ms if first_ms else 0),
+            ("dequeue_lag", "gauge", "Out of the wheel, not delivered: none, it is one step here", 0),
+            ("dequeue_latency_milliseconds", "gauge", "How late the wheel is", late_ms),
+            ("enqueue_total", "counter", "Timer messages that were put into the wheel", entered),
+            ("dequeue_total", "counter", "Timer messages that left it", left),
+        ):
+            yield page.one(f"rocketmq_timer_{name}", kind, text, value, STORAGE)
         timing = timers.metrics.to_json()["timingCount"].items()
         samples = (({**STORAGE, "topic": topic}, one["count"]) for topic, one in timing)
         yield from page.lines("rocketmq_timing_messages", "gauge", "Timer messages that wait", samples)
         yield from _ahead(page, timers, now_ms)
-    levels: list[tuple[Labels, float]] = []
-    for key, text in broker.delay.runtime_info().items():
-        at, _, end = text.partition(",")
-        levels.append(({"level": key.rpartition("_")[2]}, int(end) - int(at)))
+    levels = (({"level": str(level)}, end - at) for level, at, end in broker.delay.progress())
     yield from page.lines("firearrow_delayed_messages", "gauge", "Messages that wait at a delay level", levels)
 
 
@@ -406,20 +391,14 @@ def _storage(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iter
     behind = max(store.max_offset - store.flushed_offset, 0)
     yield page.one("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes written but not flushed", behind, STORAGE)
     name = "rocketmq_storage_dispatch_behind_bytes"
-    yield page.one(
-        name, "gauge", "Bytes flushed but not visible in a queue", max(store.flushed_offset - store.confirm_offset, 0), STORAGE
-    )
-    earliest_ms = _earliest_ms(broker)
-    age_ms = now_ms - earliest_ms if earliest_ms > 0 else 0
+    behind = max(store.flushed_offset - store.confirm_offset, 0)
+    yield page.one(name, "gauge", "Bytes flushed but not visible in a queue", behind, STORAGE)
+    oldest = read_message(store, store.min_offset, check_crc=False)
+    age_ms = 0 if oldest is None else now_ms - oldest.store_timestamp
     name = "rocketmq_storage_message_reserve_time_milliseconds"
     yield page.one(name, "gauge", "Age of the oldest message in the log", age_ms, STORAGE)
-    offsets = {
-        "min": store.min_offset,
-        "confirmed": store.confirm_offset,
-        "flushed": store.flushed_offset,
-        "max": store.max_offset,
-    }
-    samples = (({"of": key}, value) for key, value in offsets.items())
+    ends = (("min", store.min_offset), ("confirmed", store.confirm_offset), ("flushed", store.flushed_offset))
+    samples = [({"of": name}, offset) for name, offset in (*ends, ("max", store.max_offset))]
     yield from page.lines("firearrow_log_offset_bytes", "gauge", "Offsets of the commit log", samples)
     yield page.one("firearrow_store_writable", "gauge", "1: messages are taken, 0: they are refused", int(store.writable))
     yield page.one("firearrow_index_behind_messages", "gauge", "Messages whose keys are not indexed yet", store.index_backlog)
@@ -427,11 +406,3 @@ def _storage(page: ExpositionWriter, broker: BrokerContext, now_ms: int) -> Iter
     yield page.one("firearrow_flushes_total", "counter", "Flushes of the commit log", flushes.count)
     yield page.one("firearrow_flush_seconds_total", "counter", "Time that flushes took", flushes.total_ns / 1e9)
     yield page.one("firearrow_flush_seconds_max", "gauge", "Time that the longest flush took", flushes.longest_ns / 1e9)
-
-
-def _earliest_ms(broker: BrokerContext) -> int:
-    oldest = broker.store.read_record(broker.store.min_offset)
-    try:
-        return 0 if oldest is None else record.decode(oldest, check_crc=False).store_timestamp
-    except ProtocolError:  # damaged on the disk
-        return 0

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+
+from firearrow.wire.bodies.admin import BrokerStatsItem
 
 
 class Histogram:
@@ -50,7 +53,7 @@ class CreationLatency:
     """Latency of creating or changing topics or groups by administrative requests, by (success, system)."""
 
     def __init__(self) -> None:
-        self.took: dict[tuple[bool, bool], Histogram] = {}
+        self.took: dict[tuple[bool, bool], Histogram] = defaultdict(partial(Histogram, EDGES_MS))
 
     @contextmanager
     def timed(self, *, system: bool) -> Iterator[None]:
@@ -59,16 +62,13 @@ class CreationLatency:
             yield
             done = True
         finally:
-            histogram = self.took.get((done, system))
-            if histogram is None:
-                histogram = self.took[done, system] = Histogram(EDGES_MS)
-            histogram.add(int((time.perf_counter() - began) * 1000))
+            self.took[done, system].add(int((time.perf_counter() - began) * 1000))
 
 
 _SECOND_MS = 1_000
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # (ms between samples, how many are kept): minute, hour, day
 _SECONDS_KEPT = 601
-# Upper edges, in ms, of the distribution of put times; what is longer goes into one more.
+# Upper edges, in ms, of the distribution of put times; longer times go into one more count.
 PUT_TIME_EDGES = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 
 
@@ -110,27 +110,13 @@ class TopicPutStats:
         return sizes
 
 
+@dataclass(slots=True)
 class GroupGetStats:
     """Messages of a topic pulled by a group. Updated by the pull path."""
 
-    __slots__ = ("nums", "size", "times")
-
-    def __init__(self) -> None:
-        self.nums = 0
-        self.size = 0
-        self.times = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Sum, rate and average of one window."""
-
-    sum: int = 0
-    tps: float = 0.0
-    avgpt: float = 0.0
-
-    def to_json(self) -> dict[str, float | int]:
-        return {"avgpt": self.avgpt, "sum": self.sum, "tps": self.tps}
+    nums: int = 0
+    size: int = 0
+    times: int = 0
 
 
 class _Item:
@@ -144,13 +130,13 @@ class _Item:
     def sample(self, window: int, now_ms: int, value: int, times: int) -> None:
         self.windows[window].append((now_ms, value, times))
 
-    def snapshot(self, window: int) -> Snapshot:
+    def snapshot(self, window: int) -> BrokerStatsItem:
         samples = self.windows[window]
         if len(samples) < 2:
-            return Snapshot()
+            return BrokerStatsItem()
         (first_ms, first, first_times), (last_ms, last, last_times) = samples[0], samples[-1]
         total, times = last - first, last_times - first_times
-        return Snapshot(
+        return BrokerStatsItem(
             sum=total,
             tps=total * 1000.0 / (last_ms - first_ms) if last_ms > first_ms else 0.0,
             avgpt=total / times if times else 0.0,
@@ -166,16 +152,16 @@ class BrokerStats:
         self.put_time_counts = [0] * (len(PUT_TIME_EDGES) + 1)
         self.put_time_max_ms = 0
         # (request code, response code) -> ms until it was answered
-        self.requests: dict[tuple[int, int], Histogram] = {}
-        # Transactions: topic -> how many were decided so, and how old those were that were committed, in s
-        self.committed: dict[str, int] = {}
-        self.rolled_back: dict[str, int] = {}
-        self.finished: dict[str, Histogram] = {}
+        self.requests: dict[tuple[int, int], Histogram] = defaultdict(partial(Histogram, REQUEST_EDGES_MS))
+        # Transactions by topic: how many were decided, and the age of the committed ones in s
+        self.committed: Counter[str] = Counter()
+        self.rolled_back: Counter[str] = Counter()
+        self.finished: dict[str, Histogram] = defaultdict(partial(Histogram, FINISH_EDGES_S))
         self.topics_created, self.groups_created = CreationLatency(), CreationLatency()
-        self._topic_put: dict[str, TopicPutStats] = {}
-        self._group_get: dict[str, GroupGetStats] = {}
-        self._sent_back: dict[str, int] = {}
-        self._dropped_put = TopicPutStats()  # totals of what was taken out of the tables above, so that sums never fall
+        self._topic_put: dict[str, TopicPutStats] = defaultdict(TopicPutStats)
+        self._group_get: dict[str, GroupGetStats] = defaultdict(GroupGetStats)
+        self._sent_back: Counter[str] = Counter()
+        self._dropped_put = TopicPutStats()  # totals of deleted topics and groups, so that sums never fall
         self._dropped_get = GroupGetStats()
         self._items: dict[tuple[str, str], _Item] = {}
         self._next_sample_ms = [now_ms + every for every, _ in _WINDOWS]
@@ -189,18 +175,11 @@ class BrokerStats:
 
     def topic_put(self, topic: str) -> TopicPutStats:
         """Return the counters of a topic: messages in `nums`, bytes of their records in `size`."""
-        stats = self._topic_put.get(topic)
-        if stats is None:
-            stats = self._topic_put[topic] = TopicPutStats()
-        return stats
+        return self._topic_put[topic]
 
     def group_get(self, group: str, topic: str) -> GroupGetStats:
         """Return the counters of a group and topic, for `got`."""
-        key = f"{topic}@{group}"
-        stats = self._group_get.get(key)
-        if stats is None:
-            stats = self._group_get[key] = GroupGetStats()
-        return stats
+        return self._group_get[f"{topic}@{group}"]
 
     def got(self, stats: GroupGetStats, nums: int, size: int) -> None:
         """Count a pull that returned `nums` messages of `size` bytes in total."""
@@ -222,24 +201,16 @@ class BrokerStats:
 
     def served(self, request_code: int, response_code: int, ms: int, times: int = 1) -> None:
         """Count requests answered `ms` after their arrival. Not called for long-polling pulls."""
-        took = self.requests.get((request_code, response_code))
-        if took is None:
-            took = self.requests[request_code, response_code] = Histogram(REQUEST_EDGES_MS)
-        took.add(ms, times)
+        self.requests[request_code, response_code].add(ms, times)
 
     def decided(self, topic: str, commit: bool, age_ms: int) -> None:
         """Count a committed or rolled back transaction."""
-        table = self.committed if commit else self.rolled_back
-        table[topic] = table.get(topic, 0) + 1
+        (self.committed if commit else self.rolled_back)[topic] += 1
         if commit:
-            finished = self.finished.get(topic)
-            if finished is None:
-                finished = self.finished[topic] = Histogram(FINISH_EDGES_S)
-            finished.add(age_ms // 1000)
+            self.finished[topic].add(age_ms // 1000)
 
     def sent_back(self, topic: str, group: str) -> None:
-        key = f"{topic}@{group}"
-        self._sent_back[key] = self._sent_back.get(key, 0) + 1
+        self._sent_back[f"{topic}@{group}"] += 1
 
     # Events.
 
@@ -263,9 +234,8 @@ class BrokerStats:
         if put is not None:
             self._dropped_put.nums += put.nums
             self._dropped_put.size += put.size
-        self.committed.pop(topic, None)
-        self.rolled_back.pop(topic, None)
-        self.finished.pop(topic, None)
+        for table in (self.committed, self.rolled_back, self.finished):
+            table.pop(topic, None)
         self._drop_groups([key for key in {**self._group_get, **self._sent_back} if key.partition("@")[0] == topic])
         self._items = {(name, key): item for (name, key), item in self._items.items() if key.partition("@")[0] != topic}
 
@@ -296,13 +266,13 @@ class BrokerStats:
         """Yield (topic, group, messages sent back) of all current groups."""
         return ((*_split(key), times) for key, times in list(self._sent_back.items()))
 
-    def view(self, name: str, key: str) -> tuple[Snapshot, Snapshot, Snapshot] | None:
+    def view(self, name: str, key: str) -> tuple[BrokerStatsItem, BrokerStatsItem, BrokerStatsItem] | None:
         """Return (minute, hour, day) of a statistic; None if it does not exist."""
         item = self._items.get((name, key))
         if item is None:
             if not any((name, key) == (other, k) for other, k, _, _ in self._totals()):
                 return None
-            return Snapshot(), Snapshot(), Snapshot()  # too young to have been sampled twice
+            return BrokerStatsItem(), BrokerStatsItem(), BrokerStatsItem()  # too young to have been sampled twice
         return item.snapshot(0), item.snapshot(1), item.snapshot(2)
 
     def tps(self, name: str, key: str) -> float:
@@ -348,7 +318,7 @@ class BrokerStats:
             item = self._items.get((name, key))
             if item is None:
                 item = self._items[name, key] = _Item()
-                # It began after the last look, from nothing: without a first sample its first messages would never count.
+                # It began after the last sample, at 0: without a first sample its first messages would never count.
                 for other, (every, _) in enumerate(_WINDOWS):
                     item.sample(other, self._next_sample_ms[other] - every if other != window else now_ms - every, 0, 0)
             item.sample(window, now_ms, value, times)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
@@ -40,14 +41,12 @@ _FAULTS = (
 )
 
 
+@dataclass(slots=True)
 class ConnectionState:
     """The dispatcher's state of a connection."""
 
-    __slots__ = ("in_flight", "parked")
-
-    def __init__(self) -> None:
-        self.in_flight = 0  # unanswered sends
-        self.parked = 0  # parked pulls
+    in_flight: int = 0  # unanswered sends
+    parked: int = 0  # parked pulls
 
 
 class RequestDispatcher:
@@ -116,8 +115,10 @@ class RequestDispatcher:
                     if response is not None:
                         self._stats.served(code, ResponseCode.SUCCESS, self._now_ms() - now)
             except Exception as error:  # noqa: BLE001 (every error is answered)
-                response = _error_response(conn, request, error)
-                self._stats.served(*_failed(code, error), self._now_ms() - now)
+                refusal = _refusal(conn, request, error)
+                response = encode_response(request, refusal.code, refusal.remark, refusal.ext)
+                unknown = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED  # all of these count as one
+                self._stats.served(-1 if unknown else code, refusal.code, self._now_ms() - now)
             if response and not request.flag & 2:
                 conn.write(response)
 
@@ -150,20 +151,13 @@ class RequestDispatcher:
         return None if busy is None else Refused(ResponseCode.SYSTEM_BUSY, busy)
 
 
-def _failed(code: int, error: Exception) -> tuple[int, int]:
-    """Return the request code and response code to count an error under. All unknown request codes count as -1."""
+def _refusal(conn: Connection, request: Command, error: Exception) -> Refused:
+    """Return the response to a failed request, and log the error if it is the broker's."""
     if isinstance(error, Refused):
-        return -1 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED else code, error.code
-    return code, next((answer for kind, answer in _FAULTS if isinstance(error, kind)), ResponseCode.SYSTEM_ERROR)
-
-
-def _error_response(conn: Connection, request: Command, error: Exception) -> bytes:
-    """Encode the response to a failed request, and log the error if it is the broker's."""
-    if isinstance(error, Refused):
-        return encode_response(request, error.code, error.remark, error.ext)
+        return error
     for kind, code in _FAULTS:
         if isinstance(error, kind):
-            return encode_response(request, code, str(error) if kind is StoreError else f"request {request.code}: {error}")
+            return Refused(code, str(error) if kind is StoreError else f"request {request.code}: {error}")
     log.error("request %d from %s failed", request.code, conn.peer, exc_info=error)
     text = f"request {request.code} failed in the broker: {type(error).__name__}: {error}"
-    return encode_response(request, ResponseCode.SYSTEM_ERROR, text)
+    return Refused(ResponseCode.SYSTEM_ERROR, text)

@@ -28,7 +28,7 @@ from firearrow.broker.roles.replication import Forward, MakeReplication, Replica
 from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import SendHandler
 from firearrow.broker.settings import BrokerSettings
-from firearrow.broker.tables.change_log import MetadataChangeLog
+from firearrow.broker.tables.change_log import ANSWERED_WHEN_STORED, MetadataChangeLog
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.net.server import Connection
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -41,15 +41,7 @@ _STORING = (
     RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.RECALL_MESSAGE,
 )
-_CHANGING = (
-    RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.SET_MESSAGE_REQUEST_MODE,
-)
+_CHANGING = (*ANSWERED_WHEN_STORED, RequestCode.SET_MESSAGE_REQUEST_MODE)
 # A slave serves these from its own tables. A follower forwards them: its leader's tables are newer.
 _FORWARDED = (
     RequestCode.END_TRANSACTION,

@@ -155,7 +155,7 @@ class GroupCommit:
         else:
             # Replies first: no other request is served before the messages become readable.
             send_replies(replies)
-            self._confirm(group.end_offset)
+            self.advance_readable(group.end_offset)
             if replies or early:
                 first = (replies or early)[0].request.code
                 self._stats.put_took(self._now_ms() - now_ms, len(replies) + len(early), first)
@@ -184,15 +184,18 @@ class GroupCommit:
         replies = released[0].replies if len(released) == 1 else _by_connection([r for group in released for r in group.replies])
         # Replies first: clients work while the rest is done here, and no other request is served in between.
         send_replies(replies if code is None else [reply.with_code(code) for reply in replies])
-        self._confirm(offset)
+        self.advance_readable(offset)
         now_ms = self._now_ms()
         for group in released:
             if group.replies:
                 self._stats.put_took(now_ms - group.written_ms, len(group.replies), group.replies[0].request.code)
 
     def advance_readable(self, offset: int) -> None:
-        """Make what a replica has copied up to `offset` readable."""
-        self._confirm(offset)
+        """Make the messages up to `offset` readable, and resume the pulls that wait for them."""
+        parked = self._long_polling.parked
+        for queue, first, end in self._store.confirm(offset):
+            if queue in parked:
+                self._long_polling.queue_grew(queue, first, end)
 
     def fail_pending(self, reason: str) -> None:
         """Reject all messages that are not released, because this broker is no longer the one to store them.
@@ -230,12 +233,6 @@ class GroupCommit:
         else:
             send_replies(replies)
         send_replies(early)
-
-    def _confirm(self, offset: int) -> None:
-        parked = self._long_polling.parked
-        for queue, first, end in self._store.confirm(offset):
-            if queue in parked:
-                self._long_polling.queue_grew(queue, first, end)
 
     def _fail_written(self, reason: str) -> None:
         while self._pending:

@@ -16,7 +16,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from firearrow.store import atomic_file
@@ -131,10 +131,7 @@ class TimerMetrics:
 
     def to_json(self) -> dict[str, Any]:
         if self._changes:
-            version = self._version
-            self._version = DataVersion(
-                counter=version.counter + self._changes, state_version=version.state_version, timestamp=self._now_ms
-            )
+            self._version = replace(self._version, counter=self._version.counter + self._changes, timestamp=self._now_ms)
             self._changes = 0
             self._unsaved = True
         counts = {one.topic: {"count": one.count, "timeStamp": one.changed_ms} for one in self._pending.values() if one.topic}

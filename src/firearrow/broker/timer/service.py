@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from firearrow.broker.deferred.records import DeferredRecord, batch_within_limit, read_cost, read_records
+from firearrow.broker.message import read_message
 from firearrow.broker.send.internal import InternalWriter
 from firearrow.broker.settings import BrokerSettings
 from firearrow.broker.timer.admission import TimerAdmission
@@ -44,11 +45,9 @@ from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.store.timer.files import TimerFiles
 from firearrow.store.timer.log import DELETE, MAGIC, NONE, ROLL, TimerEntry, delay_field
 from firearrow.wire import properties
-from firearrow.wire.errors import ProtocolError
 from firearrow.wire.java_hash import hash_code
 from firearrow.wire.names import TIMER_TOPIC
 from firearrow.wire.properties import find, with_properties
-from firearrow.wire.record import Record, decode
 
 MAX_PER_TICK = 500  # small messages delivered per tick; bounds the time the event loop is blocked
 _BATCH = 256  # queue entries read together
@@ -521,20 +520,13 @@ class TimerService:
         self._report_problems()
 
     def _queue_offset_of(self, physical_offset: int) -> int | None:
-        record = self._record_at(physical_offset)
+        record = read_message(self._store, physical_offset, check_crc=False)
         return record.queue_offset if record is not None and record.topic == TIMER_TOPIC else None
 
     def _real_topic_of(self, physical_offset: int) -> str | None:
-        record = self._record_at(physical_offset)
+        record = read_message(self._store, physical_offset, check_crc=False)
         name = None if record is None else find(record.properties, b"REAL_TOPIC")
         return None if name is None else name.decode("utf-8", "replace")
-
-    def _record_at(self, physical_offset: int) -> Record | None:
-        raw = self._store.read_record(physical_offset)
-        try:
-            return None if raw is None else decode(raw, check_crc=False)
-        except ProtocolError:
-            return None
 
     def _fail(self, text: str) -> None:
         if text != self._problem:
