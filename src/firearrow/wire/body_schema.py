@@ -26,6 +26,8 @@ from typing import Annotated, Any, ClassVar, Final, Self, Union, get_args, get_o
 
 from firearrow.wire.errors import ProtocolError, shown
 from firearrow.wire.fastjson import ObjectMap
+from firearrow.wire.frame import text
+from firearrow.wire.header_schema import camel
 
 Reader = Callable[[Any], Any]
 Writer = Callable[[Any], Any]
@@ -100,11 +102,6 @@ class _Member:
 
 class _WrongType(Exception):  # noqa: N818 (internal; callers see a ProtocolError)
     pass
-
-
-def camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
 
 
 def _plan_of(cls: type[Body]) -> tuple[_Member, ...]:
@@ -199,10 +196,8 @@ def _same(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, int):
-        return str(value)
+        return text(value)
     raise _WrongType("text")
 
 

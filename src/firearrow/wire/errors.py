@@ -21,9 +21,9 @@ _SHOWN_CHARS = 80
 class ProtocolError(ValueError):
     """The bytes break the protocol. `commands` holds the frames that the same `feed` had decoded before the broken one."""
 
-    def __init__(self, message: str, commands: list[Command] | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.commands: list[Command] = [] if commands is None else commands
+        self.commands: list[Command] = []
 
 
 class HeaderError(ProtocolError):
@@ -32,7 +32,6 @@ class HeaderError(ProtocolError):
     def __init__(self, header: str, field: str, value: Any, expected: str) -> None:
         problem = "is missing" if value is None else f"has the value {shown(value)}"
         super().__init__(f"{header}: the field {field} {problem}, expected {expected}")
-        self.header = header
         self.field = field
         self.value = value
         self.expected = expected

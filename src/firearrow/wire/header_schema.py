@@ -34,6 +34,7 @@ by field, which also produces the error message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
 
 import orjson
@@ -68,19 +69,17 @@ _EXPECTED: Final = {
 }
 
 
+@dataclass(slots=True)
 class FieldSpec:
     """One declared field, an element of `Header.FIELDS`."""
 
-    __slots__ = ("default", "key", "kind", "name", "omit_default", "other", "short")
-
-    def __init__(self, key: str | None, short: str | None, other: str | None, default: Any, omit_default: bool = False) -> None:
-        self.name = ""
-        self.kind = ""
-        self.key = key or ""
-        self.short = short
-        self.other = other
-        self.default = default
-        self.omit_default = omit_default
+    key: str = ""
+    short: str | None = None
+    other: str | None = None
+    default: Any = _MISSING
+    omit_default: bool = False
+    name: str = ""
+    kind: str = ""
 
     @property
     def required(self) -> bool:
@@ -88,12 +87,7 @@ class FieldSpec:
 
 
 def field(
-    *,
-    key: str | None = None,
-    short: str | None = None,
-    other: str | None = None,
-    default: Any = _MISSING,
-    omit_default: bool = False,
+    *, key: str = "", short: str | None = None, other: str | None = None, default: Any = _MISSING, omit_default: bool = False
 ) -> Any:
     """Declare a field whose wire key is not its name in camel case, that has several keys, or whose default is not sent."""
     return FieldSpec(key, short, other, default, omit_default)
@@ -116,12 +110,12 @@ class HeaderType(type):
             if annotation.startswith("ClassVar"):
                 continue
             declared = namespace.pop(field_name, _MISSING)
-            spec = declared if isinstance(declared, FieldSpec) else FieldSpec(None, None, None, declared)
+            spec = declared if isinstance(declared, FieldSpec) else FieldSpec(default=declared)
             spec.name = field_name
             spec.kind = annotation.removesuffix(" | None")
             if spec.kind not in _EXPECTED:
                 raise TypeError(f"{name}.{field_name}: unsupported type {annotation}, expected one of {', '.join(_EXPECTED)}")
-            spec.key = spec.key or _camel(field_name)
+            spec.key = spec.key or camel(field_name)
             specs.append(spec)
         namespace["__slots__"] = tuple(spec.name for spec in specs)
         inherited: tuple[FieldSpec, ...] = getattr(bases[0], "FIELDS", ()) if bases else ()
@@ -146,25 +140,18 @@ class Header(metaclass=HeaderType):
     if not TYPE_CHECKING:  # a type checker derives the constructor from the declaration
 
         def __init__(self, **values: Any) -> None:
-            if self.FIELDS:
-                _compile(type(self), self.FIELDS)
-                type(self).__init__(self, **values)
-            elif values:
-                raise TypeError(f"{type(self).__name__} has no fields, got {', '.join(values)}")
+            _compile(type(self))
+            type(self).__init__(self, **values)
 
     @classmethod
     def decode(cls, ext: Mapping[str, Any]) -> Self:
         """Read the declared fields from a command's ext map. Raise HeaderError for the first invalid one."""
-        if not cls.FIELDS:
-            return cls()
-        _compile(cls, cls.FIELDS)
+        _compile(cls)
         return cls.decode(ext)
 
     def encode(self) -> dict[str, str]:
         """Return the ext map of this header; all values are text."""
-        if not self.FIELDS:
-            return {}
-        _compile(type(self), self.FIELDS)
+        _compile(type(self))
         return self.encode()
 
     def __eq__(self, other: object) -> bool:
@@ -193,12 +180,13 @@ def request_fields(request: Request) -> dict[str, str]:
     return request.encode() if isinstance(request, Header) else {}
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
-def _compile(cls: Any, specs: tuple[FieldSpec, ...]) -> None:
+def _compile(cls: Any) -> None:
+    specs = cls.FIELDS
     namespace: dict[str, Any] = {
         "cls": cls, "new": object.__new__, "missing": _MISSING, "to_bool": _to_bool, "small": _SMALL, "loads": orjson.loads,
         "defaults": {spec.name: spec.default for spec in specs},
@@ -222,7 +210,7 @@ def _compile(cls: Any, specs: tuple[FieldSpec, ...]) -> None:
 
 def _init_source(specs: tuple[FieldSpec, ...]) -> str:
     parameters = ", ".join(spec.name if spec.required else f"{spec.name}=defaults[{spec.name!r}]" for spec in specs)
-    return f"def init(self, *, {parameters}):\n" + "".join(f"    self.{spec.name} = {spec.name}\n" for spec in specs)
+    return f"def init(self, *, {parameters}):\n" + "".join(f" self.{spec.name} = {spec.name}\n" for spec in specs)
 
 
 def _encode_source(specs: tuple[FieldSpec, ...], short_keys: bool) -> str:
@@ -237,27 +225,19 @@ def _encode_source(specs: tuple[FieldSpec, ...], short_keys: bool) -> str:
 
 
 def _fast_source(
-    name: str,
-    specs: tuple[FieldSpec, ...],
-    key_of: Callable[[FieldSpec], str],
-    slow: str,
-    first: str = "pass",
+    name: str, specs: tuple[FieldSpec, ...], key_of: Callable[[FieldSpec], str], slow: str, first: str = "pass"
 ) -> str:
     """Generate the usual case as straight-line code: every value a string. Anything else is left to the `slow` function."""
     lines = [f"def {name}(ext):", f" {first}", " try:", "  get = ext.get"]
     joint: dict[str, list[str]] = {"str": [], "Long": []}
     for spec in specs:
         var, key = f"v_{spec.name}", key_of(spec)
-        separate = _is_converted_separately(spec)
-        if separate:
+        if _is_converted_separately(spec):
             lines.append(f"  {var} = get({key!r})")
-        elif spec.required:
-            lines.append(f"  {var} = ext[{key!r}]")
-        else:
-            lines.append(f"  {var} = get({key!r}, {text(spec.default)!r})")
-        if separate:
             lines += _separate_lines(spec, var, slow)
-        elif spec.kind == "bool":
+            continue
+        lines.append(f"  {var} = ext[{key!r}]" if spec.required else f"  {var} = get({key!r}, {text(spec.default)!r})")
+        if spec.kind == "bool":
             default = "missing" if spec.required else f"defaults[{spec.name!r}]"
             lines.append(f"  {var} = {var} == 'true' or ({var} != 'false' and to_bool({var}, {default}))")
         elif spec.kind == "int":

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firearrow.wire import fastjson
-from firearrow.wire.body_schema import camel
-from firearrow.wire.header_schema import Header
+from firearrow.wire.header_schema import Header, camel
 from firearrow.wire.headers import admin, client
 from tests.broker.fake_peer import FakeConnection
 from tests.broker.kit import Kit, decode

@@ -34,8 +34,8 @@ def test_every_captured_field_is_declared(session: str) -> None:
 @pytest.mark.parametrize("session", sessions())
 def test_every_captured_header_round_trips(session: str) -> None:
     for sent, cls in captured_with_headers(session):
-        if sent.kind == "response" and sent.header["code"] != 0 and not sent.ext:
-            continue  # an error without a header
+        if cls is Header or (sent.kind == "response" and sent.header["code"] != 0 and not sent.ext):
+            continue  # a request without fields, or an error without a header
         header = cls.decode(sent.ext)
         again = header.encode()
         for key, value in sent.ext.items():

@@ -77,13 +77,8 @@ class LockBatchResponseBody(Body):
 
 
 @dataclass(slots=True)
-class UnlockBatchRequestBody(Body):
+class UnlockBatchRequestBody(LockBatchRequestBody):
     """42."""
-
-    consumer_group: str
-    client_id: str
-    mq_set: list[QueueBody] = field(default_factory=list)
-    only_this_broker: bool = False
 
 
 @dataclass(slots=True)

@@ -95,8 +95,7 @@ def _inflate(body: bytes, version: int) -> RegisterBrokerBody:
 
 
 def _deflate(registration: RegisterBrokerBody) -> bytes:
-    texts = [fastjson.dumps(registration.data_version.to_json())]
-    out = [_sized(texts[0]), _I32.pack(len(registration.topic_config_table))]
+    out = [_sized(fastjson.dumps(registration.data_version.to_json())), _I32.pack(len(registration.topic_config_table))]
     for config in registration.topic_config_table.values():
         numbers = f"{config.read_queue_nums} {config.write_queue_nums} {config.perm} {config.topic_filter_type}"
         attributes = fastjson.dumps(config.attributes)
@@ -118,15 +117,8 @@ def _topic_config(text: bytes) -> TopicConfig:
     if len(parts) < 5 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts[1:4]):
         raise ProtocolError(f"a topic in a compressed registration: {shown(text)}, expected `topic read write perm filterType`")
     attributes = fastjson.loads_object(parts[5]) if len(parts) > 5 else {}
-    read, write, perm = (int(part) for part in parts[1:4])
-    values = {
-        "topicName": parts[0],
-        "readQueueNums": read,
-        "writeQueueNums": write,
-        "perm": perm,
-        "topicFilterType": parts[4],
-    }
-    return TopicConfig.from_json({**values, "attributes": attributes})
+    keys = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
+    return TopicConfig.from_json({**dict(zip(keys, parts, strict=False)), "attributes": attributes})
 
 
 class _Parts:
