@@ -25,13 +25,14 @@ Only this module changes the fields of a queue, and CommitLog.append, the hottes
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
 from struct import Struct
 
 from firearrow.store.commitlog.segment import parse_segment_name
 from firearrow.store.errors import StoreError
-from firearrow.store.filesystem import Disk, File
+from firearrow.store.filesystem import Disk, File, last_nonzero
 
 ENTRY = Struct(">qiq")
 UNIT = 20
@@ -41,7 +42,6 @@ ABSENT_ENTRY = ENTRY.pack(0, ABSENT_SIZE, 0)
 _WRITE_BEHIND = 32 * 1024  # bytes; with less, thousands of queues would write the same pages repeatedly
 
 _NO_ENTRY = 1 << 62  # no entry is affected
-_BLOCK = 4096  # alignment of the holes of a sparse file
 _KEEP_IN_TAIL = 64  # entries kept in memory after they are written: consumers mostly read the newest
 _TOPIC_LIMIT_V1 = 127
 # Read-ahead for consumers that work through a backlog: 10 KB at a time, for this many queues.
@@ -163,15 +163,12 @@ class ConsumeQueue:
 
     def first_at_or_after(self, physical_offset: int) -> int:
         """Return the first visible entry whose record is at or after this log offset, or max_offset."""
-        low, high = self.lowest_entry(), self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.entry(middle)
-            if entry is None or entry[0] < physical_offset or (entry[1] == ABSENT_SIZE and entry[0] == 0):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+
+        def is_at_or_after(offset: int) -> bool:
+            entry = self.entry(offset)
+            return entry is not None and entry[0] >= physical_offset and entry[:2] != (0, ABSENT_SIZE)
+
+        return bisect_left(range(self.max_offset), True, lo=self.lowest_entry(), key=is_at_or_after)
 
     def lowest_entry(self) -> int:
         """Return the oldest entry that is still stored, valid or not."""
@@ -411,22 +408,10 @@ class QueueFiles:
         path = self._path(queue, queue.last_file)
         file = self._file(path)
         position = (offset - queue.last_file) * UNIT
-        block_end = min(position - position % -_BLOCK, self.file_size)
-        if any(file.pread(block_end - position, position)) or not self._only_zeros(file, block_end):
+        if last_nonzero(file, position, self.file_size) is not None:
             file.truncate(position)
             file.truncate(self.file_size)
             self.unsynced.add(path)
-
-    def _only_zeros(self, file: File, position: int) -> bool:
-        while position < self.file_size:
-            data_at = file.next_data(position)
-            if data_at is None or data_at >= self.file_size:
-                return True
-            data = file.pread(min(1 << 20, self.file_size - data_at), data_at)
-            if any(data):
-                return False
-            position = data_at + len(data)
-        return True
 
     def detach(self, topic: str) -> str:
         """Close the open files of a topic. Return its directory, for the caller to delete."""

@@ -34,6 +34,8 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _sync_file_range = _find_sync_file_range()
+WINDOW = 4 * 1024 * 1024  # bytes to read or write at once
+ZEROS = bytes(WINDOW)
 _BEGIN_WRITING = 2  # SYNC_FILE_RANGE_WRITE: starts writing and does not wait
 
 
@@ -152,6 +154,23 @@ class LazyFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def delete(self) -> None:
+        self.close()
+        self._disk.unlink(self.path)
+
+
+def last_nonzero(file: File, start: int, size: int) -> int | None:
+    """Return the position of the last nonzero byte from `start`, or None. Holes are skipped."""
+    last = None
+    while start < size and (position := file.next_data(start)) is not None and position < size:
+        data = file.pread(min(WINDOW, size - position), position)
+        if not data:
+            break
+        if data != ZEROS[: len(data)]:
+            last = position + len(data.rstrip(b"\0")) - 1
+        start = position + len(data)
+    return last
 
 
 class RealFile:

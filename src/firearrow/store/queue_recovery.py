@@ -6,7 +6,8 @@ queue means that the queue has lost entries. The queue is then rebuilt from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -132,15 +133,13 @@ class QueueRecovery:
         """Return the queue offset of the first stored entry whose record is not below a log offset."""
         if queue.first_file < 0:
             return 0
-        low, high = queue.first_file, queue.last_file + self._files.per_file
-        while low < high:
-            middle = (low + high) // 2
-            entry = self._files.entry(queue, middle)
-            if entry is not None and entry[1] > 0 and 0 <= entry[0] < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+
+        def is_not_below(number: int) -> bool:
+            entry = self._files.entry(queue, number)
+            return entry is None or entry[1] <= 0 or not 0 <= entry[0] < offset
+
+        numbers = range(queue.last_file + self._files.per_file)
+        return bisect_left(numbers, True, lo=queue.first_file, key=is_not_below)
 
     def _rebuild(self, queue: ConsumeQueue) -> None:
         """Delete the files of a queue, so that it is rebuilt from the whole log."""
@@ -155,12 +154,7 @@ class QueueRecovery:
     def add(self, result: ScanResult) -> None:
         """Add the records of a scan, in large batches: one step per queue and batch, not per queue and scan."""
         topics = np.array([self._topic_ids.setdefault(topic, len(self._topic_ids)) for topic in result.topics], np.int64)
-        picked = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
-        entries = np.empty(len(picked), _ENTRY_TYPE)
-        entries["offset"] = result.offset[picked]
-        entries["size"] = result.size[picked]
-        entries["tags_code"] = result.tags_code[picked]
-        keys = (topics[result.topic_id[picked]] << 32) | (result.queue_id[picked] & 0xFFFFFFFF)
+        picked, keys, entries = queue_entries(result, topics)
         # As plain bytes, because joining structured arrays would convert the fields to the machine's byte order.
         self._batches.append((keys, result.queue_offset[picked], result.offset[picked], entries.view(f"V{UNIT}")))
         if sum(len(batch[0]) for batch in self._batches) >= _BATCH:
@@ -184,13 +178,8 @@ class QueueRecovery:
         keys, queue_offsets, offsets = keys[order], queue_offsets[order], offsets[order]
         data = entries[order].tobytes()
         topics = list(self._topic_ids)
-        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
-        for begin, end in pairwise(bounds):
-            if begin == end:
-                continue
-            key = int(keys[begin])
-            queue_id = (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1)
-            queue = self._queue(topics[key >> 32], queue_id)
+        for topic_number, queue_id, begin, end in runs_by_queue(keys):
+            queue = self._queue(topics[topic_number], queue_id)
             if queue is not None and queue not in self._incomplete:
                 self._add_run(queue, queue_offsets[begin:end], offsets[begin:end], data[begin * UNIT : end * UNIT])
 
@@ -292,6 +281,29 @@ class QueueRecovery:
         if count < queue.max_offset:
             queue.truncate(count)
             self._changed.add(queue)
+
+
+def queue_entries(result: ScanResult, topic_numbers: IntArray) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
+    """Return the records that belong to queues: their indices, keys of their queues and queue entries.
+
+    `topic_numbers` has the number of each topic of the scan. A key is topic number and queue id, see `runs_by_queue`.
+    """
+    picked = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
+    keys = (topic_numbers[result.topic_id[picked]] << 32) | (result.queue_id[picked] & 0xFFFFFFFF)
+    entries = np.empty(len(picked), _ENTRY_TYPE)
+    entries["offset"] = result.offset[picked]
+    entries["size"] = result.size[picked]
+    entries["tags_code"] = result.tags_code[picked]
+    return picked, keys, entries
+
+
+def runs_by_queue(keys: IntArray) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (topic number, queue id, start, end) of each run of equal keys."""
+    bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
+    for start, end in pairwise(bounds):
+        if start < end:
+            key = int(keys[start])
+            yield key >> 32, (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1), start, end
 
 
 def _has_record(queue: ConsumeQueue, queue_offset: int, offset: int) -> bool:

@@ -126,8 +126,7 @@ class Retention:
     def _delete(self, segments: list[Segment], log_min: int) -> None:
         """Delete segments and index files. Housekeeper."""
         for segment in segments:
-            segment.close()
-            self._disk.unlink(segment.path)
+            segment.delete()
         self._disk.fsync_dir(self._log.directory)
         if self._index is not None:
             self._index.delete_before(log_min)

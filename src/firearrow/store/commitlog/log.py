@@ -299,9 +299,7 @@ class CommitLog:
     def delete_segments(self) -> None:
         """Delete all messages, the newest segments first. Durable on return."""
         for number in sorted(self.segments, reverse=True):
-            segment = self.segments.pop(number)
-            segment.close()
-            self.disk.unlink(segment.path)
+            self.segments.pop(number).delete()
         self.disk.fsync_dir(self.directory)
         self.next_offset = self.written_offset = self.min_offset
 
@@ -511,8 +509,7 @@ class CommitLog:
         for segment in self.segments.values():
             segment.close()
         for segment in self._prepared.values():
-            segment.close()
-            self.disk.unlink(segment.path)
+            segment.delete()
         self._prepared.clear()
 
     def _activate(self, offset: int) -> None:

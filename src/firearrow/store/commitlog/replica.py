@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
@@ -25,6 +24,7 @@ from firearrow.store.consume_queue import ENTRY, UNIT, ConsumeQueue, ConsumeQueu
 from firearrow.store.dispatcher import Dispatcher
 from firearrow.store.durability import LogDurability
 from firearrow.store.errors import StoreError
+from firearrow.store.queue_recovery import queue_entries, runs_by_queue
 from firearrow.store.settings import StoreSettings
 from firearrow.wire.java_hash import tags_code_of
 from firearrow.wire.record import (
@@ -42,7 +42,6 @@ _FEW_RECORDS_BYTES = 32 * 1024
 _TOPIC_CACHE_LIMIT = 10_000
 _UNUSUAL = BORN_HOST_V6 | STORE_HOST_V6 | NOT_DISPATCHED
 _LARGEST_GAP = 1_000_000  # entries; a queue offset further ahead is damaged
-_ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _CHUNK = 4 * 1024 * 1024
 
 
@@ -196,23 +195,13 @@ class ReplicaIndexer:
         )
 
     def _extend_queues(self, result: ScanResult, touched: dict[ConsumeQueue, int]) -> None:
-        picked = np.flatnonzero((result.sys_flag & NOT_DISPATCHED) == 0)
-        if not len(picked):
-            return
-        keys = (result.topic_id[picked] << 32) | (result.queue_id[picked] & 0xFFFFFFFF)
-        if len(picked) > 1:
-            order = np.argsort(keys, kind="stable")
-            keys, picked = keys[order], picked[order]
-        entries = np.empty(len(picked), _ENTRY_TYPE)
-        entries["offset"] = result.offset[picked]
-        entries["size"] = result.size[picked]
-        entries["tags_code"] = result.tags_code[picked]
+        picked, keys, entries = queue_entries(result, np.arange(len(result.topics)))
+        order = np.argsort(keys, kind="stable")
+        entries = entries[order]
         data = entries.tobytes()
-        queue_offsets = result.queue_offset[picked].tolist()
-        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)]
-        for begin, end in pairwise(bounds):
-            key = int(keys[begin])
-            topic, queue_id = result.topics[key >> 32], (key & 0xFFFFFFFF) - ((key & 0x80000000) << 1)
+        queue_offsets = result.queue_offset[picked[order]].tolist()
+        for topic_number, queue_id, begin, end in runs_by_queue(keys[order]):
+            topic = result.topics[topic_number]
             try:
                 queue = self._queue_of(topic, queue_id)
             except ValueError as error:

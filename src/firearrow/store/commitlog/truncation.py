@@ -14,14 +14,12 @@ import numpy as np
 from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.scan import ScanResult, scan
 from firearrow.store.commitlog.segment import Segment, segment_name
-from firearrow.store.filesystem import Disk, File
+from firearrow.store.filesystem import WINDOW, ZEROS, Disk, File, last_nonzero
 from firearrow.wire.record import BLANK_BYTES, BLANK_MAGIC_BYTES, FIXED_BYTES_V1, MAGIC_BLANK, RECORD_MAGIC_BYTES, SIZE_AND_MAGIC
 
 SECTOR = 512
-_WINDOW = 4 * 1024 * 1024
 _MAGICS = (*RECORD_MAGIC_BYTES, BLANK_MAGIC_BYTES)
 _COMMON = _MAGICS[0][:3]  # shared by both record versions
-_ZEROS = bytes(_WINDOW)
 
 
 def next_record(log: CommitLog, position: int, limit: int, check_crc: bool) -> int | None:
@@ -51,7 +49,7 @@ def _find_in_segment(segment: Segment, log: CommitLog, start: int, end: int, che
             return None
         start = max(start, segment.base + hole_end - 4)
         # The magic is at byte 4 of a record. Windows overlap so that each magic is complete in one of them.
-        data = segment.read(min(_WINDOW, segment.end - start), start)
+        data = segment.read(min(WINDOW, segment.end - start), start)
         if len(data) <= BLANK_BYTES:
             return None
         for at in _candidates(data):
@@ -117,22 +115,17 @@ def truncate_log(log: CommitLog, end: int, directory: str, now_ms: int) -> tuple
         if segment.end <= end:
             continue
         position = max(end, segment.base)
-        last = _last_nonzero(segment.file, position - segment.base, segment.size)
-        if last is None:
-            if segment.base > end:
-                _delete_segment(disk, log, number)
-            continue
-        disk.mkdirs(directory)
-        path = os.path.join(directory, f"{segment_name(position)}.{now_ms}")
-        saved += last + 1 - (position - segment.base)
-        first_path = first_path or path
-        if segment.base > end:
-            _save_copy(disk, segment.file, 0, last + 1, path)
-            disk.fsync_dir(directory)
-            _delete_segment(disk, log, number)
-        else:
+        last = last_nonzero(segment.file, position - segment.base, segment.size)
+        if last is not None:
+            disk.mkdirs(directory)
+            path = os.path.join(directory, f"{segment_name(position)}.{now_ms}")
+            saved += last + 1 - (position - segment.base)
+            first_path = first_path or path
             _save_copy(disk, segment.file, position - segment.base, last + 1, path)
             disk.fsync_dir(directory)
+        if segment.base > end:
+            log.segments.pop(number).delete()
+        elif last is not None:
             _zero(segment.file, position - segment.base, last + 1)
     if first_path is not None:
         disk.fsync_dir(directory)
@@ -141,40 +134,17 @@ def truncate_log(log: CommitLog, end: int, directory: str, now_ms: int) -> tuple
     return saved, first_path
 
 
-def _delete_segment(disk: Disk, log: CommitLog, number: int) -> None:
-    segment = log.segments.pop(number)
-    segment.close()
-    disk.unlink(segment.path)
-
-
-def _last_nonzero(file: File, start: int, size: int) -> int | None:
-    """Return the position of the last nonzero byte from `start`, or None. Holes are skipped."""
-    last = None
-    position: int | None = start
-    while position is not None and position < size:
-        position = file.next_data(position)
-        if position is None or position >= size:
-            break
-        data = file.pread(min(_WINDOW, size - position), position)
-        if not data:
-            break
-        if data != _ZEROS[: len(data)]:
-            last = position + len(data.rstrip(b"\0")) - 1
-        position += len(data)
-    return last
-
-
 def _save_copy(disk: Disk, file: File, start: int, end: int, path: str) -> None:
     with closing(disk.open(path, create=True)) as copy:
         position = start
         while position < end:
-            data = file.pread(min(_WINDOW, end - position), position)
+            data = file.pread(min(WINDOW, end - position), position)
             copy.pwrite(data, position - start)
             position += len(data)
         copy.fdatasync()
 
 
 def _zero(file: File, start: int, end: int) -> None:
-    for position in range(start, end, _WINDOW):
-        file.pwrite(_ZEROS[: end - position], position)
+    for position in range(start, end, WINDOW):
+        file.pwrite(ZEROS[: end - position], position)
     file.fdatasync()

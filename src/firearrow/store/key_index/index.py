@@ -368,8 +368,7 @@ class KeyIndex:
     def _delete(self, file: IndexFile) -> None:
         if file in self._unsynced:
             self._unsynced.remove(file)
-        file.close()
-        self._disk.unlink(file.path)
+        file.delete()
         self._new_names = True
 
     def _path(self, name: str) -> str:

@@ -124,9 +124,7 @@ class TimerLog:
     def truncate(self, end: int) -> None:
         """Remove everything from `end`. Durable on return."""
         for number in [number for number in self._segments if number * self.segment_size >= end]:
-            segment = self._segments.pop(number)
-            segment.close()
-            self._disk.unlink(segment.path)
+            self._segments.pop(number).delete()
         last = self._segments.get(end // self.segment_size)
         if last is not None:
             last.file.truncate(end - last.base)
