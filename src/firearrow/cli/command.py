@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from functools import update_wrapper
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SUCCESS, FAILURE, USAGE = 0, 1, 2
 
 Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 
 
 # ---- groups
@@ -49,9 +50,18 @@ class Group(click.Group):
     command_class = click.Command
 
     def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **keywords: Any) -> None:
-        keywords.setdefault("context_settings", CONTEXT)
         super().__init__(*args, **keywords)
         self._lazy = dict(lazy or {})
+
+    def admin_command(self, name: str, **attributes: Any) -> Callable[[Function], click.Command]:
+        """Add a command made by the function `admin_command`."""
+
+        def decorate(function: Function) -> click.Command:
+            command = admin_command(name, **attributes)(function)
+            self.add_command(command)
+            return command
+
+        return decorate
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._lazy, *(name for name in self.commands if name not in self._lazy)]
@@ -63,6 +73,7 @@ class Group(click.Group):
         module, _, attribute = lazy.target.partition(":")
         command = getattr(import_module(f"firearrow.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
+        command.help = command.help or lazy.help
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -102,34 +113,18 @@ class Group(click.Group):
 # ---- options that many commands have
 
 
-def namesrv_option(function: Function) -> Function:
-    return click.option(
-        "-n",
-        "--namesrv",
-        metavar="ADDR;ADDR",
-        envvar="NAMESRV_ADDR",
-        default=NAMESRV_ADDR,
-        help=f"Name servers. Default: $NAMESRV_ADDR, or {NAMESRV_ADDR}.",
-    )(function)
+def options(*decorators: Decorator) -> Decorator:
+    """Combine option decorators into one that keeps their order in the help."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
-def output_option(function: Function) -> Function:
-    return click.option(
-        "-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True, help="Output format."
-    )(function)
-
-
-def timeout_option(default: str) -> Callable[[Function], Function]:
-    return click.option("--timeout", type=DURATION, default=default, show_default=True, help="Time limit of each request.")
-
-
-def security_options(function: Function) -> Function:
-    tls = click.option("--tls", is_flag=True, help="Encrypt connections.")
-    key = click.option("--access-key", metavar="KEY", help=f"Access key. The secret key is read from ${SECRET_KEY_VARIABLE}.")
-    return key(tls(function))
-
-
-def log_level_option(default: str) -> Callable[[Function], Function]:
+def log_level_option(default: str) -> Decorator:
     return click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS),
@@ -139,10 +134,30 @@ def log_level_option(default: str) -> Callable[[Function], Function]:
     )
 
 
-def destructive_options(function: Function) -> Function:
-    dry_run = click.option("--dry-run", is_flag=True, help="Only print what would be done.")
-    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-    return yes(dry_run(function))
+namesrv_option: Decorator = click.option(
+    "-n",
+    "--namesrv",
+    metavar="ADDR;ADDR",
+    envvar="NAMESRV_ADDR",
+    default=NAMESRV_ADDR,
+    help=f"Name servers. Default: $NAMESRV_ADDR, or {NAMESRV_ADDR}.",
+)
+output_option: Decorator = click.option(
+    "-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True, help="Output format."
+)
+SECURITY_OPTIONS: Final[tuple[Decorator, ...]] = (
+    click.option("--access-key", metavar="KEY", help=f"Access key. The secret key is read from ${SECRET_KEY_VARIABLE}."),
+    click.option("--tls", is_flag=True, help="Encrypt connections."),
+)
+DESTRUCTIVE_OPTIONS: Final[tuple[Decorator, ...]] = (
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    click.option("--dry-run", is_flag=True, help="Only print what would be done."),
+)
+ADMIN_OPTIONS: Final[tuple[Decorator, ...]] = (
+    *SECURITY_OPTIONS,
+    click.option("--timeout", type=DURATION, default="5s", show_default=True, help="Time limit of each request."),
+    log_level_option("error"),
+)
 
 
 def at_most_one(**given: object) -> None:
@@ -165,32 +180,37 @@ def _option(name: str) -> str:
 # ---- commands that ask a cluster
 
 
-def admin_command(*, destructive: bool = False) -> Callable[[Function], Function]:
-    """Turn `async def f(admin, out, **parameters)` into the callback of a command with the options of every admin command."""
+def admin_command(name: str, *, destructive: bool = False, **attributes: Any) -> Callable[[Function], click.Command]:
+    """Turn `async def f(admin, out, **parameters)` into a command with the options of every admin command."""
 
-    def decorate(function: Function) -> Function:
-        def callback(**parameters: Any) -> int:
-            return _run_admin(function, parameters)
-
-        update_wrapper(callback, function)
-        decorated = log_level_option("error")(callback)
-        decorated = security_options(timeout_option("5s")(decorated))
-        if destructive:
-            decorated = destructive_options(decorated)
-        return namesrv_option(output_option(decorated))
+    def decorate(function: Function) -> click.Command:
+        command = click.command(name, click.Command, **attributes)(function)
+        command.callback = partial(run_admin, function)
+        for option in (namesrv_option, output_option, *(DESTRUCTIVE_OPTIONS if destructive else ()), *ADMIN_OPTIONS):
+            option(command)
+        return command
 
     return decorate
 
 
-def _run_admin(function: Function, parameters: dict[str, Any]) -> int:
+def run_admin(
+    function: Function,
+    *,
+    namesrv: str,
+    output: str = "table",
+    access_key: str | None = None,
+    tls: bool = False,
+    timeout: timedelta | float = 5.0,
+    log_level: str = "error",
+    yes: bool = False,
+    dry_run: bool = False,
+    **parameters: Any,
+) -> int:
+    """Call `function(admin, out, **parameters)` with a connected client and return the exit code."""
     from firearrow.admin.aio import Admin
     from firearrow.cli.terminal import Output
 
-    names = ("namesrv", "access_key", "tls", "timeout", "log_level")
-    namesrv, access_key, tls, timeout, log_level = (parameters.pop(name) for name in names)
-    out = Output(
-        parameters.pop("output"), yes=parameters.pop("yes", False), dry_run=parameters.pop("dry_run", False)
-    )  # fmt: skip
+    out = Output(output, yes=yes, dry_run=dry_run)
 
     async def work() -> int:
         try:

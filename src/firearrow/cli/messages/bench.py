@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from firearrow.cli.arguments import COUNT, DURATION, EARLIEST, GROUP, LATEST, TOPIC
-from firearrow.cli.command import FAILURE, SUCCESS, Function, Group, at_most_one
+from firearrow.cli.command import FAILURE, SUCCESS, Group, at_most_one, options
 from firearrow.cli.messages.common import ClientArguments, client_options, run_client
 from firearrow.cli.terminal import Output, StatusLine, plural
 from firearrow.client.consumer.push_consumer import PushConsumer
@@ -57,20 +57,13 @@ class BenchArguments(NamedTuple):
     keys: bool
 
 
-@click.group(cls=Group)
-def bench() -> None:
-    """Measure the throughput and latency of this client."""
-
-
-def bench_options(function: Function) -> Function:
-    for option in (
-        click.option("--group", type=GROUP, default="benchmark", show_default=True, help="Group of the client."),
-        click.option("--messages", metavar="N", type=COUNT, help="Measure N messages instead of a duration."),
-        click.option("--duration", type=DURATION, help="Duration of the measurement.  [default: 10s]"),
-        click.option("--topic", type=TOPIC, default="BenchmarkTest", show_default=True, help="Topic."),
-    ):
-        function = option(function)
-    return function
+bench = Group("bench")
+bench_options = options(
+    click.option("--topic", type=TOPIC, default="BenchmarkTest", show_default=True, help="Topic."),
+    click.option("--duration", type=DURATION, help="Duration of the measurement.  [default: 10s]"),
+    click.option("--messages", metavar="N", type=COUNT, help="Measure N messages instead of a duration."),
+    click.option("--group", type=GROUP, default="benchmark", show_default=True, help="Group of the client."),
+)
 
 
 @bench.command("send", epilog="Example: firearrow bench send --size 1024 --duration 10s")

@@ -14,13 +14,13 @@ import click
 
 from firearrow.cli.arguments import did_you_mean
 from firearrow.cli.command import (
-    Function,
+    SECURITY_OPTIONS,
     credentials,
     log_level_option,
     namesrv_option,
+    options,
     output_option,
     run_async,
-    security_options,
 )
 from firearrow.client.errors import ClientError, FirearrowError, NoRouteError
 from firearrow.client.options import ClientKeywords
@@ -49,13 +49,14 @@ class ClientArguments(NamedTuple):
         )  # fmt: skip
 
 
-def client_options(function: Function) -> Function:
-    """Add the options that every client command has."""
-    function = log_level_option("warning")(function)
-    function = click.option("--trace", is_flag=True, help="Send a trace of every message to the trace topic.")(function)
-    function = security_options(function)
-    function = click.option("--namespace", default="", help="Namespace of topics and groups.")(function)
-    return namesrv_option(output_option(function))
+client_options = options(
+    namesrv_option,
+    output_option,
+    click.option("--namespace", default="", help="Namespace of topics and groups."),
+    *SECURITY_OPTIONS,
+    click.option("--trace", is_flag=True, help="Send a trace of every message to the trace topic."),
+    log_level_option("warning"),
+)
 
 
 def run_client(work: Callable[[], Coroutine[Any, Any, int]], shared: ClientArguments) -> int:

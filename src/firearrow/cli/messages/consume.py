@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from firearrow.cli.arguments import COUNT, DURATION, EARLIEST, GROUP, POSITION, TOPIC, Position
-from firearrow.cli.command import CONTEXT, SUCCESS, at_most_one
+from firearrow.cli.command import SUCCESS, at_most_one
 from firearrow.cli.messages.common import ClientArguments, client_options, run_client
 from firearrow.cli.terminal import Output, local_time
 from firearrow.client.consumer.pull_consumer import PullConsumer
@@ -39,7 +39,7 @@ class ConsumeArguments:
     only_body: bool
 
 
-@click.command(context_settings=CONTEXT, epilog='Example: firearrow consume Orders --tag "new || paid" --from 10m --count 5')
+@click.command(epilog='Example: firearrow consume Orders --tag "new || paid" --from 10m --count 5')
 @click.argument("topic", type=TOPIC)
 @click.option("--tag", metavar="TAGS", help='Tags joined by ||, such as "new || paid".  [default: all]')
 @click.option("--sql", metavar="EXPRESSION", help='SQL92 condition over properties, such as "amount > 100".')

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from firearrow.cli.arguments import COUNT, DURATION, DURATION_OR_ZERO, PAIR, TIME, TOPIC, Number
-from firearrow.cli.command import CONTEXT, FAILURE, SUCCESS, at_most_one
+from firearrow.cli.command import FAILURE, SUCCESS, at_most_one
 from firearrow.cli.messages.common import ClientArguments, client_options, run_client
 from firearrow.cli.terminal import Output
 from firearrow.client.message import Message, SendResult, SendStatus
@@ -38,7 +38,7 @@ class SendArguments(NamedTuple):
     timeout: timedelta
 
 
-@click.command(context_settings=CONTEXT, epilog="Example: firearrow send Orders hello --tag new --key A1 --delay 10s")
+@click.command(epilog="Example: firearrow send Orders hello --tag new --key A1 --delay 10s")
 @click.argument("topic", type=TOPIC)
 @click.argument("body", required=False)
 @click.option("--tag", help="Tag, by which subscriptions filter.")

@@ -9,6 +9,7 @@ May import admin, client, wire and the other modules of cli.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import NAMESRV_ADDR, did_you_mean
-from firearrow.cli.command import CONTEXT, Group, run_async
+from firearrow.cli.command import Group, run_admin
 from firearrow.cli.mqadmin import groups, messages, servers, topics
 from firearrow.cli.terminal import Output
 
@@ -186,9 +187,7 @@ class MqadminGroup(Group):
         return "Subcommands", " ".join(f"-{flag.short}" if flag.required else f"[-{flag.short}]" for flag in flags)
 
 
-@click.group(cls=MqadminGroup)
-def mqadmin() -> None:
-    """Apache's mqadmin: its common subcommands, options and output."""
+mqadmin = MqadminGroup("mqadmin", help="Apache's mqadmin: its common subcommands, options and output.")
 
 
 def _command(name: str) -> click.Command:
@@ -210,24 +209,7 @@ def _command(name: str) -> click.Command:
         options.append(click.Option(["--yes"], is_flag=True, envvar=YES_VARIABLE, help="do not ask for confirmation"))
         options.append(click.Option(["--dry-run"], is_flag=True, help="only print what would be done"))
 
-    def callback(**parameters: Any) -> int:
-        return _run(name, subcommand, parameters)
+    async def call(admin: Admin, out: Output, **parameters: Any) -> None:
+        await subcommand.function(admin, SimpleNamespace(subcommand=name, confirmed=out.confirmed, **parameters))
 
-    return click.Command(name, params=options, callback=callback, context_settings=CONTEXT)
-
-
-def _run(name: str, subcommand: Subcommand, parameters: dict[str, Any]) -> int:
-    namesrv = parameters.pop("namesrv")
-    out = Output(yes=parameters.pop("yes", False), dry_run=parameters.pop("dry_run", False))
-    options = SimpleNamespace(subcommand=name, confirmed=out.confirmed, **parameters)
-
-    async def work() -> int:
-        try:
-            admin = Admin(namesrv)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
-        async with admin:
-            await subcommand.function(admin, options)
-        return 0
-
-    return run_async(out.with_activity(work(), f"waiting for {namesrv}"), log_level="error", namesrv=namesrv)
+    return click.Command(name, params=options, callback=partial(run_admin, call))

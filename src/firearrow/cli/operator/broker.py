@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any, Final
 
 import click
@@ -11,7 +11,7 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import STATISTICS, decimal
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.cli.arguments import BROKER, CLUSTER
-from firearrow.cli.command import CONTEXT, admin_command
+from firearrow.cli.command import admin_command
 from firearrow.cli.terminal import Output
 from firearrow.client.errors import FirearrowError
 
@@ -21,9 +21,8 @@ COLUMNS: Final = [
 broker_argument = click.argument("broker", type=BROKER)
 
 
-@click.command("list", context_settings=CONTEXT)
+@admin_command("list")
 @click.option("--cluster", type=CLUSTER, help="Only brokers of this cluster.")
-@admin_command()
 async def list_brokers(admin: Admin, out: Output, cluster: str | None) -> None:
     """List brokers with their rates and disk usage."""
     out.rows([await summary(admin, one) for one in await admin.list_brokers(cluster=cluster)], COLUMNS)
@@ -31,12 +30,7 @@ async def list_brokers(admin: Admin, out: Output, cluster: str | None) -> None:
 
 async def summary(admin: Admin, broker: BrokerAddress) -> dict[str, Any]:
     """Return the row of a broker; `problem` if it does not answer."""
-    row: dict[str, Any] = {
-        "cluster": broker.cluster,
-        "broker": broker.name,
-        "broker_id": broker.broker_id,
-        "address": broker.address,
-    }
+    row: dict[str, Any] = dict(zip(COLUMNS, astuple(broker), strict=False))
     try:
         status = await admin.broker_status(broker.address)
     except FirearrowError as error:
@@ -58,21 +52,17 @@ async def address_of(admin: Admin, name: str) -> str:
     return min(brokers, key=lambda one: one.broker_id).address
 
 
-@click.command("status", context_settings=CONTEXT)
+@admin_command("status")
 @broker_argument
-@admin_command()
 async def show_status(admin: Admin, out: Output, broker: str) -> None:
     """Show the runtime information of a broker, given by name or address."""
     out.record(dict(sorted((await admin.broker_status(await address_of(admin, broker))).items())))
 
 
-@click.command(
-    "stats", context_settings=CONTEXT, epilog="Example: firearrow broker stats broker-a TOPIC_PUT_NUMS Orders"
-)  # fmt: skip
+@admin_command("stats", epilog="Example: firearrow broker stats broker-a TOPIC_PUT_NUMS Orders")
 @broker_argument
 @click.argument("name")
 @click.argument("key")
-@admin_command()
 async def show_statistics(admin: Admin, out: Output, broker: str, name: str, key: str) -> None:
     """Show a statistic of the last minute, hour and day."""
     found = await admin.broker_statistics(await address_of(admin, broker), name, key)
@@ -85,10 +75,9 @@ show_statistics.help = (
 )
 
 
-@click.command("clean", context_settings=CONTEXT)
+@admin_command("clean", destructive=True)
 @broker_argument
 @click.argument("what", metavar="queues|topics|log", type=click.Choice(("queues", "topics", "log")))
-@admin_command(destructive=True)
 async def clean(admin: Admin, out: Output, broker: str, what: str) -> None:
     """Delete expired files of a broker.
 
@@ -101,9 +90,8 @@ async def clean(admin: Admin, out: Output, broker: str, what: str) -> None:
         out.done(f"cleaned {what} of {broker}", broker=broker, what=what)
 
 
-@click.command("wipe", context_settings=CONTEXT)
+@admin_command("wipe", destructive=True)
 @broker_argument
-@admin_command(destructive=True)
 async def wipe(admin: Admin, out: Output, broker: str) -> None:
     """Remove the write permission of a broker at all name servers, so that clients do not send to it."""
     await admin.list_brokers(broker=broker)
@@ -111,9 +99,8 @@ async def wipe(admin: Admin, out: Output, broker: str) -> None:
         _print_changes(out, broker, await admin.wipe_write_permission(broker))
 
 
-@click.command("allow", context_settings=CONTEXT)
+@admin_command("allow")
 @broker_argument
-@admin_command()
 async def allow(admin: Admin, out: Output, broker: str) -> None:
     """Restore the write permission of a broker at all name servers."""
     await admin.list_brokers(broker=broker)
@@ -125,9 +112,8 @@ def _print_changes(out: Output, broker: str, counts: dict[str, int]) -> None:
     out.rows(rows, ["namesrv", "broker", "topics_changed"])
 
 
-@click.command("replication", context_settings=CONTEXT)
+@admin_command("replication")
 @broker_argument
-@admin_command()
 async def show_replication(admin: Admin, out: Output, broker: str) -> None:
     """Show the replication progress of a master's slaves."""
     status = await admin.replication_status(await address_of(admin, broker))

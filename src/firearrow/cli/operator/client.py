@@ -10,23 +10,20 @@ import click
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.cli.arguments import GROUP
-from firearrow.cli.command import Group, admin_command, at_most_one
+from firearrow.cli.command import Group, at_most_one
 from firearrow.cli.terminal import Output
 
 # Version numbers: 20 per minor version, 2 per patch, and the snapshot one below its release.
 _V4_0_0, _V5_0_0, _HIGHER = 213, 413, 612
 
 
-@click.group(cls=Group)
-def client() -> None:
-    """List and inspect connected consumers and producers."""
+client = Group("client")
 
 
-@client.command("list")
+@client.admin_command("list")
 @click.option("--group", type=GROUP, help="Only clients of this group.")
 @click.option("--consumers", is_flag=True, help="Only consumers.")
 @click.option("--producers", is_flag=True, help="Only producers.")
-@admin_command()
 async def list_clients(admin: Admin, out: Output, group: str | None, consumers: bool, producers: bool) -> None:
     """List connected consumers and producers."""
     at_most_one(consumers=consumers, producers=producers)
@@ -57,11 +54,10 @@ async def list_clients(admin: Admin, out: Output, group: str | None, consumers: 
     out.rows(rows, ["kind", "group", "client_id", "address", "language", "version"])
 
 
-@client.command("show", epilog="Example: firearrow client show billing 10.0.0.7@4711#1 --stack")
+@client.admin_command("show", epilog="Example: firearrow client show billing 10.0.0.7@4711#1 --stack")
 @click.argument("group", type=GROUP)
 @click.argument("client_id", metavar="CLIENT")
 @click.option("--stack", is_flag=True, help="Include the stacks of its threads.")
-@admin_command()
 async def show(admin: Admin, out: Output, group: str, client_id: str, stack: bool) -> None:
     """Show the state that a consumer reports."""
     info = await admin.running_info(group, client_id, stack=stack)

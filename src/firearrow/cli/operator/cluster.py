@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,16 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import CLUSTER, DEFAULT_DATA
-from firearrow.cli.command import (
-    FAILURE,
-    SUCCESS,
-    Function,
-    Group,
-    admin_command,
-    log_level_option,
-    output_option,
-    run_async,
-)
+from firearrow.cli.command import FAILURE, SUCCESS, Group, log_level_option, options, output_option, run_async
 from firearrow.cli.local_cluster import control, state
 from firearrow.cli.operator.broker import summary
 from firearrow.cli.terminal import Output
 from firearrow.client.errors import FirearrowError
 
-
-@click.group(cls=Group)
-def cluster() -> None:
-    """List clusters; kill, stop and start members of `firearrow up --cluster`."""
+cluster = Group("cluster", help="List clusters; kill, stop and start members of `firearrow up --cluster`.")
 
 
-@cluster.command("list")
-@admin_command()
+@cluster.admin_command("list")
 async def list_clusters(admin: Admin, out: Output) -> None:
     """List clusters with the total rates of their brokers."""
     brokers = await admin.list_brokers()
@@ -53,26 +41,25 @@ async def list_clusters(admin: Admin, out: Output) -> None:
     out.rows(rows, ["cluster", "masters", "slaves", "topics", "put_tps", "get_tps", "unreachable"])
 
 
-@cluster.command("show")
+@cluster.admin_command("show")
 @click.argument("cluster", type=CLUSTER, required=False)
-@admin_command()
 async def show(admin: Admin, out: Output, cluster: str | None) -> None:
     """List the brokers of a cluster with their addresses."""
-    rows = [
-        {"cluster": one.cluster, "broker": one.name, "broker_id": one.broker_id, "address": one.address}
-        for one in await admin.list_brokers(cluster=cluster)
-    ]
-    out.rows(rows, ["cluster", "broker", "broker_id", "address"])
+    columns = ["cluster", "broker", "broker_id", "address"]
+    brokers = await admin.list_brokers(cluster=cluster)
+    out.rows([dict(zip(columns, astuple(one), strict=True)) for one in brokers], columns)
 
 
 # ---- members of `firearrow up --cluster`
 
 
-def member_options(function: Function) -> Function:
-    data = click.option(
+member_options = options(
+    click.option(
         "--data", metavar="DIR", type=click.Path(path_type=Path), default=DEFAULT_DATA, show_default=True, help="--data of `up`."
-    )
-    return data(output_option(log_level_option("error")(function)))
+    ),
+    output_option,
+    log_level_option("error"),
+)
 
 
 def _add_control_command(verb: str, help_: str, epilog: str | None = None) -> None:

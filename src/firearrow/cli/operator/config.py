@@ -7,25 +7,22 @@ import click
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.cli.arguments import BROKER, PAIR
-from firearrow.cli.command import Function, Group, admin_command, exactly_one
+from firearrow.cli.command import Group, exactly_one, options
 from firearrow.cli.operator.broker import address_of
 from firearrow.cli.terminal import Output
 
-
-@click.group(cls=Group)
-def config() -> None:
-    """Read and change settings of brokers and name servers."""
+config = Group("config")
 
 
-def server_options(function: Function) -> Function:
-    broker = click.option("--broker", type=BROKER, help="A broker, by name or address.")
-    return broker(click.option("--name-servers", is_flag=True, help="All name servers.")(function))
+server_options = options(
+    click.option("--broker", type=BROKER, help="A broker, by name or address."),
+    click.option("--name-servers", is_flag=True, help="All name servers."),
+)
 
 
-@config.command("get", epilog="Example: firearrow config get --broker broker-a flush")
+@config.admin_command("get", epilog="Example: firearrow config get --broker broker-a flush")
 @click.argument("text", required=False, default="")
 @server_options
-@admin_command()
 async def get(admin: Admin, out: Output, text: str, broker: str | None, name_servers: bool) -> None:
     """Show settings whose key contains TEXT, ignoring case."""
     exactly_one(broker=broker, name_servers=name_servers)
@@ -41,10 +38,9 @@ async def get(admin: Admin, out: Output, text: str, broker: str | None, name_ser
     out.rows(rows, ["server", "key", "value"] if len(configs) > 1 else ["key", "value"])
 
 
-@config.command("set", epilog="Example: firearrow config set --broker broker-a fileReservedTime=48")
+@config.admin_command("set", epilog="Example: firearrow config set --broker broker-a fileReservedTime=48", destructive=True)
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True, type=PAIR)
 @server_options
-@admin_command(destructive=True)
 async def set_settings(
     admin: Admin, out: Output, settings: tuple[tuple[str, str], ...], broker: str | None, name_servers: bool
 ) -> None:  # fmt: skip
@@ -63,9 +59,8 @@ async def set_settings(
     out.done(f"set {text} on {server} until the next restart", server=server, values=values)
 
 
-@config.command("kv-list")
+@config.admin_command("kv-list")
 @click.argument("namespace")
-@admin_command()
 async def kv_list(admin: Admin, out: Output, namespace: str) -> None:
     """List the key-value configuration of a namespace."""
     table = await admin.kv_list(namespace)
@@ -73,10 +68,9 @@ async def kv_list(admin: Admin, out: Output, namespace: str) -> None:
     out.rows(rows, ["key", "value"])
 
 
-@config.command("kv-get")
+@config.admin_command("kv-get")
 @click.argument("namespace")
 @click.argument("key")
-@admin_command()
 async def kv_get(admin: Admin, out: Output, namespace: str, key: str) -> None:
     """Show a value of the key-value configuration."""
     value = await admin.kv_get(namespace, key)
@@ -85,11 +79,10 @@ async def kv_get(admin: Admin, out: Output, namespace: str, key: str) -> None:
     out.done(value, namespace=namespace, key=key, value=value)
 
 
-@config.command("kv-put")
+@config.admin_command("kv-put", destructive=True)
 @click.argument("namespace")
 @click.argument("key")
 @click.argument("value")
-@admin_command(destructive=True)
 async def kv_put(admin: Admin, out: Output, namespace: str, key: str, value: str) -> None:
     """Set a value of the key-value configuration."""
     if out.confirmed(f"set {key} of {namespace} to {value} on all name servers"):
@@ -97,10 +90,9 @@ async def kv_put(admin: Admin, out: Output, namespace: str, key: str, value: str
         out.done(f"set {key} of {namespace}", namespace=namespace, key=key, value=value)
 
 
-@config.command("kv-delete")
+@config.admin_command("kv-delete", destructive=True)
 @click.argument("namespace")
 @click.argument("key")
-@admin_command(destructive=True)
 async def kv_delete(admin: Admin, out: Output, namespace: str, key: str) -> None:
     """Delete a value of the key-value configuration."""
     if out.confirmed(f"delete {key} of {namespace} on all name servers"):

@@ -15,39 +15,35 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.dead_letters import DeadLetter, export_line, import_line
 from firearrow.admin.errors import AdminError
 from firearrow.cli.arguments import GROUP, RATE, TOPIC
-from firearrow.cli.command import FAILURE, SUCCESS, Function, Group, admin_command, fail
+from firearrow.cli.command import FAILURE, SUCCESS, Group, fail, options
 from firearrow.cli.operator.message import body_option, filter_options, id_argument, limit_option, print_record
 from firearrow.cli.terminal import Output, plural, short_body
 
-
-@click.group(cls=Group)
-def dlq() -> None:
-    """List, resend, export and import dead letters."""
+dlq = Group("dlq")
 
 
 group_argument = click.argument("group", type=GROUP)
 
 
-def dead_letter_filters(function: Function) -> Function:
-    return filter_options(click.option("--topic", type=TOPIC, help="Only messages that were sent to this topic.")(function))
-
-
-def target_options(function: Function) -> Function:
-    to = click.option(
+dead_letter_filters = options(
+    filter_options, click.option("--topic", type=TOPIC, help="Only messages that were sent to this topic.")
+)
+target_options = options(
+    click.option(
         "--to",
         metavar="WHERE",
         default="group",
         show_default=True,
         help="group: the group that failed. origin: the original topic, for all its groups. Any other word is a topic.",
-    )
-    return to(click.option("--rate", metavar="N", type=RATE, help="At most N messages per second.")(function))
+    ),
+    click.option("--rate", metavar="N", type=RATE, help="At most N messages per second."),
+)
 
 
-@dlq.command("list")
+@dlq.admin_command("list")
 @click.argument("group", type=GROUP, required=False)
 @dead_letter_filters
 @limit_option
-@admin_command()
 async def list_dead_letters(admin: Admin, out: Output, group: str | None, limit: int, **filters: Any) -> None:
     """List groups that have dead letters, or the dead letters of a group."""
     if group is None:
@@ -58,24 +54,22 @@ async def list_dead_letters(admin: Admin, out: Output, group: str | None, limit:
     out.rows(rows, ["msg_id", "topic", "stored_ms", "reconsume_times", "tags", "keys", "body"])
 
 
-@dlq.command("show")
+@dlq.admin_command("show")
 @group_argument
 @id_argument
 @body_option
-@admin_command()
 async def show(admin: Admin, out: Output, group: str, msg_id: str, body_form: str) -> None:
     """Show a dead letter."""
     letter = await admin.find_dead_letter(group, msg_id)
     print_record(out, _row(letter) | {"properties": dict(letter.properties)}, letter.body, body_form)
 
 
-@dlq.command("resend", epilog="Example: firearrow dlq resend billing --all --rate 50")
+@dlq.admin_command("resend", epilog="Example: firearrow dlq resend billing --all --rate 50", destructive=True)
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All dead letters of the group.")
 @dead_letter_filters
 @target_options
-@admin_command(destructive=True)
 async def resend(
     admin: Admin, out: Output, group: str, ids: tuple[str, ...], everything: bool, to: str, rate: float | None, **filters: Any
 ) -> int:
@@ -92,11 +86,10 @@ async def resend(
     return await _resend(admin, out, letters, to, rate)
 
 
-@dlq.command("export")
+@dlq.admin_command("export")
 @group_argument
 @click.argument("file", metavar="FILE")
 @dead_letter_filters
-@admin_command()
 async def export(admin: Admin, out: Output, group: str, file: str, **filters: Any) -> None:
     """Write dead letters to FILE, one JSON object per line; `-` is standard output. An existing file is not overwritten."""
     letters = await _select(admin, out, group, None, filters)
@@ -108,10 +101,9 @@ async def export(admin: Admin, out: Output, group: str, file: str, **filters: An
     out.done(f"wrote {plural(len(letters), 'dead letter')} of {group} to {file}", group=group, count=len(letters))
 
 
-@dlq.command("import")
+@dlq.admin_command("import", destructive=True)
 @click.argument("file", metavar="FILE")
 @target_options
-@admin_command(destructive=True)
 async def import_dead_letters(admin: Admin, out: Output, file: str, to: str, rate: float | None) -> int:
     """Send the dead letters of an export again; `-` is standard input."""
     return await _resend(admin, out, _read_export(file), to, rate)

@@ -8,16 +8,15 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.doctor.findings import ERROR, NOTE, WARNING
-from firearrow.cli.command import CONTEXT, FAILURE, SUCCESS, admin_command
+from firearrow.cli.command import FAILURE, SUCCESS, admin_command
 from firearrow.cli.terminal import Output, plural
 
 _SINGULAR = {"addresses": "address", "processes": "process"}
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
-@click.command(context_settings=CONTEXT)
+@admin_command("doctor")
 @click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
-@admin_command()
 async def doctor(admin: Admin, out: Output, strict: bool) -> int:
     """Check a cluster for problems and say how to fix them. The exit code is 1 if there is an error."""
     report = await admin.examine()

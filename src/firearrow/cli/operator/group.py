@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Any
@@ -11,20 +10,17 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import BROKER, CLUSTER, COUNT, DURATION, GROUP, NUMBER, TOPIC
-from firearrow.cli.command import Function, Group, admin_command
+from firearrow.cli.command import Group, options
 from firearrow.cli.operator.client import version_name
 from firearrow.cli.terminal import Output
 from firearrow.wire.bodies.topic import SubscriptionGroupConfig
 
-
-@click.group(cls=Group)
-def group() -> None:
-    """List, create, change, delete and inspect consumer groups."""
+group = Group("group")
 
 
 group_argument = click.argument("group", type=GROUP)
 
-_SETTINGS: tuple[Callable[[Function], Function], ...] = (
+settings_options = options(
     click.option("--retries", metavar="N", type=NUMBER, help="Redeliveries before a message is a dead letter.  [broker: 16]"),
     click.option("--retry-queues", metavar="N", type=COUNT, help="Queues of the retry topic.  [broker: 1]"),
     click.option("--consume", metavar="yes|no", type=bool, help="Whether the group may consume.  [broker: yes]"),
@@ -32,12 +28,6 @@ _SETTINGS: tuple[Callable[[Function], Function], ...] = (
     click.option("--orderly", metavar="yes|no", type=bool, help="Whether retries keep the order.  [broker: no]"),
     click.option("--consume-timeout", type=DURATION, help="Whole minutes.  [broker: 15m]"),
 )
-
-
-def settings_options(function: Function) -> Function:
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
 
 
 def _settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -55,11 +45,10 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-@group.command("list")
+@group.admin_command("list")
 @click.option("--like", metavar="TEXT", default="", help="Only groups whose name contains this text, ignoring case.")
 @click.option("--behind", metavar="N", type=COUNT, help="Only groups with a lag of at least N messages.")
 @click.option("--all", "all_kinds", is_flag=True, help="Include system groups.")
-@admin_command()
 async def list_groups(admin: Admin, out: Output, like: str, behind: int | None, all_kinds: bool) -> None:
     """List groups with their members and lag."""
     groups = [one for one in await admin.list_groups(system=all_kinds) if like.lower() in one.group.lower()]
@@ -67,9 +56,8 @@ async def list_groups(admin: Admin, out: Output, like: str, behind: int | None, 
     out.rows(rows, ["group", "members", "lag", "consume_type", "message_model", "topics", "brokers"])
 
 
-@group.command("show")
+@group.admin_command("show")
 @group_argument
-@admin_command()
 async def show(admin: Admin, out: Output, group: str) -> None:
     """Show the configuration of a group on each broker."""
     configs = await admin.group_configs(group)
@@ -80,23 +68,21 @@ async def show(admin: Admin, out: Output, group: str) -> None:
     out.rows(rows, list(rows[0]))
 
 
-@group.command("create", epilog="Example: firearrow group create billing --retries 5")
+@group.admin_command("create", epilog="Example: firearrow group create billing --retries 5")
 @group_argument
 @settings_options
 @click.option("--cluster", type=CLUSTER, help="Only on brokers of this cluster.  [default: all]")
 @click.option("--broker", type=BROKER, help="Only on this broker.")
-@admin_command()
 async def create(admin: Admin, out: Output, group: str, cluster: str | None, broker: str | None, **settings: Any) -> None:
     """Create a group."""
     brokers = await admin.create_group(group, _settings(settings), cluster=cluster, broker=broker)
     out.done(f"created {group} on {', '.join(brokers)}", group=group, brokers=brokers)
 
 
-@group.command("alter", epilog="Example: firearrow group alter billing --consume no")
+@group.admin_command("alter", epilog="Example: firearrow group alter billing --consume no")
 @group_argument
 @settings_options
 @click.option("--broker", type=BROKER, help="Only on this broker.")
-@admin_command()
 async def alter(admin: Admin, out: Output, group: str, broker: str | None, **settings: Any) -> None:
     """Change a group. Options that are not given keep their values."""
     changes = _settings(settings)
@@ -108,10 +94,9 @@ async def alter(admin: Admin, out: Output, group: str, broker: str | None, **set
     out.done(f"changed {group} on {', '.join(brokers)}", group=group, brokers=brokers)
 
 
-@group.command("delete")
+@group.admin_command("delete", destructive=True)
 @click.argument("groups", metavar="GROUP...", type=GROUP, nargs=-1, required=True)
 @click.option("--keep-offsets", is_flag=True, help="Keep the offsets, so that the group continues if it is created again.")
-@admin_command(destructive=True)
 async def delete(admin: Admin, out: Output, groups: tuple[str, ...], keep_offsets: bool) -> None:
     """Delete groups and their offsets."""
     for group in groups:
@@ -135,23 +120,22 @@ async def print_progress(admin: Admin, out: Output, group: str, topic: str | Non
         out.text(f"lag {sum(one.lag for one in queues):,}, in flight {sum(one.in_flight for one in queues):,}")
 
 
-def progress_options(function: Function) -> Function:
-    topic = click.option("--topic", type=TOPIC, help="Only this topic.")
-    members = click.option("--members", is_flag=True, help="Ask the members which queues they consume.")
-    return group_argument(topic(members(function)))
+progress_options = options(
+    group_argument,
+    click.option("--topic", type=TOPIC, help="Only this topic."),
+    click.option("--members", is_flag=True, help="Ask the members which queues they consume."),
+)
 
 
-@group.command("progress")
+@group.admin_command("progress")
 @progress_options
-@admin_command()
 async def progress(admin: Admin, out: Output, group: str, topic: str | None, members: bool) -> None:
     """Show the offsets and the lag of a group in each queue."""
     await print_progress(admin, out, group, topic, members)
 
 
-@group.command("members")
+@group.admin_command("members")
 @group_argument
-@admin_command()
 async def members(admin: Admin, out: Output, group: str) -> None:
     """List the connected members of a group and their subscriptions."""
     connection = await admin.consumer_connection(group)

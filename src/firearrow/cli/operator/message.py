@@ -10,7 +10,7 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import BROKER, BYTES, COUNT, GROUP, NUMBER, TIME, TOPIC
-from firearrow.cli.command import FAILURE, SUCCESS, Function, Group, admin_command
+from firearrow.cli.command import FAILURE, SUCCESS, Group, options
 from firearrow.cli.messages.consume import describe
 from firearrow.cli.terminal import Output, body_text, short_body
 from firearrow.client.message import MessageQueue, ReceivedMessage
@@ -18,9 +18,7 @@ from firearrow.client.message import MessageQueue, ReceivedMessage
 COLUMNS: Final = ["msg_id", "broker", "queue_id", "offset", "stored_ms", "tags", "keys", "size", "body"]
 
 
-@click.group(cls=Group)
-def message() -> None:
-    """Find, show, track and resend messages."""
+message = Group("message")
 
 
 topic_argument = click.argument("topic", type=TOPIC)
@@ -36,55 +34,47 @@ body_option = click.option(
 limit_option = click.option("--limit", metavar="N", type=COUNT, default=100, show_default=True, help="Stop after N messages.")
 
 
-def filter_options(function: Function) -> Function:
-    """Add the options that select messages by time, tag, key and content."""
-    for option in (
-        click.option("--contains", metavar="TEXT", type=BYTES, help="Only messages with this text in the body."),
-        click.option("--key", help="Only messages with this key or id."),
-        click.option("--tag", help="Only messages with this tag."),
-        click.option("--until", "end", type=TIME, help="Only messages stored before this time."),
-        click.option("--from", "begin", type=TIME, help="Only messages stored since 2030-01-31T12:00:00, or an age: 10m."),
-    ):
-        function = option(function)
-    return function
+filter_options = options(
+    click.option("--from", "begin", type=TIME, help="Only messages stored since 2030-01-31T12:00:00, or an age: 10m."),
+    click.option("--until", "end", type=TIME, help="Only messages stored before this time."),
+    click.option("--tag", help="Only messages with this tag."),
+    click.option("--key", help="Only messages with this key or id."),
+    click.option("--contains", metavar="TEXT", type=BYTES, help="Only messages with this text in the body."),
+)
+queue_options = options(
+    click.option("--broker", type=BROKER, help="Only queues of this broker."),
+    click.option("--queue", "queue_id", metavar="N", type=NUMBER, help="Only this queue."),
+)
 
 
-def queue_options(function: Function) -> Function:
-    broker = click.option("--broker", type=BROKER, help="Only queues of this broker.")
-    return broker(click.option("--queue", "queue_id", metavar="N", type=NUMBER, help="Only this queue.")(function))
-
-
-@message.command("show", epilog="Example: firearrow message show Orders 7F00000100012A9F0000")
+@message.admin_command("show", epilog="Example: firearrow message show Orders 7F00000100012A9F0000")
 @topic_argument
 @id_argument
 @body_option
-@admin_command()
 async def show(admin: Admin, out: Output, topic: str, msg_id: str, body_form: str) -> None:
     """Show a message by the producer's id or the offset id."""
     found = await admin.find_message(topic, msg_id)
     print_record(out, describe(found), found.body, body_form)
 
 
-@message.command("at")
+@message.admin_command("at")
 @topic_argument
 @click.argument("broker", type=BROKER)
 @click.argument("queue_id", metavar="QUEUE", type=NUMBER)
 @click.argument("offset", type=NUMBER)
 @body_option
-@admin_command()
 async def at(admin: Admin, out: Output, topic: str, broker: str, queue_id: int, offset: int, body_form: str) -> None:
     """Show the message at an offset of a queue."""
     found = await admin.message_at(MessageQueue(topic, broker, queue_id), offset)
     print_record(out, describe(found), found.body, body_form)
 
 
-@message.command("find", epilog="Example: firearrow message find Orders --from 10m --tag paid")
+@message.admin_command("find", epilog="Example: firearrow message find Orders --from 10m --tag paid")
 @topic_argument
 @filter_options
 @queue_options
 @limit_option
 @body_option
-@admin_command()
 async def find(admin: Admin, out: Output, topic: str, limit: int, body_form: str, **filters: Any) -> None:
     """Find messages by key, time, tag or content."""
     given = {name: value for name, value in filters.items() if value is not None}
@@ -97,33 +87,30 @@ async def find(admin: Admin, out: Output, topic: str, limit: int, body_form: str
     print_messages(out, found, body_form)
 
 
-@message.command("peek")
+@message.admin_command("peek")
 @topic_argument
 @click.option("--count", metavar="N", type=COUNT, default=10, show_default=True, help="Number of messages.")
 @click.option("--oldest", is_flag=True, help="The oldest messages instead of the newest.")
 @queue_options
 @body_option
-@admin_command()
 async def peek(admin: Admin, out: Output, topic: str, body_form: str, **options: Any) -> None:
     """Show the newest messages of a topic."""
     print_messages(out, await admin.peek(topic, **options), body_form)
 
 
-@message.command("track")
+@message.admin_command("track")
 @topic_argument
 @id_argument
-@admin_command()
 async def track(admin: Admin, out: Output, topic: str, msg_id: str) -> None:
     """Show for each group whether it has consumed a message."""
     found = await admin.find_message(topic, msg_id)
     out.rows([asdict(one) for one in await admin.track(found)], ["group", "status", "detail"])
 
 
-@message.command("resend")
+@message.admin_command("resend", destructive=True)
 @topic_argument
 @id_argument
 @click.option("--to", "destination", metavar="TOPIC", type=TOPIC, help="Another topic.")
-@admin_command(destructive=True)
 async def resend(admin: Admin, out: Output, topic: str, msg_id: str, destination: str | None) -> None:
     """Append a copy of a message to its topic, or to another one."""
     found = await admin.find_message(topic, msg_id)
@@ -133,12 +120,11 @@ async def resend(admin: Admin, out: Output, topic: str, msg_id: str, destination
         out.done(f"sent {found.msg_id} to {to}; the copy is {stored}", msg_id=found.msg_id, topic=to, offset_msg_id=stored)
 
 
-@message.command("consume")
+@message.admin_command("consume", destructive=True)
 @topic_argument
 @id_argument
 @click.argument("group", type=GROUP)
 @click.option("--client", "client_id", metavar="CLIENT", help="The member to use.  [default: any]")
-@admin_command(destructive=True)
 async def consume(admin: Admin, out: Output, topic: str, msg_id: str, group: str, client_id: str | None) -> int:
     """Let a member of a group consume a message again. The exit code is 1 if that fails."""
     found = await admin.find_message(topic, msg_id)
@@ -157,18 +143,16 @@ async def consume(admin: Admin, out: Output, topic: str, msg_id: str, group: str
     return SUCCESS if result.consume_result in ("CR_SUCCESS", "CR_COMMIT") else FAILURE
 
 
-@message.command("undecided")
+@message.admin_command("undecided")
 @limit_option
 @body_option
-@admin_command()
 async def undecided(admin: Admin, out: Output, limit: int, body_form: str) -> None:
     """List transactions whose check a broker has given up."""
     print_messages(out, await admin.given_up_transactions(max_messages=limit), body_form)
 
 
-@message.command("recheck")
+@message.admin_command("recheck", destructive=True)
 @id_argument
-@admin_command(destructive=True)
 async def recheck(admin: Admin, out: Output, msg_id: str) -> None:
     """Resume the check of a transaction that a broker has given up."""
     if out.confirmed(f"resume the check of transaction {msg_id}"):

@@ -9,34 +9,30 @@ import click
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.offsets import OffsetChange
-from firearrow.cli.arguments import BROKER, GROUP, LATEST, NUMBER, POSITION, TOPIC, Position
-from firearrow.cli.command import Group, admin_command
-from firearrow.cli.operator.group import print_progress, progress_options
+from firearrow.cli.arguments import GROUP, LATEST, POSITION, Position
+from firearrow.cli.command import Group
+from firearrow.cli.operator.group import group_argument, print_progress, progress_options
+from firearrow.cli.operator.message import queue_options, topic_argument
 from firearrow.cli.terminal import Output, plural
 
 COLUMNS = ["topic", "broker", "queue_id", "before", "after", "skipped", "redelivered", "min_offset", "max_offset"]
 
 
-@click.group(cls=Group)
-def offset() -> None:
-    """Show, reset, skip and clone the offsets of groups."""
+offset = Group("offset")
 
 
-@offset.command("show")
+@offset.admin_command("show")
 @progress_options
-@admin_command()
 async def show(admin: Admin, out: Output, group: str, topic: str | None, members: bool) -> None:
     """Show the offsets and the lag of a group in each queue."""
     await print_progress(admin, out, group, topic, members)
 
 
-@offset.command("reset", epilog="Example: firearrow offset reset billing Orders --to 2h")
-@click.argument("group", type=GROUP)
-@click.argument("topic", type=TOPIC)
+@offset.admin_command("reset", epilog="Example: firearrow offset reset billing Orders --to 2h", destructive=True)
+@group_argument
+@topic_argument
 @click.option("--to", "position", type=POSITION, required=True, help="earliest, latest, a time, an age (2h), or an offset.")
-@click.option("--broker", type=BROKER, help="Only queues of this broker.")
-@click.option("--queue", "queue_id", metavar="N", type=NUMBER, help="Only this queue.")
-@admin_command(destructive=True)
+@queue_options
 async def reset(
     admin: Admin, out: Output, group: str, topic: str, position: Position, broker: str | None, queue_id: int | None
 ) -> None:
@@ -46,20 +42,18 @@ async def reset(
     await _reset(admin, out, group, topic, position, broker, queue_id)
 
 
-@offset.command("skip")
-@click.argument("group", type=GROUP)
-@click.argument("topic", type=TOPIC)
-@admin_command(destructive=True)
+@offset.admin_command("skip", destructive=True)
+@group_argument
+@topic_argument
 async def skip(admin: Admin, out: Output, group: str, topic: str) -> None:
     """Skip all messages of a topic that a group has not consumed."""
     await _reset(admin, out, group, topic, LATEST, None, None)
 
 
-@offset.command("clone")
+@offset.admin_command("clone", destructive=True)
 @click.argument("source", metavar="FROM", type=GROUP)
 @click.argument("destination", metavar="TO", type=GROUP)
-@click.argument("topic", type=TOPIC)
-@admin_command(destructive=True)
+@topic_argument
 async def clone(admin: Admin, out: Output, source: str, destination: str, topic: str) -> None:
     """Give the group TO the offsets of the group FROM. No member of TO may be connected."""
     for group in (source, destination):

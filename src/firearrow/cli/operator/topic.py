@@ -11,26 +11,23 @@ from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
 from firearrow.admin.topics import PERMISSIONS, perm_text
 from firearrow.cli.arguments import BROKER, CLUSTER, COUNT, PAIR, TOPIC
-from firearrow.cli.command import Group, admin_command, at_most_one
+from firearrow.cli.command import Group, at_most_one
 from firearrow.cli.terminal import Output, as_row, plural
 from firearrow.wire.names import proxied_broker
 
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 
-@click.group(cls=Group)
-def topic() -> None:
-    """List, create, change, delete and inspect topics."""
+topic = Group("topic")
 
 
 topic_argument = click.argument("topic", type=TOPIC)
 
 
-@topic.command("list", epilog="Example: firearrow topic list --like order")
+@topic.admin_command("list", epilog="Example: firearrow topic list --like order")
 @click.option("--cluster", type=CLUSTER, help="Only topics of this cluster.")
 @click.option("--like", metavar="TEXT", default="", help="Only topics whose name contains this text, ignoring case.")
 @click.option("--all", "all_kinds", is_flag=True, help="Include retry, dead letter and system topics.")
-@admin_command()
 async def list_topics(admin: Admin, out: Output, cluster: str | None, like: str, all_kinds: bool) -> None:
     """List topics with their queues and permissions."""
     topics = await admin.list_topics(cluster=cluster)
@@ -39,9 +36,8 @@ async def list_topics(admin: Admin, out: Output, cluster: str | None, like: str,
     out.rows((as_row(one) for one in wanted), columns)
 
 
-@topic.command("show")
+@topic.admin_command("show")
 @topic_argument
-@admin_command()
 async def show(admin: Admin, out: Output, topic: str) -> None:
     """Show the configuration of a topic on each broker."""
     rows = [
@@ -54,7 +50,7 @@ async def show(admin: Admin, out: Output, topic: str) -> None:
     out.rows(rows, ["broker", "read_queues", "write_queues", "perm", "order", "attributes"])
 
 
-@topic.command("create", epilog="Example: firearrow topic create Orders --queues 4 --type FIFO")
+@topic.admin_command("create", epilog="Example: firearrow topic create Orders --queues 4 --type FIFO")
 @topic_argument
 @click.option("--queues", metavar="N", type=COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=click.Choice(tuple(PERMISSIONS)), default="rw", show_default=True, help="Permission.")
@@ -62,7 +58,6 @@ async def show(admin: Admin, out: Output, topic: str) -> None:
 @click.option("--type", "message_type", type=click.Choice(MESSAGE_TYPES), help="Type of its messages.")
 @click.option("--cluster", type=CLUSTER, help="Only on brokers of this cluster.  [default: all]")
 @click.option("--broker", type=BROKER, help="Only on this broker.")
-@admin_command()
 async def create(
     admin: Admin, out: Output, topic: str, queues: int, perm: str, message_type: str | None, **options: Any
 ) -> None:  # fmt: skip
@@ -74,7 +69,7 @@ async def create(
     )
 
 
-@topic.command("alter", epilog="Example: firearrow topic alter Orders --perm r")
+@topic.admin_command("alter", epilog="Example: firearrow topic alter Orders --perm r")
 @topic_argument
 @click.option("--read-queues", metavar="N", type=COUNT, help="Read queues on each broker.")
 @click.option("--write-queues", metavar="N", type=COUNT, help="Write queues on each broker.")
@@ -82,7 +77,6 @@ async def create(
 @click.option("--order", metavar="yes|no", type=bool, help="Whether the topic is ordered.")
 @click.option("--attribute", metavar="NAME=VALUE", multiple=True, type=PAIR, help="An empty value removes it; repeatable.")
 @click.option("--broker", type=BROKER, help="Only on this broker.")
-@admin_command()
 async def alter(
     admin: Admin, out: Output, topic: str, perm: str | None, attribute: list[tuple[str, str]], broker: str | None, **values: Any
 ) -> None:
@@ -95,10 +89,9 @@ async def alter(
     out.done(f"changed {topic} on {', '.join(brokers)}", topic=topic, brokers=brokers)
 
 
-@topic.command("delete")
+@topic.admin_command("delete", destructive=True)
 @click.argument("topics", metavar="TOPIC...", type=TOPIC, nargs=-1, required=True)
 @click.option("--cluster", type=CLUSTER, help="Only on brokers of this cluster.  [default: all]")
-@admin_command(destructive=True)
 async def delete(admin: Admin, out: Output, topics: tuple[str, ...], cluster: str | None) -> None:
     """Delete topics with their messages and offsets."""
     sizes = {topic: sum(queue.messages for queue in await admin.topic_status(topic)) for topic in topics}
@@ -109,18 +102,16 @@ async def delete(admin: Admin, out: Output, topics: tuple[str, ...], cluster: st
         out.done(f"deleted {topic} from {', '.join(brokers)}", topic=topic, brokers=brokers)
 
 
-@topic.command("status")
+@topic.admin_command("status")
 @topic_argument
-@admin_command()
 async def status(admin: Admin, out: Output, topic: str) -> None:
     """Show the offsets and the number of messages of each queue."""
     rows = [{"topic": topic} | as_row(one) | {"messages": one.messages} for one in await admin.topic_status(topic)]
     out.rows(rows, ["broker", "queue_id", "min_offset", "max_offset", "messages", "last_stored_ms"])
 
 
-@topic.command("route")
+@topic.admin_command("route")
 @topic_argument
-@admin_command()
 async def route(admin: Admin, out: Output, topic: str) -> None:
     """Show the route that name servers give to clients.
 
@@ -154,11 +145,10 @@ def _parse_queues(ctx: click.Context, param: click.Parameter, value: str | None)
     return queues
 
 
-@topic.command("order", epilog="Example: firearrow topic order Orders --set 'broker-a:4;broker-b:4'")
+@topic.admin_command("order", epilog="Example: firearrow topic order Orders --set 'broker-a:4;broker-b:4'", destructive=True)
 @topic_argument
 @click.option("--set", "queues", metavar="BROKER:N;...", callback=_parse_queues, help="Fix the queues that producers use.")
 @click.option("--delete", is_flag=True, help="Delete the order configuration.")
-@admin_command(destructive=True)
 async def order(admin: Admin, out: Output, topic: str, queues: dict[str, int] | None, delete: bool) -> None:
     """Show, set or delete the order configuration: the queues of an ordered topic that producers use."""
     at_most_one(set=queues, delete=delete)
@@ -177,9 +167,8 @@ async def order(admin: Admin, out: Output, topic: str, queues: dict[str, int] | 
         out.rows([{"broker": broker, "queues": count} for broker, count in (known or {}).items()], ["broker", "queues"])
 
 
-@topic.command("groups")
+@topic.admin_command("groups")
 @topic_argument
-@admin_command()
 async def groups(admin: Admin, out: Output, topic: str) -> None:
     """List the groups that consume a topic or have an offset in it."""
     out.rows([{"group": group} for group in await admin.topic_groups(topic)], ["group"])

@@ -10,7 +10,7 @@ import click
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.cli.arguments import TOPIC
-from firearrow.cli.command import Group, admin_command
+from firearrow.cli.command import Group
 from firearrow.cli.terminal import Output
 from firearrow.wire.names import TRACE_TOPIC
 
@@ -25,15 +25,12 @@ EVENTS: Final = {
 _ENABLE: Final = "tracing is enabled in clients: trace=True in Python, --trace in `firearrow send` and `consume`"
 
 
-@click.group(cls=Group)
-def trace() -> None:
-    """Show the path of a message."""
+trace = Group("trace")
 
 
-@trace.command("show", epilog="Example: firearrow trace show AC110002000118B4AAC2")
+@trace.admin_command("show", epilog="Example: firearrow trace show AC110002000118B4AAC2")
 @click.argument("msg_id", metavar="ID")
 @click.option("--trace-topic", type=TOPIC, default=TRACE_TOPIC, show_default=True, help="Topic with the traces.")
-@admin_command()
 async def show(admin: Admin, out: Output, msg_id: str, trace_topic: str) -> None:
     """Show when a message was sent, stored, delivered and consumed. ID is the producer's message id or a key."""
     try:

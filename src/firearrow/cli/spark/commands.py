@@ -6,7 +6,7 @@ Exit codes: 0 success, also after Ctrl-C between two increments; 1 failure; 2 in
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -16,6 +16,8 @@ import click
 from firearrow.cli.arguments import COUNT, DURATION, GROUP, PAIR, RATE, TIME, TOPIC
 from firearrow.cli.command import (
     FAILURE,
+    SECURITY_OPTIONS,
+    Decorator,
     Function,
     Group,
     credentials,
@@ -23,53 +25,39 @@ from firearrow.cli.command import (
     fail,
     log_level_option,
     namesrv_option,
+    options,
     output_option,
-    security_options,
 )
 
 SPARK_JOBS: Final = ("dedupe", "audit", "trace", "sql")
-Decorator = Callable[[Function], Function]
-
-
-@click.group(
-    cls=Group, epilog="A job that was interrupted continues where it stopped when it is run again with the same options."
+spark = Group(
+    "spark",
+    help="Jobs over topics, executed by Spark or, for small amounts, without it.",
+    epilog="A job that was interrupted continues where it stopped when it is run again with the same options.",
 )
-def spark() -> None:
-    """Jobs over topics, executed by Spark or, for small amounts, without it."""
-
-
-def options(decorators: Sequence[Decorator]) -> Decorator:
-    """Combine option decorators into one that keeps their order in the help."""
-
-    def decorate(function: Function) -> Function:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
 
 
 def topics_option(help_: str) -> Decorator:
     return click.option("--topic", type=TOPIC, multiple=True, help=f"{help_} Repeatable.")
 
 
-time_range = options([
+time_range = options(
     click.option("--from", "begin", type=TIME, help="Only messages stored since this time, or an age: 2h."),
     click.option("--until", "end", type=TIME, help="Only messages stored before this time."),
-])  # fmt: skip
-source_options_ = options([
+)
+source_options_ = options(
     topics_option("A topic."),
     click.option("--pattern", metavar="REGEX", help="All topics whose whole name matches."),
     click.option("--store", metavar="DIR", help="A store directory, read without brokers."),
     click.option("--store-topic", metavar="TOPIC", multiple=True, help="With --store: only this topic. Repeatable."),
     click.option("--broker-name", metavar="NAME", help="With --store: the broker whose store it is."),
     time_range,
-])  # fmt: skip
-sending = options([
+)
+sending = options(
     click.option("--checkpoint", metavar="DIR", required=True, help="Directory of the job's progress, from which it continues."),
     click.option("--order", type=click.Choice(("key", "queue", "none")), default="key", show_default=True, help="Kept order."),
     click.option("--rate", metavar="N", type=RATE, help="At most N messages per second."),
-])  # fmt: skip
+)
 follow = click.option("--follow", type=DURATION, help="Look for new messages at this interval until Ctrl-C.")
 html = click.option("--html", metavar="FILE", help="Write a page with charts.")
 trace_topic = click.option("--trace-topic", type=TOPIC, default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Topic of traces.")
@@ -77,17 +65,17 @@ engine = click.option(
     "--engine", type=click.Choice(("auto", "spark", "local")), default="auto", show_default=True,
     help="auto: without Spark below 2 GiB, unless --master is given.",
 )  # fmt: skip
-common = options([
+common = options(
     namesrv_option,
     output_option,
     click.option("--option", "given", metavar="NAME=VALUE", multiple=True, type=PAIR, help="Data source option. Repeatable."),
-    security_options,
+    *SECURITY_OPTIONS,
     click.option("--credentials-file", metavar="FILE", help="JSON file with the keys, readable by executors."),
     click.option("--master", metavar="URL", help="Spark master: spark://host:7077, yarn, k8s://...  [default: local[*]]"),
     click.option("--conf", metavar="NAME=VALUE", multiple=True, type=PAIR, help="Setting of Spark. Repeatable."),
     click.option("--dry-run", is_flag=True, help="Only print what would be done."),
     log_level_option("warning"),
-])  # fmt: skip
+)
 
 
 def increment(size: int) -> Decorator:
@@ -106,7 +94,7 @@ def job(name: str, example: str, *decorators: Decorator) -> Callable[[Function],
             return _run(given)
 
         callback.__doc__ = check.__doc__
-        made = options([*decorators, common])(callback)
+        made = options(*decorators, common)(callback)
         return spark.command(name, epilog=f"Example: firearrow spark {example}")(made)
 
     return decorate
