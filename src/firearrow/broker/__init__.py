@@ -18,5 +18,6 @@
     query.py                 queries by key, id and time
     request_reply.py         replies of request-reply messaging
 
-Imports from wire, store, net, config, clock and procfs. Replication (`ha`) is handed in through roles/replication.py.
+tests/test_layers.py lists which of these packages may import which others. Replication (`ha`) is handed in through
+roles/replication.py.
 """

@@ -75,9 +75,5 @@ class BrokerContext:
         return self.settings.broker_name
 
     @property
-    def cluster(self) -> str:
-        return self.settings.broker_cluster_name
-
-    @property
     def listen_port(self) -> int:
         return int(self.address.rpartition(":")[2])

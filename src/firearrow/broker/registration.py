@@ -31,7 +31,6 @@ from firearrow.wire.bodies.route import KVTable
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.errors import ProtocolError
-from firearrow.wire.frame import Command
 from firearrow.wire.headers.namesrv import (
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
@@ -250,18 +249,15 @@ class NameServerSession:
         )
         answer = await channel.call(header, body, timeout_ms=owner.timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
-            raise _RejectedError(f"it rejected the registration with code {answer.code}: {answer.remark}")
+            raise OSError(f"it rejected the registration with code {answer.code}: {answer.remark}")
         if self._failing or not self.tried.is_set():
             log.info("registered at name server %s", self._address)
             self._failing = False
-        self._report_order_config(answer)
+        if answer.body:
+            owner.on_order_config(KVTable.from_json(fastjson.loads(answer.body)).table)
         if identity.broker_id:
             response = RegisterBrokerResponseHeader.decode(answer.ext)
             owner.on_master(response.ha_server_addr, response.master_addr)
-
-    def _report_order_config(self, answer: Command) -> None:
-        if answer.body:
-            self._owner.on_order_config(KVTable.from_json(fastjson.loads(answer.body)).table)
 
     def _failed(self, error: Exception) -> None:
         """Log the loss of a name server once, until it is back."""
@@ -277,7 +273,3 @@ class NameServerSession:
         if channel is self._channel:
             self._channel = None
             self.request_all()
-
-
-class _RejectedError(OSError):
-    """The name server answered with an error."""

@@ -8,9 +8,6 @@
 | reset          | moving a group to other offsets                 | 222                                              |
 | consumers      | requests forwarded to consumers                 | 223 307 309                                      |
 | broker         | the broker itself: settings, state, statistics  | 25 26 28 60 61 315 907                           |
-
-Imports from broker.context, broker.requests, broker.pull, broker.tables and broker.observability, and from wire, store, net and
-config.
 """
 
 from __future__ import annotations

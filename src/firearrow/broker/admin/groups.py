@@ -19,17 +19,16 @@ from firearrow.wire.names import is_system_group
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
     groups, clients = broker.groups, broker.clients
 
-    def update_and_create_group(conn: Connection, request: Command, now_ms: int) -> bytes:
-        wanted = read_body(request, SubscriptionGroupConfig.from_json)
-        with broker.stats.groups_created.timed(system=is_system_group(wanted.group_name)):
-            groups.update(wanted, now_ms)
-        return done(request)
-
-    def update_and_create_group_list(conn: Connection, request: Command, now_ms: int) -> bytes:
-        wanted = read_body(request, SubscriptionGroupList.from_json).group_config_list
+    def update(request: Command, wanted: list[SubscriptionGroupConfig], now_ms: int) -> bytes:
         with broker.stats.groups_created.timed(system=any(is_system_group(one.group_name) for one in wanted)):
             groups.update_all(wanted, now_ms)
         return done(request)
+
+    def update_and_create_group(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return update(request, [read_body(request, SubscriptionGroupConfig.from_json)], now_ms)
+
+    def update_and_create_group_list(conn: Connection, request: Command, now_ms: int) -> bytes:
+        return update(request, read_body(request, SubscriptionGroupList.from_json).group_config_list, now_ms)
 
     def get_all_groups(conn: Connection, request: Command, now_ms: int) -> bytes:
         headers.GetAllSubscriptionGroupRequestHeader.decode(request.ext)

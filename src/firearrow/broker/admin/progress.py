@@ -34,10 +34,8 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
     def query_consume_time_span(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = headers.QueryConsumeTimeSpanRequestHeader.decode(request.ext)
-        config = broker.topics.find(header.topic)
-        if config is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = [_time_span(broker, header.group, header.topic, queue_id, now_ms) for queue_id in range(config.read_queue_nums)]
+        queue_ids = range(broker.topics.must_find(header.topic).read_queue_nums)
+        spans = [_time_span(broker, header.group, header.topic, queue_id, now_ms) for queue_id in queue_ids]
         return json_answer(request, bodies.QueryConsumeTimeSpanBody(spans))
 
     def query_correction_offset(conn: Connection, request: Command, now_ms: int) -> bytes:

@@ -99,10 +99,10 @@ def _query_handlers(broker: BrokerContext) -> dict[int, Handler]:
         return json_answer(request, TopicConfigSerializeWrapper(dict(topics.all()), topics.data_version, mapping))
 
     def get_topic_config(conn: Connection, request: Command, now_ms: int) -> bytes:
-        return json_answer(request, _must_find(broker, headers.GetTopicConfigRequestHeader.decode(request.ext).topic))
+        return json_answer(request, topics.must_find(headers.GetTopicConfigRequestHeader.decode(request.ext).topic))
 
     def get_topic_stats_info(conn: Connection, request: Command, now_ms: int) -> bytes:
-        config = _must_find(broker, headers.GetTopicStatsInfoRequestHeader.decode(request.ext).topic)
+        config = topics.must_find(headers.GetTopicStatsInfoRequestHeader.decode(request.ext).topic)
         topic = config.topic_name
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
@@ -149,10 +149,3 @@ def forget_topic(broker: BrokerContext, topic: str, now_ms: int) -> None:
     broker.request_modes.remove_topic(topic)
     broker.stats.topic_deleted(topic)
     broker.store.drop_topic(topic)
-
-
-def _must_find(broker: BrokerContext, topic: str) -> TopicConfig:
-    config = broker.topics.find(topic)
-    if config is None:
-        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    return config

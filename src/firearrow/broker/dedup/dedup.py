@@ -10,8 +10,8 @@ producer counts up, per queue or globally, and takes a new id when it has lost i
 **Unique keys.** For other clients: with `deduplicateUniqKeyWindowMs`, a UNIQ_KEY that recurs on its topic within so many
 milliseconds is a repeat. Clients keep the key when they retry, possibly to another queue.
 
-Inside an elected group a message may come twice as well, from a follower that passes it on to the leader (ha/passing_on.py) and
-does not hear from it. Such messages are remembered by their unique keys for some seconds, whatever the settings say.
+In an elected group a follower repeats a message that it forwards to the leader if it gets no answer (ha/elected/forwarding.py).
+Such messages are remembered by their unique keys for some seconds, whatever the settings say.
 
 This applies to single messages and batches, and to delayed and half messages (the first result is then that of the held record).
 It does not apply to retry and dead-letter topics: a consumer sends a message there on every failure, with its old properties.
@@ -48,10 +48,10 @@ from firearrow.wire.record import TRANSACTION_COMMIT, Record
 
 _NOT_HERE = (RETRY_PREFIX, DLQ_PREFIX)
 _WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))
-PASSED_ON = 0x4  # in the flag of a request: it comes from another member of the elected group, which had it from a client
+PASSED_ON = 0x4  # flag of a request that another member of the elected group forwards
 _PASSED_ON_MS = 10_000  # a member that lost the connection, or takes another for the leader, tries again within 3 s
 _PASSED_ON_MOST = 200_000
-_FRESH_LOOK = 1_024  # fresh results between two looks for those that are readable in the log by now
+_FRESH_LOOK = 1_024  # fresh results between two searches for those that are readable in the log
 
 
 class StoredResult(NamedTuple):
@@ -62,7 +62,7 @@ class StoredResult(NamedTuple):
     physical_offset: int
     unique_key: bytes
     store_ms: int
-    more: dict[str, str] | None = None  # what the answer says besides
+    more: dict[str, str] | None = None  # additional fields of the reply
 
 
 class DedupClaim(NamedTuple):

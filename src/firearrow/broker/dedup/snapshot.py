@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from firearrow.broker.dedup.dedup import Dedup
-from firearrow.broker.dedup.windows import ProducerWindow
 from firearrow.broker.tables.persistence import ConfigFiles
 from firearrow.store.errors import StoreError
 from firearrow.store.message_store import MessageStore
@@ -63,8 +62,7 @@ class DedupFile:
         start = self._load_producers()
         since = None if keys is None else _first_stored_since(self._store, now_ms - keys.window_ms)
         if keys is not None and since is not None and since < start:
-            # Producers are not hurt by what they know already; keys want everything from there.
-            start = since
+            start = since  # replaying known numbers of producers again changes nothing
         self._replay(start)
 
     def follow(self) -> None:
@@ -115,7 +113,7 @@ class DedupFile:
             self._store.submit(lambda: self._config.save_text(FILE, make()))
 
     def _load_producers(self) -> int:
-        """Returns where the log has to be read from."""
+        """Load the file. Return the offset from which the log has to be read."""
         try:
             table = self._config.load(FILE)
             offset = table.get("logOffset")
@@ -135,14 +133,10 @@ class DedupFile:
         numbers = array("q", base64.b64decode(entry["entries"], validate=True))
         if sys.byteorder == "little":
             numbers.byteswap()
-        _fill(window, numbers, int(entry["floor"]), self._store.max_offset)
-
-
-def _fill(window: ProducerWindow, numbers: array[int], floor: int, log_end: int) -> None:
-    window.restore(floor)
-    for sequence, queue_offset, physical_offset in zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True):
-        if physical_offset < log_end:
-            window.add(sequence, queue_offset, physical_offset)
+        window.restore(int(entry["floor"]))
+        for sequence, queue_offset, physical_offset in zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True):
+            if physical_offset < self._store.max_offset:
+                window.add(sequence, queue_offset, physical_offset)
 
 
 def _text(log_offset: int, copied: list[tuple[str, str, int, int, array[int], array[int], array[int]]]) -> bytes:

@@ -36,9 +36,6 @@ class Producers:
     def items(self) -> list[tuple[tuple[str, str, int], ProducerWindow]]:
         return list(self._windows.items())
 
-    def put(self, producer: str, topic: str, queue_id: int, window: ProducerWindow) -> None:
-        self._windows[producer, topic, queue_id] = window
-
     def forget(self, topic: str) -> None:
         for key in [key for key in self._windows if key[1] == topic]:
             del self._windows[key]

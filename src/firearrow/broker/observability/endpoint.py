@@ -35,7 +35,7 @@ class MetricsEndpoint:
         self._open_transactions = open_transactions
         self._ports = ports
         self._now_ms = now_ms
-        self._common = {"cluster": broker.cluster, "node_id": broker.name, "node_type": "broker"}
+        self._common = {"cluster": broker.settings.broker_cluster_name, "node_id": broker.name, "node_type": "broker"}
         self._common |= parse_labels(broker.settings.metrics_label)
         self._lag = LoopLag()
         self._page = HttpPage("/metrics", CONTENT_TYPE, self._make)

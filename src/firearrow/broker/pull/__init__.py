@@ -1,4 +1,1 @@
-"""Pulls: authorization and read, subscriptions and filters, long polling.
-
-Allowed imports: those of broker, its modules, and its subpackages observability, requests, sql92.
-"""
+"""Pulls: authorization and read, subscriptions and filters, long polling."""

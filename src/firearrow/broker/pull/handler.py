@@ -16,9 +16,7 @@ A pull is served in three steps.
 
 A slave answers 20 instead of 19 and 21 while its master is alive, after a short wait, so that the consumer asks the master.
 
-A pull without an expression is filtered by the subscription of the group's heartbeat. If the pull is newer than that heartbeat
-(the two are sent independently), filtering by the old tags could skip messages that the consumer wants now, and rejecting it
-would stall the consumer. Such a pull is served unfiltered, since clients compare the tags themselves.
+A pull without an expression is filtered by the subscription of the group's heartbeats (tables/clients.py).
 """
 
 from __future__ import annotations
@@ -255,26 +253,22 @@ class PullHandler:
         clients = self._context.clients
         group, topic = header.consumer_group, header.topic
         if header.sys_flag & SUBSCRIPTION:
-            wanted = subscription.build(topic, header.subscription, header.sub_version, header.expression_type)
-        else:
-            known = clients.consumer_group(group)
-            if known is None:
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"the consumer group [{group}] is not registered here: its heartbeat has not come yet",
-                )
-            if known.broadcasting and not broadcast_enabled:
-                raise Refused(
-                    ResponseCode.NO_PERMISSION,
-                    f"the consumer group [{group}] may not consume by broadcasting: its consumeBroadcastEnable is false",
-                    {"forbiddenType": 4},
-                )
-            found = clients.subscription_for_pull(group, topic, header.sub_version, header.expression_type)
-            if found is None:
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer group [{group}] is not subscribed to topic {topic}"
-                )
-            wanted = found
+            return subscription.build(topic, header.subscription, header.sub_version, header.expression_type)
+        known = clients.consumer_group(group)
+        if known is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer group [{group}] is not registered here: its heartbeat has not come yet",
+            )
+        if known.broadcasting and not broadcast_enabled:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group [{group}] may not consume by broadcasting: its consumeBroadcastEnable is false",
+                {"forbiddenType": 4},
+            )
+        wanted = clients.subscription_for_pull(group, topic, header.sub_version, header.expression_type)
+        if wanted is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer group [{group}] is not subscribed to topic {topic}")
         return wanted
 
     def _sql(self, wanted: SubscriptionData) -> Filter | None:

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from firearrow.broker.registration import Identity, Registration
+from firearrow.broker.registration import Identity, Registration, Topics
 from firearrow.net.address import FAST_PORT_GAP, format_address, parse_address
 from firearrow.wire.bodies.topic import DataVersion, TopicConfig
 from firearrow.wire.names import PROXY_BROKER_INFIX
@@ -34,8 +34,8 @@ class ProxyRegistration:
         self,
         identity: Identity,
         member: str,
-        topics: Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]],
-        make: Callable[[Identity, Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]], Registration],
+        topics: Topics,
+        make: Callable[[Identity, Topics], Registration],
     ) -> None:
         host, port = parse_address(identity.address)
         fast = format_address(host, port - FAST_PORT_GAP)

@@ -1,8 +1,7 @@
 """Send requests (10, 310, 320): validation, append, reply.
 
 A request is validated, its record is appended, and its reply is built at once: queue, offset and message id are known as soon as
-the record has its position in the log. The reply then waits in `PendingReplies`. The messages of a whole event-loop iteration are
-written with one system call, and the replies are sent when the acknowledgement policy allows it (group_commit.py).
+the record has its position in the log. The reply then waits in `PendingReplies` for the group commit (group_commit.py).
 
     request --validate--> record in the store's pending group --+--> written --> flushed, replicated --> reply sent
                           reply in `PendingReplies` ------------+
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from firearrow.broker.transaction.service import Transactions
 
 PERM_WRITE = 2
-MAX_PROPERTIES = 32767
+MAX_PROPERTIES = properties.MAX_BYTES
 
 _NOT_PLAIN = ~PLAIN_FLAGS
 

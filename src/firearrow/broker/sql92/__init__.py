@@ -26,8 +26,6 @@ The evaluation fails for text that cannot be converted to the number beside it, 
 
 Apache ignores everything after a complete condition: `a = 1 b = 2` selects by `a = 1`. Firearrow does the same, since existing
 clients may depend on it; `Filter.unread` is the ignored text, for a warning.
-
-Imports nothing else of Firearrow.
 """
 
 from __future__ import annotations

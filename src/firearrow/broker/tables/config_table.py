@@ -4,7 +4,7 @@ Invariants:
 - Every change has its own data version. `data_version` is replaced, never modified: listeners may keep it. They are called at
   once, while it is the version of that change.
 - A configuration in the table is replaced, never modified.
-- An operator's change is on disk when the method returns. An entry created on first use is saved soon after, in the background.
+- An operator's change is on disk when the method returns (persistence.py).
 """
 
 from __future__ import annotations

@@ -39,9 +39,6 @@ class RequestModes:
         self._modes: dict[str, dict[str, RequestMode]] = {}
         self._save = save
 
-    def find(self, topic: str, group: str) -> RequestMode | None:
-        return self._modes.get(topic, {}).get(group)
-
     def set(self, mode: RequestMode) -> None:
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._save(self.to_json())
@@ -104,8 +101,7 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
         topic, group, mode = wish.topic, wish.consumer_group, wish.mode
         if topic.startswith(RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if broker.topics.find(topic) is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        broker.topics.must_find(topic)
         if broker.groups.find(group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group[{group}] not exist")
         if mode == POP:

@@ -99,6 +99,13 @@ class TopicTable(ConfigTable[TopicConfig]):
         self._settings = settings
         self._system: frozenset[str] = frozenset()
 
+    def must_find(self, topic: str) -> TopicConfig:
+        """Return the topic, or reject the request with 17."""
+        config = self._table.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
     def system_topics(self) -> frozenset[str]:
         """Return the system topics, which clients may not change or delete."""
         return self._system
