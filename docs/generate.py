@@ -93,7 +93,8 @@ def spark_tables() -> str:
     taken = [f"| `{name}` | {' or '.join(kinds)} |" for name, kinds in INPUT_COLUMNS.items()]
     options = []
     for name, one in OPTIONS.items():
-        shown = one.shown or f"`{one.default}`"
+        default = str(one.default).lower() if isinstance(one.default, bool) else one.default
+        shown = one.shown or ("none" if default is None else f"`{default}`")
         options.append(f"| `{name}` | {shown} | {one.help.replace('|', chr(92) + '|')} |")
     return "\n".join([
         "### Read columns", "", "| column | type | |", "|---|---|---|", *columns, "",

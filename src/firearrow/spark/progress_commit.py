@@ -16,7 +16,6 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from firearrow.admin.errors import AdminError
 from firearrow.admin.sync import Admin
 from firearrow.client.errors import FirearrowError
 from firearrow.spark.cluster import cluster_client
@@ -31,9 +30,10 @@ log = logging.getLogger("firearrow.spark")
 def commit_progress(
     spark: Any, name_server: str, consumer_group: str, *, query: str | None = None, **options: str
 ) -> ProgressListener:
-    """Start committing, for the query named `query` only if it is given. Close the result to stop.
+    """Commit the progress of the streams of a session to the brokers, as offsets of a consumer group that tools can show.
 
-    `options`: accessKey, secretKey, credentialsFile, tls, as for the data source.
+    `query` limits this to the query of that name. `options`: accessKey, secretKey, credentialsFile, tls. Close the result to
+    stop committing.
     """
     try:
         check_group(consumer_group)
@@ -101,5 +101,5 @@ def ensure_group(options: DataSourceOptions, group: str) -> None:
                 admin.create_group(group)
             if retry_topic(group) not in admin.topic_names():
                 admin.create_topic(retry_topic(group), queues=1)
-    except (AdminError, FirearrowError) as error:
+    except FirearrowError as error:
         raise SparkOptionError(f"cannot create the group {group!r}: {error}") from None

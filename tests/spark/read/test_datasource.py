@@ -28,6 +28,12 @@ def reading(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
     return spark.read.format("rocketmq").options(nameServer=brokers.name_server, subscribe=topic, **options)
 
 
+def test_session_can_be_requested_again(spark: Any) -> None:
+    import firearrow.spark
+
+    assert firearrow.spark.session().sparkContext is spark.sparkContext
+
+
 def test_topic_is_read_as_a_table(spark: Any, brokers: Any) -> None:
     brokers.create_topic("Orders", 2)
     fill(brokers, "Orders", 600)

@@ -1,14 +1,16 @@
-"""Creation of a Spark session with recommended settings, each of which the caller may override."""
+"""Spark sessions with recommended settings, each of which the caller may override, and with the data sources."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.spark.errors import SparkOptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Disables bounds and null checks of every field, which cost a sixth of a scan; Spark checks for nulls itself."""
@@ -22,22 +24,29 @@ SETTINGS: Final = {
 }
 
 
-def make_session(app_name: str, settings: Mapping[str, Any]) -> Any:
-    check_java()
+def register(spark: SparkSession) -> None:
+    """Register the formats `rocketmq` and `rocketmq_admin` with a session."""
+    from firearrow.spark.read.admin_datasource import RocketMQAdminDataSource
+    from firearrow.spark.read.datasource import RocketMQDataSource
+
+    spark.dataSource.register(RocketMQDataSource)
+    spark.dataSource.register(RocketMQAdminDataSource)
+
+
+def session(app_name: str = "firearrow", **settings: Any) -> SparkSession:
+    """Return a Spark session. `settings` are Spark's own, with `_` for `.`: `session(spark_master="local[2]")`."""
+    _check_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers use the first python3 in PATH
     builder = SparkSession.builder.appName(app_name)
-    for name, value in (SETTINGS | {_setting(name): value for name, value in settings.items()}).items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    given = {name if "." in name else name.replace("_", "."): value for name, value in settings.items()}
+    spark = builder.config(map=SETTINGS | given).getOrCreate()
+    register(spark)
+    return spark
 
 
-def _setting(name: str) -> str:
-    return name if "." in name else name.replace("_", ".")
-
-
-def check_java() -> None:
+def _check_java() -> None:
     """Raise SparkOptionError, with what to install, if no Java runtime is found."""
     home = os.environ.get("JAVA_HOME")
     if home:  # then Spark looks nowhere else
