@@ -73,11 +73,7 @@ def write_archive(
         parts = source.parallel_parts(plan, engine.parallelism)
         results = engine.run([task(index, part) for index, part in enumerate(parts)], write_part)
         files = [file for result in results for file in result["files"]]
-        return {
-            "files": files,
-            "rows": sum(file["rows"] for file in files),
-            "bytes": sum(file["bytes"] for file in files),
-        }
+        return {"files": files} | {name: sum(file[name] for file in files) for name in ("rows", "bytes")}
 
     def after(done: Json) -> None:
         moved = [file for file in done["files"] if storage.exists(file["staged"])]
@@ -96,10 +92,8 @@ def write_archive(
 
 def archived_files(out: str) -> dict[int, list[Json]]:
     """Return the files of an archive by increment."""
-    storage = StorageLocation(out)
-    journal = Journal(storage, JOURNAL)
-    if journal.job() is None:
-        raise SparkOptionError(f"{out!r} is not an archive: it has no {JOURNAL}/job.json")
+    journal = Journal(StorageLocation(out), JOURNAL)
+    journal.job()  # fails unless it is an archive
     return {number: journal.get("done", number)["files"] for number in sorted(journal.increments()["done"])}
 
 
@@ -107,8 +101,6 @@ def read_archive(spark: Any, out: str) -> Any:
     """Return an archive as a frame: the columns of the source, and `day`."""
     storage = StorageLocation(out)
     found = Journal(storage, JOURNAL).job()
-    if found is None:
-        raise SparkOptionError(f"{out!r} is not an archive: it has no {JOURNAL}/job.json")
     kept = select_columns([name for name in found["columns"] if name != "topic"], found["propertiesAs"])
     ddl = f"{kept.ddl}, topic string, day date"
     # Paths are escaped as Spark escapes them. The schema keeps topics that look like numbers as text.
@@ -117,12 +109,9 @@ def read_archive(spark: Any, out: str) -> Any:
 
 def _columns(source: MessageSource) -> Columns:
     """Return the requested columns, and those needed for the paths and for reading the archive."""
-    names = source.options["columns"]
-    if names is None:
-        return select_columns(None, source.options["propertiesAs"])
-    found = select_columns(names, source.options["propertiesAs"])
-    needed = [name for name in ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp") if name not in found.names]
-    return select_columns([*found.names, *needed], source.options["propertiesAs"])
+    requested = select_columns(source.options["columns"]).names
+    names = dict.fromkeys((*requested, "topic", "brokerName", "queueId", "queueOffset", "storeTimestamp"))
+    return select_columns(list(names), source.options["propertiesAs"])
 
 
 def _check_empty(storage: StorageLocation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -28,7 +29,6 @@ class ArchivedFile(NamedTuple):
     path: str
     topic: str
     rows: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,9 @@ class ArchiveSource:
         self._topics = known if topics is None else set(topics)
 
     def identity(self) -> Json:
-        names = ("startingTimestamp", "endingTimestamp")
-        return {"source": "archive", "archive": self._location, "topics": sorted(self.options["subscribe"] or ())} | {
-            name: self.options[name] for name in names if name in self.options.given
-        }
+        topics = sorted(self.options["subscribe"] or ())
+        times = self.options.explicit("startingTimestamp", "endingTimestamp")
+        return {"source": "archive", "archive": self._location, "topics": topics, **times}
 
     def begin(self) -> Json:
         return {"round": 0}
@@ -74,51 +73,44 @@ class ArchiveSource:
         return {"round": max(self._increments, default=0)}
 
     def plan(self, position: Json, end: Json, most: int) -> Json | None:
-        increments = [number for number in self._increments if position["round"] < number <= end["round"]]
-        rows = 0
-        for number in increments:
-            rows += sum(file.rows for file in self._files([number]))
+        rows, last = 0, None
+        for last in self._between(position, end):
+            rows += sum(file["rows"] for file in self._files_of(last))
             if rows >= most:
-                return {"start": position, "end": {"round": number}}
-        return {"start": position, "end": {"round": increments[-1]}} if increments else None
+                break
+        return None if last is None else {"start": position, "end": {"round": last}}
 
     def rows(self, start: Json, end: Json) -> int:
-        return sum(file.rows for file in self._files(self._between(start, end)))
+        return sum(file["rows"] for file in self._files(start, end))
 
     def size_bytes(self, start: Json, end: Json) -> int:
-        return sum(file.size for file in self._files(self._between(start, end)))
+        return sum(file["bytes"] for file in self._files(start, end))
 
     def parallel_parts(self, plan: Json, at_least: int) -> Sequence[Part]:
-        return [FilePart((file,)) for file in self._files(self._between(plan["start"], plan["end"]))]
+        return [self._part([file]) for file in self._files(**plan)]
 
     def ordered_parts(self, plan: Json) -> Sequence[Part]:
         """Group files that contain messages of the same queue, in their order."""
-        numbers = self._between(plan["start"], plan["end"])
-        listed = [(file, {(file["topic"], *queue) for queue in file["queues"]}) for file in self._listed(numbers)]
-        groups: list[tuple[set[Any], list[Json]]] = []
-        for file, queues in listed:
-            touched = [group for group in groups if group[0] & queues]
-            merged = (
-                set(queues).union(*(group[0] for group in touched)),
-                [one for group in touched for one in group[1]] + [file],
-            )
-            groups = [group for group in groups if not any(group is one for one in touched)] + [merged]
-        order = {file["path"]: index for index, (file, _) in enumerate(listed)}
-        grouped = [sorted(group[1], key=lambda one: order[one["path"]]) for group in groups]
-        grouped.sort(key=lambda files: order[files[0]["path"]])
-        return [FilePart(tuple(self._file(one) for one in files)) for files in grouped]
+        files = self._files(**plan)
+        groups: list[tuple[set[Any], list[int]]] = []  # queues, indexes of files
+        for index, file in enumerate(files):
+            queues = {(file["topic"], *queue) for queue in file["queues"]}
+            joined = [group for group in groups if group[0] & queues]
+            groups = [group for group in groups if not group[0] & queues]
+            groups.append((queues.union(*(group[0] for group in joined)), [*chain(*(group[1] for group in joined)), index]))
+        return [self._part(files[index] for index in indexes) for indexes in sorted(sorted(group[1]) for group in groups)]
 
     def _between(self, start: Json, end: Json) -> list[int]:
         return [number for number in sorted(self._increments) if start["round"] < number <= end["round"]]
 
-    def _listed(self, numbers: Iterable[int]) -> list[Json]:
-        return [file for number in numbers for file in self._increments[number] if file["topic"] in self._topics]
+    def _files(self, start: Json, end: Json) -> list[Json]:
+        return [file for number in self._between(start, end) for file in self._files_of(number)]
 
-    def _files(self, numbers: Iterable[int]) -> list[ArchivedFile]:
-        return [self._file(one) for one in self._listed(numbers)]
+    def _files_of(self, increment: int) -> Iterator[Json]:
+        return (file for file in self._increments[increment] if file["topic"] in self._topics)
 
-    def _file(self, found: Json) -> ArchivedFile:
-        return ArchivedFile(self._location, found["path"], found["topic"], found["rows"], found["bytes"])
+    def _part(self, files: Iterable[Json]) -> FilePart:
+        return FilePart(tuple(ArchivedFile(self._location, file["path"], file["topic"], file["rows"]) for file in files))
 
 
 def _read_file(file: ArchivedFile, options: DataSourceOptions, columns: Columns) -> Iterator[Any]:

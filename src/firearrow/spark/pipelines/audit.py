@@ -93,9 +93,6 @@ _TOTALS = {
     "rows_right": "sum(nRight)",
     "keys_left": "count_if(nLeft > 0 AND key IS NOT NULL)",
     "keys_right": "count_if(nRight > 0 AND key IS NOT NULL)",
-    "missing_right": "count_if(kind = 'missing_right' AND key IS NOT NULL)",
-    "missing_left": "count_if(kind = 'missing_left' AND key IS NOT NULL)",
-    "doubled_left": "count_if(kind = 'doubled_left' AND key IS NOT NULL)",
-    "doubled_right": "count_if(kind = 'doubled_right' AND key IS NOT NULL)",
+    **{kind: f"count_if(kind = '{kind}' AND key IS NOT NULL)" for kind in _KINDS},
     "without_key": "sum(CASE WHEN key IS NULL THEN nLeft + nRight ELSE 0 END)",
 }

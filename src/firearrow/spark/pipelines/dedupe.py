@@ -18,7 +18,7 @@ from firearrow.spark.pipelines.archive import JOURNAL, write_archive
 from firearrow.spark.pipelines.archive_source import ArchiveSource
 from firearrow.spark.pipelines.engine import SparkEngine
 from firearrow.spark.pipelines.inputs import JobInput, key_of
-from firearrow.spark.pipelines.job import Report, Totals, discard
+from firearrow.spark.pipelines.job import Report, RunOptions, Totals, discard
 from firearrow.spark.pipelines.selection import DIRECTORY, PLACE_SQL, SKIP, Selection, save_selection
 from firearrow.spark.pipelines.sources import Json, MessageSource, TopicSource, open_source
 from firearrow.spark.pipelines.storage import StorageLocation
@@ -50,52 +50,38 @@ def dedupe(
 
     `within_ms`: a message is a duplicate only if it was stored this soon after one with the same key.
     """
-    if (to_topic is not None) and (out is not None):
+    if to_topic is not None and out is not None:
         raise SparkOptionError("to_topic and out are mutually exclusive: give one of them")
     if to_topic is not None and checkpoint is None:
         raise SparkOptionError("writing to a topic needs a checkpoint directory, which holds the journal of the job")
     key_of(key)
     source: MessageSource = ArchiveSource(side.archive, side.options) if side.archive is not None else open_source(side.options)
-    location = out if out is not None else checkpoint
-    if location is None:
+    directory = checkpoint if out is None else f"{out}/{JOURNAL}"  # of the selection and its description
+    if directory is None:
         return Deduped(_duplicates(spark, side, source, source.end(), key, within_ms).count(), None)
-    storage = StorageLocation(location)
-    state_file = f"{JOURNAL}/dedupe.json" if out is not None else "dedupe.json"
-    state = storage.get_json(state_file) if storage.exists() else None
+    storage = StorageLocation(directory)
+    state = storage.get_json("dedupe.json")
     asked = {"key": key, "within_ms": within_ms}
     if state is None:
         end = source.end()
-        selection_storage = StorageLocation(f"{storage.location}/{JOURNAL}" if out is not None else storage.location)
-        selection_storage.make()
-        save_selection(_duplicates(spark, side, source, end, key, within_ms), selection_storage)
-        state = {**asked, "end": end, "duplicates": spark.read.parquet(selection_storage.uri(DIRECTORY)).count()}
-        storage.put_json(state_file, state)
+        save_selection(_duplicates(spark, side, source, end, key, within_ms), storage)
+        state = {**asked, "end": end, "duplicates": spark.read.parquet(storage.uri(DIRECTORY)).count()}
+        storage.put_json("dedupe.json", state)
     elif any(state[name] != value for name, value in asked.items()):
         raise SparkOptionError(
-            f"{storage.location} belongs to a job with key {state['key']} within {state['within_ms']} ms: use another directory"
+            f"{out or checkpoint} belongs to a job with key {state['key']} within {state['within_ms']} ms: use another directory"
         )
     report({"job": "dedupe", "event": "found", "duplicates": state["duplicates"]})
-    if to_topic is None and out is None:
-        return Deduped(state["duplicates"], None)
-    selection = Selection(f"{storage.location}/{JOURNAL}" if out is not None else storage.location, SKIP)
-    engine = SparkEngine(spark)
+    engine, selection = SparkEngine(spark), Selection(directory, SKIP)
+    run_options: RunOptions = {"until": state["end"], "report": report, "stopped": stopped}
+    totals = None
     if out is not None:
-        totals = write_archive(
-            engine,
-            source,
-            out,
-            job="dedupe",
-            extra_identity=asked,
-            selection=selection,
-            until=state["end"],
-            report=report,
-            stopped=stopped,
-        )
-    else:
+        totals = write_archive(engine, source, out, job="dedupe", extra_identity=asked, selection=selection, **run_options)
+    elif to_topic is not None:
         writing = write_options(target_options(side.options, to_name_server))
         totals = copy(
-            engine, source, str(to_topic), str(checkpoint), job="dedupe", writing=writing, extra_identity=asked,
-            selection=selection, until=state["end"], report=report, stopped=stopped,
+            engine, source, to_topic, directory, job="dedupe", writing=writing, extra_identity=asked, selection=selection,
+            **run_options,
         )  # fmt: skip
     return Deduped(state["duplicates"], totals)
 

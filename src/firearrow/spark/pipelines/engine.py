@@ -21,8 +21,7 @@ from firearrow.spark.errors import SparkOptionError
 T = TypeVar("T")
 Result = dict[str, Any]
 
-LOCAL, SPARK, AUTO = "local", "spark", "auto"
-ENGINES: Final = (AUTO, SPARK, LOCAL)
+LOCAL, SPARK = "local", "spark"
 SMALL_BYTES: Final = 2 << 30  # done locally before Spark would have started
 
 

@@ -98,17 +98,11 @@ class IncrementalJob:
 
     def _recover(self) -> tuple[int, Json, Json | None]:
         """Return the last completed increment, its end position, and the plan of an unfinished increment."""
-        known = self.journal.increments()
-        done, planned = max(known["done"], default=0), max(known["plan"], default=0)
-        position = None
-        if done:
-            last = self.journal.get("done", done)
-            self.after(last)
-            position = last["position"]
-        pending = self.journal.get("plan", planned) if planned > done else None
-        if position is None:
-            position = pending["start"] if pending is not None else self.source.begin()
-        return done, position, pending
+        number, done, pending = self.journal.last()
+        if done is not None:
+            self.after(done)
+            return number, done["position"], pending
+        return number, pending["start"] if pending is not None else self.source.begin(), pending
 
     def _run_increment(self, number: int, plan: Json, totals: Totals, total: int, *, repeated: bool) -> Json:
         began = time.monotonic()

@@ -48,7 +48,7 @@ class Journal:
     def begin(self, job: dict[str, Any]) -> dict[str, Any]:
         """Record the identity of the job, or compare it with the recorded one, which is returned. Keys with `_` may differ."""
         wanted = {"version": VERSION, **job}
-        known: dict[str, Any] | None = self._storage.get_json(f"{self._prefix}job.json")
+        known = self._job()
         if known is None:
             self._storage.put_json(f"{self._prefix}job.json", wanted)
             return wanted
@@ -60,9 +60,18 @@ class Journal:
                 )
         return known
 
-    def job(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._storage.get_json(f"{self._prefix}job.json")
+    def job(self) -> dict[str, Any]:
+        """Return the identity of the job. SparkOptionError if the directory has no journal."""
+        found = self._job()
+        if found is None:
+            raise SparkOptionError(f"{self._storage.location!r} is not an archive: it has no {self._prefix}job.json")
         return found
+
+    def last(self) -> tuple[int, dict[str, Any] | None, dict[str, Any] | None]:
+        """Return number and result of the last completed increment, and the plan of an unfinished one."""
+        known = self.increments()
+        done, planned = max(known["done"], default=0), max(known["plan"], default=0)
+        return done, self.get("done", done) if done else None, self.get("plan", planned) if planned > done else None
 
     def increments(self) -> dict[str, list[int]]:
         """Return the numbers of planned and of completed increments."""
@@ -85,6 +94,10 @@ class Journal:
         for kind, numbers in self.increments().items():
             for number in numbers[:-_KEPT]:
                 self._storage.remove_file(self._name(kind, number))
+
+    def _job(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._storage.get_json(f"{self._prefix}job.json")
+        return found
 
     def _name(self, kind: str, number: int) -> str:
         return f"{self._prefix}{kind}-{number:08}.json"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from itertools import product
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -51,9 +52,6 @@ def write_part(task: WriteTask) -> dict[str, Any]:
     """Write a part to files in the staging directory; return their paths and final names."""
     attempt = uuid.uuid4().hex  # another attempt at this task may run concurrently
     files = _FileSet(StorageLocation(task.location), f"{task.staging}/{attempt}", task.final, task.compression)
-    names = list(task.columns.names)
-    if "storeTimestamp" not in names or "topic" not in names:
-        raise AssertionError("the paths need the columns storeTimestamp and topic")
     try:
         for read in task.part.read(task.options, task.columns):
             batch = read if task.selection is None else task.selection.filter(read)
@@ -89,7 +87,7 @@ class _OpenFile:
     pending_rows: int = 0
     rows: int = 0
     body_bytes: int = 0
-    queues: set[tuple[str, int]] = field(default_factory=set)
+    queues: set[tuple[str | None, int]] = field(default_factory=set)
 
     def flush(self) -> int:
         """Write the pending batches; return their size in bytes."""
@@ -126,7 +124,7 @@ class _FileSet:
         file.rows += rows.num_rows
         if "body" in rows.schema.names:
             file.body_bytes += rows.column("body").nbytes
-        _collect_queues(rows, file.queues)
+        file.queues |= set(product(*(rows.column(name).unique().to_pylist() for name in ("brokerName", "queueId"))))
         self._pending += rows.nbytes
         if file.pending_bytes >= GROUP_BYTES or file.pending_rows >= GROUP_ROWS:
             self._pending -= file.flush()
@@ -172,19 +170,10 @@ class _FileSet:
             "rows": file.rows,
             "bytes": self._storage.size(staged),
             "bodyBytes": file.body_bytes,
-            "queues": sorted([broker, queue] for broker, queue in file.queues),
+            "queues": sorted([broker or "", queue] for broker, queue in file.queues),
         })  # fmt: skip
 
 
 def topic_directory(topic: str) -> str:
     """Return the directory of a topic, URL-encoded as partition names are (retry topics contain `%`)."""
     return f"topic={quote(topic, safe='')}"
-
-
-def _collect_queues(rows: Any, queues: set[tuple[str, int]]) -> None:
-    if "queueId" not in rows.schema.names or "brokerName" not in rows.schema.names:
-        return
-    brokers = rows.column("brokerName").unique().to_pylist()
-    for broker in brokers:
-        for queue in rows.column("queueId").unique().to_pylist():
-            queues.add((broker or "", queue))

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Protocol
 
-from firearrow.spark.cluster import cluster_client
+from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import DataLossError
 from firearrow.spark.options import DataSourceOptions, read_options
@@ -100,23 +101,27 @@ class MessageSource(Protocol):
         """Estimate the bytes between two positions."""
 
 
-class TopicSource:
-    """Topics of a cluster."""
+class _LossySource:
+    """Base of sources that brokers delete from. `lossy`: continue after deleted messages instead of failing."""
 
     def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
         self.options = read_options(given, stream=False)
         self._lossy = lossy
         if lossy:
             self.options.values["failOnDataLoss"] = False
-        self._client = cluster_client(self.options.client())
+
+
+class TopicSource(_LossySource):
+    """Topics of a cluster."""
+
+    @cached_property
+    def _client(self) -> ClusterClient:
+        return cluster_client(self.options.client())
 
     def identity(self) -> Json:
-        names = ("subscribe", "subscribePattern", "assign", "subExpression", "expressionType")
-        return (
-            {"source": "topics"}
-            | {name: _json_value(self.options[name]) for name in names if name in self.options.given}
-            | ({"subscribe": list(self.options["subscribe"])} if self.options["subscribe"] else {})
-        )
+        given = self.options.explicit("subscribePattern", "assign", "subExpression", "expressionType")
+        topics = self.options["subscribe"]  # also by the option `topic`
+        return {"source": "topics", **given} | ({"subscribe": list(topics)} if topics else {})
 
     def begin(self) -> Json:
         return {"offsets": to_dict(starting_offsets(self._client, self._queues(), self.options, "earliest"))}
@@ -177,18 +182,12 @@ class TopicSource:
         return resolve_queues(self._client, self.options)
 
 
-class StoreSource:
+class StoreSource(_LossySource):
     """A store directory: the commit log between the end of the last increment and the flushed offset."""
-
-    def __init__(self, given: Mapping[str, str], *, lossy: bool = False) -> None:
-        self.options = read_options(given, stream=False)
-        self._lossy = lossy
-        if lossy:
-            self.options.values["failOnDataLoss"] = False
 
     def identity(self) -> Json:
         names = ("subscribe", "subscribePattern", "brokerName", "includeSystemTopics", "startingTimestamp", "endingTimestamp")
-        return {"source": "store"} | {name: _json_value(self.options[name]) for name in names if name in self.options.given}
+        return {"source": "store", **self.options.explicit(*names)}
 
     def begin(self) -> Json:
         splits = plan_splits(self.options)
@@ -222,12 +221,8 @@ class StoreSource:
         share = -(-(end - first) // at_least)
         if share < options["maxSplitBytes"]:
             options = replace(options, values=options.values | {"maxSplitBytes": max(share, 1 << 20)})
-        found: list[RangePart] = []
-        for split in plan_splits(options):
-            cut = split._replace(first=max(split.first, first), end=min(split.end, end))
-            if cut.first < cut.end:
-                found.append(RangePart(splits=(cut,)))
-        return found
+        cut = (split._replace(first=max(split.first, first), end=min(split.end, end)) for split in plan_splits(options))
+        return [RangePart(splits=(split,)) for split in cut if split.first < split.end]
 
     def ordered_parts(self, plan: Json) -> Sequence[Part]:
         return [RangePart(splits=tuple(split for part in self.parallel_parts(plan, 1) for split in part.splits))]
@@ -235,9 +230,8 @@ class StoreSource:
 
 def open_source(given: Mapping[str, str], *, lossy: bool = False) -> MessageSource:
     """Create the source for these options of the data source: a store directory with `path`, else topics."""
-    if any(name.lower() == "path" for name in given):
-        return StoreSource(given, lossy=lossy)
-    return TopicSource(given, lossy=lossy)
+    is_store = any(name.lower() == "path" for name in given)
+    return (StoreSource if is_store else TopicSource)(given, lossy=lossy)
 
 
 def distribute(parts: Sequence[Part], bins: int) -> list[list[tuple[int, Part]]]:
@@ -257,7 +251,3 @@ def _offsets(position: Json) -> Offsets:
 
 def _ranges(plan: Json) -> list[Range]:
     return ranges_between(_offsets(plan["start"]), _offsets(plan["end"]))
-
-
-def _json_value(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

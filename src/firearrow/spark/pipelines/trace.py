@@ -22,7 +22,7 @@ from firearrow.wire.names import TRACE_TOPIC
 
 STAGES: Final = ("send", "store", "wait", "consume", "end_to_end")
 BUCKETS: Final = 60  # of the timeline
-_PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_PERCENTILES: Final = ("p50", "p95", "p99")
 
 
 @dataclass

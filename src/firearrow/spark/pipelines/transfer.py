@@ -44,10 +44,9 @@ def transfer(
     """
     source = open_source(options)
     given = target_options(options, to_name_server)
-    if isinstance(source, TopicSource) and to_name_server in (None, options.get("nameServer")):
-        for topic in source.options["subscribe"] or ():
-            if topic == to_topic:
-                raise SparkOptionError(f"{topic!r} would be copied to itself: name another target")
+    same_cluster = isinstance(source, TopicSource) and to_name_server in (None, options.get("nameServer"))
+    if same_cluster and to_topic in (source.options["subscribe"] or ()):
+        raise SparkOptionError(f"{to_topic!r} would be copied to itself: name another target")
     return copy(engine, source, to_topic, checkpoint, job="transfer", writing=write_options(given), order=order, **run_options)
 
 
@@ -86,7 +85,7 @@ def replay_source(
         raise SparkOptionError("nothing to replay: give either an archive or the group of the dead letters")
     if archive is not None:
         return ArchiveSource(archive, options or {})
-    return TopicSource({**_client(options, name_server), **(options or {}), "subscribe": dlq_topic(str(dead_letters_of))})
+    return TopicSource({"nameServer": name_server, **(options or {}), "subscribe": dlq_topic(str(dead_letters_of))})
 
 
 def select_where(
@@ -99,7 +98,7 @@ def select_where(
     dead_letters_of: str | None,
 ) -> Selection:
     """Select the messages that match a condition. The result is stored, so that a resumed job copies the same messages."""
-    known = checkpoint.get_json("where.json") if checkpoint.exists() else None
+    known = checkpoint.get_json("where.json")
     if known is None:
         if archive is not None:
             frame = read_archive(spark, archive)
@@ -107,7 +106,6 @@ def select_where(
             end = {"endingOffsets": json.dumps(source.end()["offsets"])}
             given = {**options, **end, "subscribe": dlq_topic(str(dead_letters_of))}
             frame = spark.read.format("rocketmq").options(**given).load()
-        checkpoint.make()
         save_selection(frame.where(condition).selectExpr(f"{PLACE_SQL} AS place"), checkpoint)
         checkpoint.put_json("where.json", {"where": condition})
     elif known["where"] != condition:
@@ -159,7 +157,7 @@ def copy(
 
 
 def target_options(options: Mapping[str, str], name_server: str | None) -> dict[str, str]:
-    """Return the options for writing: the client options of the source, and `name_server` in storage of the source's.
+    """Return the options for writing: the client options of the source, and `name_server` instead of the source's.
 
     Jobs do not create topics: a misspelt target must fail.
     """
@@ -169,7 +167,3 @@ def target_options(options: Mapping[str, str], name_server: str | None) -> dict[
     if "nameServer" not in given:
         raise SparkOptionError("the name server of the target is missing")
     return given
-
-
-def _client(options: Mapping[str, Any] | None, name_server: str) -> dict[str, str]:
-    return {**{name: text for name, text in (options or {}).items() if name in CLIENT_OPTIONS}, "nameServer": name_server}
