@@ -9,7 +9,7 @@ from firearrow.client.connection.signing import Signer
 from firearrow.client.message import MessageQueue
 from firearrow.client.options import Credentials
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.routing import RoundRobin, SendTemplate, by_sharding_key
+from firearrow.client.producer.routing import RoundRobin, Sender, SendTemplate, by_sharding_key
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import FLAG_ONEWAY, Command, encode_command
 from firearrow.wire.headers.client import (
@@ -84,6 +84,6 @@ def test_send_template_formats_what_the_header_class_encodes(
     fields = header.encode() if signer is None else signer.signed(header.encode(), b"body")
     expected = Command(header.CODE, 5, FLAG_ONEWAY if oneway else 0, "PYTHON", ext=fields, body=b"body")
 
-    template = SendTemplate(header.CODE, "orders", NAMED, "PYTHON", signer, oneway=oneway, batch=batch)
+    template = SendTemplate(header.CODE, Sender("orders", "PYTHON", signer), NAMED, oneway=oneway)
 
     assert template.frame(9, 1_794_786_595_550, 7, "KEYS\x01ключ\x02", 5, b"body") == encode_command(expected)

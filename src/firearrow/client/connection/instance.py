@@ -94,7 +94,6 @@ class ClientInstance:
         name = options.instance_name or f"{os.getpid()}#{next(_numbers)}"
         self.client_id = f"{self.ip}@{name}" + (f"@{options.unit_name}" if options.unit_name else "")
         self.brokers: dict[str, dict[int, str]] = {}  # broker name -> broker id -> address, of all routes
-        self.clusters: dict[str, str] = {}  # broker name -> cluster
         self.replies = ReplyRegistry(options.namespace)
         self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
@@ -302,8 +301,6 @@ class ClientInstance:
         """Rebuild the table of brokers from the routes, and disconnect addresses that are not in it."""
         before = {address for addresses in self.brokers.values() for address in addresses.values()}
         self.brokers = self._brokers_in_routes()
-        for route in self._routes.values():
-            self.clusters.update(route.clusters)
         now = {address for addresses in self.brokers.values() for address in addresses.values()}
         for address in before - now:
             self._versions.pop(address, None)

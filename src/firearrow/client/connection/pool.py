@@ -16,6 +16,7 @@ from typing import Final
 
 from firearrow.client.connection.signing import Signer
 from firearrow.client.errors import BrokerError, ClosedError, ConnectionLost, RequestTimeout
+from firearrow.client.lifecycle import BackgroundTasks
 from firearrow.client.options import ClientOptions
 from firearrow.net.channel import Channel, OnRequest
 from firearrow.net.errors import RequestTimeoutError
@@ -41,7 +42,7 @@ class Connections:
         self._on_request = on_request
         self._on_open = on_open
         self._dialling: dict[str, list[WhenOpen]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._retired: set[Channel] = set()
         self._closed = False
 
@@ -105,9 +106,7 @@ class Connections:
             self._dialling[address].append(done)
         else:
             self._dialling[address] = [done]
-            task = asyncio.get_running_loop().create_task(self._dial(address))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._dial(address))
 
     def retire(self, channel: Channel) -> None:
         """Retire a channel: close it when the requests in flight are answered."""
@@ -115,9 +114,7 @@ class Connections:
             del self.open[channel.address]
         if channel not in self._retired and not channel.closed:
             self._retired.add(channel)
-            task = asyncio.get_running_loop().create_task(self._close_when_done(channel))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._close_when_done(channel))
 
     def drop(self, address: str, reason: str) -> None:
         """Close the connection to an address that is no longer in use."""
@@ -129,8 +126,7 @@ class Connections:
         if self._closed:
             return
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         channels = [*self.open.values(), *self._retired]
         self.open.clear()
         await asyncio.gather(*self._tasks, *(_close(channel) for channel in channels), return_exceptions=True)

@@ -13,12 +13,12 @@ Requests that wait for a consumer are handled in tasks of their own.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from firearrow.client.connection.members import ConsumerMember, ProducerMember
+from firearrow.client.lifecycle import BackgroundTasks
 from firearrow.client.message import MessageQueue, received
 from firearrow.client.producer.request_reply import ReplyRegistry
 from firearrow.net.channel import Channel
@@ -59,7 +59,7 @@ class ServerRequests:
         self._replies = replies
         self._namespace = namespace
         self._broker_name = broker_name  # of an address
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._immediate: Final[dict[int, Callable[[Channel, Command], None]]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed,
@@ -87,13 +87,10 @@ class ServerRequests:
             remark = f"request type {request.code} not supported"
             _answer(channel, request, (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, b""))
             return
-        task = asyncio.get_running_loop().create_task(self._respond_in_task(channel, request, respond))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._respond_in_task(channel, request, respond))
 
     def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     def _check_transaction(self, channel: Channel, request: Command) -> None:
         header = CheckTransactionStateRequestHeader.decode(request.ext)

@@ -20,13 +20,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.client.errors import BrokerError, ClientError, ClosedError, ConnectionLost, InvalidMessageError, RequestTimeout
 from firearrow.client.hooks import SendContext, SendHook, call_hooks
 from firearrow.client.message import MessageQueue, SendResult, SendStatus
 from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.routing import SINGLE, SendTemplate, Target, TopicRouting
+from firearrow.client.producer.routing import BATCH, SINGLE, SendTemplate, Target, TopicRouting
 from firearrow.net.errors import ConnectionLostError
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command
@@ -57,58 +58,35 @@ _FIRST_PAUSE_S: Final = 0.05
 _MAX_PAUSE_S: Final = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class SendAttempt:
     """One message or batch in flight. Created by the producer, driven by `InFlightSends` and the channel."""
 
-    __slots__ = (
-        "attempts", "body", "born_ms", "channel", "code", "context", "deadline", "end", "error", "finished", "flag", "future",
-        "gone_away", "is_batch", "may_move", "msg_id", "properties", "retries", "sending", "sent_at", "sys_flag", "target",
-        "targets",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        sending: InFlightSends,
-        future: asyncio.Future[SendResult],
-        targets: TopicRouting,
-        target: Target,
-        code: int,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        end: float,
-        may_move: bool,
-        retries: int,
-    ) -> None:
-        self.sending = sending
-        self.future = future
-        self.targets = targets
-        self.target = target
-        self.code = code
-        self.body = body
-        self.properties = properties
-        self.msg_id = msg_id
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.born_ms = born_ms
-        self.end = end  # deadline of all attempts together
-        self.deadline = end  # of the current attempt; read by the channel
-        self.may_move = may_move  # to another queue
-        self.retries = retries  # attempts left after this one
-        self.attempts = 0
-        self.sent_at = 0.0
-        self.is_batch = False
-        self.gone_away = False
-        self.finished = False
-        self.error: ConnectionLost | None = None  # why the last attempt was not sent
-        self.channel: Channel | None = None
-        self.context: SendContext | None = None
+    sending: InFlightSends
+    future: asyncio.Future[SendResult]
+    targets: TopicRouting
+    target: Target
+    body: bytes
+    properties: str
+    msg_id: str
+    flag: int
+    sys_flag: int
+    born_ms: int
+    end: float  # deadline of all attempts together
+    may_move: bool  # to another queue
+    retries: int  # attempts left after this one
+    code: int = SINGLE
+    attempts: int = 0
+    sent_at: float = 0.0
+    deadline: float = 0.0  # of the current attempt; read by the channel
+    gone_away: bool = False
+    finished: bool = False
+    error: ConnectionLost | None = None  # why the last attempt was not sent
+    channel: Channel | None = None
+    context: SendContext | None = None
 
     def template(self) -> SendTemplate:
-        return self.target.single if self.code == SINGLE else self.target.template(self.code, batch=self.is_batch)
+        return self.target.single if self.code == SINGLE else self.target.template(self.code)
 
     def answered(self, answer: Command) -> None:
         self.sending.answered(self, answer)
@@ -120,51 +98,46 @@ class SendAttempt:
         self.sending.lost(self, ConnectionLost(str(error)))
 
 
+@dataclass(slots=True, frozen=True)
+class SendPolicy:
+    """The options of a producer about attempts and capacity."""
+
+    attempt_timeout_s: float | None
+    retry_unless_ok: bool
+    idempotent: bool
+    latency_fault: bool
+    max_in_flight: int
+    max_in_flight_bytes: int
+
+
 class InFlightSends:
     """The sends of one producer."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        *,
-        hooks: tuple[SendHook, ...],
-        faults: FaultTable | None,
-        retry_unless_ok: bool,
-        idempotent: bool,
-        attempt_timeout_s: float | None,
-        max_in_flight: int,
-        max_in_flight_bytes: int,
-        routes: RouteCache,
-    ) -> None:
+    def __init__(self, connections: Connections, routes: RouteCache, hooks: tuple[SendHook, ...], policy: SendPolicy) -> None:
+        self.routes = routes
+        self.topics = routes.known
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._starting = False  # guards _start_waiting against recursion
         self._connections = connections
         self._open = connections.open
         self._hooks = hooks
-        self._faults = faults
-        self._retry_unless_ok = retry_unless_ok
-        self._idempotent = idempotent
-        self._attempt_s = attempt_timeout_s
-        self._max_in_flight = max_in_flight
-        self._max_bytes = max_in_flight_bytes
-        self._low_watermark = max_in_flight * 3 // 4  # wakes waiting senders in groups, not on every response
-        self._low_watermark_bytes = max_in_flight_bytes * 3 // 4
-        self._route_suspect = routes.suspect
-        self.topics = routes.known
+        self._faults = FaultTable() if policy.latency_fault else None
+        self._policy = policy
+        self._attempt_s = policy.attempt_timeout_s
+        self._max_in_flight = policy.max_in_flight
+        self._max_bytes = policy.max_in_flight_bytes
+        self._low_watermark = self._max_in_flight * 3 // 4  # wakes waiting senders in groups, not on every response
+        self._low_watermark_bytes = self._max_bytes * 3 // 4
         self._waiting: deque[SendAttempt] = deque()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
         self._capacity_waiters: list[asyncio.Future[None]] = []
 
-    @property
-    def full(self) -> bool:
-        return self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or bool(self._waiting)
-
     async def wait_for_capacity(self) -> None:
         """Return when another send need not wait: at once, or when a quarter of the capacity is free."""
-        while self.full:
+        while self.in_flight >= self._max_in_flight or self.in_flight_bytes >= self._max_bytes or self._waiting:
             waiter = self._loop.create_future()
             self._capacity_waiters.append(waiter)
             await waiter
@@ -227,7 +200,7 @@ class InFlightSends:
             except (KeyError, TypeError, ValueError):
                 self._finish(send, None, ClientError(f"{target.address} stored a message at an unknown position: {answer!r}"))
                 return
-            if code != 0 and self._retry_unless_ok and self._may_retry(send):
+            if code != 0 and self._policy.retry_unless_ok and self._may_retry(send):
                 self._retry(send)
             else:
                 self._finish(send, result, None)
@@ -239,7 +212,7 @@ class InFlightSends:
             self._attempt(send)
             return
         if code in _ROUTE_OUTDATED:
-            self._route_suspect(target.queue.topic)
+            self.routes.suspect(target.queue.topic)
         if code in RETRIED and self._may_retry(send):
             log.debug("retrying %s: %s", send.msg_id, error)
             self._retry(send)
@@ -251,7 +224,7 @@ class InFlightSends:
         if self._loop.time() < send.end and self._may_retry(send):
             self._retry(send)
             return
-        what = f"the {'batch' if send.is_batch else 'message'} {send.msg_id[:64]}"
+        what = f"the {'batch' if send.code == BATCH else 'message'} {send.msg_id[:64]}"
         error = RequestTimeout(
             f"no answer from {send.target.address} ({send.target.queue}) in time; {what} may have been stored: "
             "send it again if duplicates are acceptable, or increase the timeout"
@@ -260,7 +233,7 @@ class InFlightSends:
 
     def lost(self, send: SendAttempt, error: ConnectionLost, *, sent: bool = True) -> None:
         self._failed_at(send, reachable=False)
-        self._route_suspect(send.target.queue.topic)
+        self.routes.suspect(send.target.queue.topic)
         if self._may_retry(send, sent=sent):
             send.error = None if sent else error
             log.debug("retrying %s: %s", send.msg_id, error)
@@ -324,8 +297,7 @@ class InFlightSends:
     def _submit(self, send: SendAttempt, channel: Channel) -> None:
         send.channel = channel
         send.sent_at = now = self._loop.time()
-        if self._attempt_s is not None:
-            send.deadline = min(send.end, now + self._attempt_s)
+        send.deadline = send.end if self._attempt_s is None else min(send.end, now + self._attempt_s)
         opaque = channel.take_opaque()
         try:
             frame = send.template().frame(send.sys_flag, send.born_ms, send.flag, send.properties, opaque, send.body)
@@ -338,7 +310,7 @@ class InFlightSends:
         """Return True if another attempt is allowed, and count it. `sent`: the request was written to a connection."""
         if send.future.done() or self._loop.time() >= send.end:
             return False
-        if self._idempotent or (send.may_move and not sent):
+        if self._policy.idempotent or (send.may_move and not sent):
             return True
         if not send.may_move or send.retries <= 0:
             return False
@@ -347,7 +319,7 @@ class InFlightSends:
 
     def _retry(self, send: SendAttempt) -> None:
         last = send.target.broker_name
-        if self._idempotent or not send.may_move:
+        if self._policy.idempotent or not send.may_move:
             send.target = send.targets.by_queue.get(send.target.queue, send.target)  # its address may have changed
         else:
             send.target = self.choose(send.targets, last)

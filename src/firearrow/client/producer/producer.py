@@ -37,11 +37,10 @@ from firearrow.client.options import (
 from firearrow.client.producer import message_ids
 from firearrow.client.producer.batches import PartialBatchError, results_of, split_into_batches
 from firearrow.client.producer.delay import When, delay_properties, for_version
-from firearrow.client.producer.fault_avoidance import FaultTable
-from firearrow.client.producer.in_flight import InFlightSends, SendAttempt
+from firearrow.client.producer.in_flight import InFlightSends, SendAttempt, SendPolicy
 from firearrow.client.producer.recall import parse_recall_handle
 from firearrow.client.producer.request_reply import reply_message, request_properties
-from firearrow.client.producer.routing import SINGLE, RouteCache, Selector, Sender, Target, TopicRouting, by_sharding_key
+from firearrow.client.producer.routing import BATCH, SINGLE, RouteCache, Selector, Sender, Target, TopicRouting, by_sharding_key
 from firearrow.client.producer.validation import check_body, check_group_name, properties_text
 from firearrow.client.trace.hook import Trace
 from firearrow.wire.codes import RequestCode
@@ -116,25 +115,19 @@ class Producer(AsyncClient):
         self._compress_over = compress_over
         self._plain_below = min(compress_over, max_message_size + 1)  # smaller bodies need neither a check nor compression
         self._compress, self._compressed_flag = compressor(compression)
-        self._latency_fault = latency_fault
-        self._retry_unless_ok = retry_unless_ok
-        self._attempt_timeout_s = None if attempt_timeout is None else seconds("attempt_timeout", attempt_timeout)
-        if idempotent and attempt_timeout is None:
-            self._attempt_timeout_s = self._send_timeout_s / 3
+        attempt_timeout_s = None if attempt_timeout is None else seconds("attempt_timeout", attempt_timeout)
+        if idempotent:
+            attempt_timeout_s = attempt_timeout_s or self._send_timeout_s / 3
+            max_in_flight = min(max_in_flight, IDEMPOTENT_IN_FLIGHT)
         self._idempotent = idempotent
-        self._max_in_flight = min(max_in_flight, IDEMPOTENT_IN_FLIGHT) if idempotent else max_in_flight
-        self._max_in_flight_bytes = max_in_flight_bytes
+        self._policy = SendPolicy(
+            attempt_timeout_s, retry_unless_ok, idempotent, latency_fault, max_in_flight, max_in_flight_bytes
+        )
         self._namespace_properties = {PROPERTY_INSTANCE_ID: self.options.namespace} if self.options.namespace else {}
         self._adds = idempotent or bool(self.options.namespace)
-        self._producer_id = ""
         self._sequence = 0
         self._instance: ClientInstance | None = None
         self._sending: InFlightSends | None = None
-        self._next_id: Callable[[int], str] = _no_id
-        self._topics: RouteCache | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._trace: Trace | None = None
-        self._hooks: tuple[SendHook, ...] = ()
 
     # ---- lifecycle
 
@@ -143,25 +136,14 @@ class Producer(AsyncClient):
         if self._sending is not None:
             return
         self._loop = asyncio.get_running_loop()
-        instance = await acquire(self.options, producer_group=self.group)
-        self._instance = instance
+        self._instance = instance = await acquire(self.options, producer_group=self.group)
         self._trace = Trace(self.options, self.group, "PRODUCE") if self.options.trace else None
-        self._hooks = (*self.hooks, self._trace) if self._trace is not None else tuple(self.hooks)
+        self._hooks: tuple[SendHook, ...] = (*self.hooks, self._trace) if self._trace is not None else tuple(self.hooks)
         sender = Sender(self.group, self.options.language, instance.connections.signer)
-        self._topics = RouteCache(instance, sender, self.options.namespace)
+        routes = RouteCache(instance, sender, self.options.namespace)
         self._next_id = message_ids.id_generator(instance.ip)
         self._producer_id = f"{instance.client_id}-{uuid.uuid4().hex[:12]}"[-128:]
-        self._sending = InFlightSends(
-            instance.connections,
-            hooks=self._hooks,
-            faults=FaultTable() if self._latency_fault else None,
-            retry_unless_ok=self._retry_unless_ok,
-            idempotent=self._idempotent,
-            attempt_timeout_s=self._attempt_timeout_s,
-            max_in_flight=self._max_in_flight,
-            max_in_flight_bytes=self._max_in_flight_bytes,
-            routes=self._topics,
-        )
+        self._sending = InFlightSends(instance.connections, routes, self._hooks, self._policy)
         await instance.register_producer(self.group, self)
         log.info("producer %s started as %s", self.group, instance.client_id)
 
@@ -170,14 +152,13 @@ class Producer(AsyncClient):
         sending, instance = self._sending, self._instance
         if sending is None or instance is None:
             return
-        await self._routes().settled(self._send_timeout_s)
+        await sending.routes.settled(self._send_timeout_s)
         await sending.idle(self._send_timeout_s)
         self._sending = None
         sending.cancel_all("the producer was closed before the message could be sent")
         if self._trace is not None:
             await self._trace.close()
-        if self._topics is not None:
-            self._topics.close()
+        sending.routes.close()
         await instance.unregister_producer(self.group)
         await instance.release()
         self._instance = None
@@ -231,8 +212,9 @@ class Producer(AsyncClient):
 
     async def wait_for_capacity(self) -> None:
         """Wait until fewer than `max_in_flight` messages are in flight."""
-        await self._routes().settled()
-        await self._running().wait_for_capacity()
+        sending = self._running()
+        await sending.routes.settled()
+        await sending.wait_for_capacity()
 
     async def send_oneway(
         self,
@@ -243,15 +225,18 @@ class Producer(AsyncClient):
         sharding_key: str | None = None,
     ) -> None:
         """Send a message without a response from the broker."""
-        self._running()
-        targets = await self._routes().get(message.topic)
+        targets = await self._running().routes.get(message.topic)
         extra = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
         target = self._target(targets, message, queue, selector, sharding_key)
         body, sys_flag = self._body(message)
         now_ms = _now_ns() // 1_000_000
         msg_id = self._next_id(now_ms)
         properties = properties_text(message, msg_id, self._added(extra))
-        with self._hooked_oneway(message, target, msg_id, now_ms, len(body), fixed=queue or selector or sharding_key):
+        hooked: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self._hooks:
+            fixed = queue is not None or selector is not None or sharding_key is not None
+            hooked = self._hooked_oneway(self._context([message], target, msg_id, now_ms, len(body), fixed=fixed))
+        with hooked:
             channel = await self._known().connections.get(target.address)
             template = target.template(SINGLE, oneway=True)
             channel.write(template.frame(sys_flag, now_ms, message.flag, properties, channel.take_opaque(), body))
@@ -270,13 +255,13 @@ class Producer(AsyncClient):
 
         The messages of one request go to one queue. PartialBatchError has the results so far if a later request fails.
         """
-        self._running()
+        sending = self._running()
         messages = list(messages)
         extra = {PROPERTY_SHARDING_KEY: sharding_key} if sharding_key else None
         batches = split_into_batches(
             messages, self.max_message_size, lambda: self._next_id(_now_ns() // 1_000_000), lambda: self._added(extra) or {}
         )
-        targets = await self._routes().get(messages[0].topic)
+        targets = await sending.routes.get(messages[0].topic)
         results: list[SendResult] = []
         for batch in batches:
             target = self._target(targets, batch.messages[0], queue, selector, sharding_key)
@@ -285,9 +270,10 @@ class Producer(AsyncClient):
             wait = f"WAIT\x01{'true' if messages[0].wait_store else 'false'}\x02"
             now_ms = _now_ns() // 1_000_000
             send = self._new_send(targets, target, batch.body, wait, ids, 0, 0, fixed, timeout, now_ms)
-            send.code, send.is_batch = RequestCode.SEND_BATCH_MESSAGE, True
-            send.context = self._context(batch.messages, send)
-            self._running().start(send)
+            send.code = BATCH
+            if self._hooks:
+                send.context = self._context(batch.messages, target, ids, now_ms, len(batch.body))
+            sending.start(send)
             try:
                 results += results_of(len(batch.messages), await send.future)
             except Exception as error:
@@ -307,7 +293,7 @@ class Producer(AsyncClient):
     ) -> ReceivedMessage:
         """Send a request message and return the reply of its consumer (`reply`). RequestTimeout if no reply arrives in time."""
         instance = self._known()
-        await self._routes().get(message.topic)
+        await self._running().routes.get(message.topic)
         await instance.ensure_known_to_brokers()
         correlation_id = str(uuid.uuid4())
         reply = instance.replies.expect(correlation_id)
@@ -330,12 +316,13 @@ class Producer(AsyncClient):
     async def reply(self, request: ReceivedMessage, body: bytes, *, timeout: Duration | None = None) -> SendResult:
         """Reply to a message that was sent with `request`."""
         message, extra = reply_message(request, body)
-        targets = await self._routes().get(message.topic, full_name=message.topic)
+        sending = self._running()
+        targets = await sending.routes.get(message.topic, full_name=message.topic)
         here = [target for target in targets.targets if target.broker_name == request.queue.broker_name]
-        target = here[0] if here else self._running().choose(targets)
+        target = here[0] if here else sending.choose(targets)
         send = self._prepare(targets, target, message, extra, False, timeout)
         send.code = RequestCode.SEND_REPLY_MESSAGE_V2
-        self._running().start(send)
+        sending.start(send)
         return await send.future
 
     async def recall(self, handle: str | SendResult) -> str:
@@ -359,17 +346,16 @@ class Producer(AsyncClient):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic."""
-        self._running()
-        return list((await self._routes().get(topic)).queues)
+        return list((await self._running().routes.get(topic)).queues)
 
     # ---- ProducerMember, called by the instance
 
     def topics(self) -> set[str]:
-        return self._topics.full_names() if self._topics is not None else set()
+        return self._sending.routes.full_names() if self._sending is not None else set()
 
     def route_changed(self, topic: str) -> None:
-        if self._topics is not None:
-            self._topics.route_changed(topic)
+        if self._sending is not None:
+            self._sending.routes.route_changed(topic)
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
         log.warning("%s checks transaction %s, but this is not a TransactionProducer", address, header.transaction_id)
@@ -390,7 +376,9 @@ class Producer(AsyncClient):
             raise closed_error("producer")
         targets = sending.topics.get(message.topic)
         if targets is None:
-            return self._when_routed(message, queue, selector, sharding_key, extra, timeout)
+            return self._when_routed(
+                message, timeout, lambda left_s: self._start_send(message, queue, selector, sharding_key, extra, left_s)
+            )
         if queue is None and selector is None and sharding_key is None:
             target, fixed = sending.choose(targets), False
         else:
@@ -420,7 +408,7 @@ class Producer(AsyncClient):
         properties = properties_text(message, msg_id, extra)
         send = self._new_send(targets, target, body, properties, msg_id, message.flag, sys_flag, fixed, timeout, now_ms)
         if self._hooks:
-            send.context = self._context([message], send, extra, fixed)
+            send.context = self._context([message], target, msg_id, now_ms, len(body), extra, fixed)
         return send
 
     def _new_send(
@@ -436,12 +424,12 @@ class Producer(AsyncClient):
         timeout: Duration | None,
         now_ms: int,
     ) -> SendAttempt:
-        loop = self._loop
-        if self._sending is None or loop is None:
+        if self._sending is None:
             raise closed_error("producer")
+        loop = self._loop
         end = loop.time() + (self._send_timeout_s if timeout is None else seconds("timeout", timeout))
         return SendAttempt(
-            self._sending, loop.create_future(), targets, target, SINGLE, body, properties, msg_id, flag, sys_flag,
+            self._sending, loop.create_future(), targets, target, body, properties, msg_id, flag, sys_flag,
             now_ms, end, not fixed, self.retries,
         )  # fmt: skip
 
@@ -486,10 +474,15 @@ class Producer(AsyncClient):
         return self._running().choose(targets)
 
     def _context(
-        self, messages: Sequence[Message], send: SendAttempt, extra: dict[str, str] | None = None, fixed: bool = False
-    ) -> SendContext | None:
-        if not self._hooks:
-            return None
+        self,
+        messages: Sequence[Message],
+        target: Target,
+        msg_id: str,
+        began_ms: int,
+        body_size: int,
+        extra: dict[str, str] | None = None,
+        fixed: bool = False,
+    ) -> SendContext:
         kind = MessageKind.NORMAL
         if extra and "TRAN_MSG" in extra:
             kind = MessageKind.TRANSACTION_HALF
@@ -497,19 +490,11 @@ class Producer(AsyncClient):
             kind = MessageKind.DELAY
         elif fixed:
             kind = MessageKind.ORDER
-        target = send.target
-        return SendContext(self.group, messages, target.queue, target.address, send.msg_id, kind, send.born_ms, len(send.body))
+        return SendContext(self.group, messages, target.queue, target.address, msg_id, kind, began_ms, body_size)
 
     @contextlib.contextmanager
-    def _hooked_oneway(
-        self, message: Message, target: Target, msg_id: str, now_ms: int, size: int, *, fixed: object
-    ) -> Iterator[None]:
+    def _hooked_oneway(self, context: SendContext) -> Iterator[None]:
         """Call the hooks around a one-way send; it has no result."""
-        if not self._hooks:
-            yield
-            return
-        kind = MessageKind.ORDER if fixed else MessageKind.NORMAL
-        context = SendContext(self.group, [message], target.queue, target.address, msg_id, kind, now_ms, size)
         try:
             for hook in self._hooks:
                 hook.before_send(context)
@@ -518,19 +503,13 @@ class Producer(AsyncClient):
             context.error = error
             raise
         finally:
-            context.elapsed_ms = _now_ns() / 1_000_000 - now_ms
+            context.elapsed_ms = _now_ns() / 1_000_000 - context.began_ms
             call_hooks([hook.after_send for hook in self._hooks], context)
 
     def _when_routed(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        sharding_key: str | None,
-        extra: dict[str, str] | None,
-        timeout: Duration | None,
+        self, message: Message, timeout: Duration | None, start: Callable[[float], asyncio.Future[SendResult]]
     ) -> asyncio.Future[SendResult]:
-        """Send a message as soon as the route of its topic is known."""
+        """Call `start` with the remaining time as soon as the route of the topic is known."""
         check_body(message, self.max_message_size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SendResult] = loop.create_future()
@@ -553,29 +532,24 @@ class Producer(AsyncClient):
                 return
             left_s = max(0.001, timeout_s - (loop.time() - began))
             try:
-                send = self._start_send(message, queue, selector, sharding_key, extra, left_s)
+                send = start(left_s)
             except Exception as invalid:  # noqa: BLE001 (raised to the caller by the future)
                 future.set_exception(invalid)
             else:
                 send.add_done_callback(lambda done: _copy_outcome(done, future))
                 future.add_done_callback(lambda done: send.cancel() if done.cancelled() else None)
 
-        self._routes().request(message.topic, routed)
+        self._running().routes.request(message.topic, routed)
         return future
 
     async def _oldest_version(self, topic: str) -> int:
         """Return the version of the topic's oldest broker, 0 if one is unknown."""
-        targets = await self._routes().get(topic)
+        targets = await self._running().routes.get(topic)
         instance = self._known()
         addresses = {target.address for target in targets.targets}
         if any(not instance.broker_version(address) for address in addresses):
             await instance.heartbeat_now()
         return min(instance.broker_version(address) for address in addresses)
-
-    def _routes(self) -> RouteCache:
-        if self._topics is None:
-            raise closed_error("producer")
-        return self._topics
 
     def _running(self) -> InFlightSends:
         if self._sending is None:
@@ -599,7 +573,3 @@ def _copy_outcome(done: asyncio.Future[SendResult], future: asyncio.Future[SendR
         future.set_exception(error)
     else:
         future.set_result(done.result())
-
-
-def _no_id(now_ms: int) -> str:
-    raise closed_error("producer")

@@ -17,8 +17,8 @@ import asyncio
 import logging
 import random
 import struct
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -27,6 +27,7 @@ from firearrow.client.connection.pool import closed_error
 from firearrow.client.connection.routes import DEFAULT_TOPIC_QUEUES, MASTER, TopicRoute, template_route
 from firearrow.client.connection.signing import Signer
 from firearrow.client.errors import ClientError, FirearrowError, InvalidMessageError, NoRouteError
+from firearrow.client.lifecycle import BackgroundTasks
 from firearrow.client.message import Message, MessageQueue
 from firearrow.client.namespaces import with_namespace
 from firearrow.client.producer.fault_avoidance import FaultTable
@@ -85,28 +86,27 @@ def by_sharding_key(count: int, key: str) -> int:
 
 
 SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
+BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 _join_words = struct.Struct(">ii").pack
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
 class SendTemplate:
-    """One kind of send request (its code, one-way or not, batch or not) to one queue."""
+    """One kind of send request (its code, one-way or not) to one queue."""
 
     __slots__ = ("_header", "_signed_back", "_signed_front", "_signer")
 
-    def __init__(
-        self, code: int, group: str, queue: MessageQueue, language: str, signer: Signer | None, *, oneway: bool, batch: bool
-    ) -> None:
-        before = {"a": group, "b": queue.topic, "c": AUTO_CREATE_TOPIC_KEY_TOPIC, "d": str(DEFAULT_TOPIC_QUEUES)}
+    def __init__(self, code: int, sender: Sender, queue: MessageQueue, *, oneway: bool) -> None:
+        before = {"a": sender.group, "b": queue.topic, "c": AUTO_CREATE_TOPIC_KEY_TOPIC, "d": str(DEFAULT_TOPIC_QUEUES)}
         before["e"] = str(queue.queue_id)
-        after = {"j": "0", "k": "false", "m": "true" if batch else "false", "n": queue.broker_name}
+        after = {"j": "0", "k": "false", "m": "true" if code == BATCH else "false", "n": queue.broker_name}
         self._header = b"".join((
             b'{"code":%d,"extFields":' % code, _escaped(orjson.dumps(before)[:-1]), b',"f":"%d","g":"%d","h":"%d","i":%b,',
-            _escaped(orjson.dumps(after)[1:-1]), b'%b},"flag":', b"2" if oneway else b"0", b',"language":"', language.encode(),
-            b'","opaque":%d', _TAIL,
+            _escaped(orjson.dumps(after)[1:-1]), b'%b},"flag":', b"2" if oneway else b"0", b',"language":"',
+            sender.language.encode(), b'","opaque":%d', _TAIL,
         ))  # fmt: skip
-        self._signer = signer
+        self._signer = sender.signer
         self._signed_front = "".join(before.values()).encode()
         self._signed_back = "".join(after.values()).encode()
 
@@ -123,15 +123,12 @@ class SendTemplate:
         return _join_words(4 + length + len(body), length) + header + body
 
 
-class Sender:
+class Sender(NamedTuple):
     """The part that all requests of a producer share."""
 
-    __slots__ = ("group", "language", "signer")
-
-    def __init__(self, group: str, language: str, signer: Signer | None) -> None:
-        self.group = group
-        self.language = language
-        self.signer = signer
+    group: str
+    language: str
+    signer: Signer | None
 
 
 class Target:
@@ -145,15 +142,13 @@ class Target:
         self.address = address
         self._full_queue = full_queue
         self._sender = sender
-        self._templates: dict[tuple[int, bool, bool], SendTemplate] = {}
+        self._templates: dict[tuple[int, bool], SendTemplate] = {}
         self.single = self.template(SINGLE)
 
-    def template(self, code: int, *, oneway: bool = False, batch: bool = False) -> SendTemplate:
-        found = self._templates.get((code, oneway, batch))
+    def template(self, code: int, *, oneway: bool = False) -> SendTemplate:
+        found = self._templates.get((code, oneway))
         if found is None:
-            sender = self._sender
-            found = SendTemplate(code, sender.group, self._full_queue, sender.language, sender.signer, oneway=oneway, batch=batch)
-            self._templates[code, oneway, batch] = found
+            found = self._templates[code, oneway] = SendTemplate(code, self._sender, self._full_queue, oneway=oneway)
         return found
 
     def __repr__(self) -> str:
@@ -215,7 +210,7 @@ class RouteCache:
         self._requested: dict[str, list[Routed]] = {}
         self._full_names: dict[str, str] = {}
         self._suspected: dict[str, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def get(self, topic: str, *, full_name: str | None = None) -> TopicRouting:
         """Return the targets of a topic; `full_name` is its name on the brokers if that is not the one in the namespace."""
@@ -246,7 +241,7 @@ class RouteCache:
         check_sendable_topic(topic)
         self._full_names[topic] = full_name or with_namespace(topic, self._namespace)
         self._requested[topic] = [routed]
-        self._run(self._find(topic))
+        self._tasks.start(self._find(topic))
 
     def full_names(self) -> set[str]:
         """Return the topics in use by their names on the brokers."""
@@ -266,7 +261,7 @@ class RouteCache:
         now = asyncio.get_running_loop().time()
         if topic in self.known and now >= self._suspected.get(topic, 0.0):
             self._suspected[topic] = now + _SUSPECT_PAUSE_S
-            self._run(self._refresh(topic))
+            self._tasks.start(self._refresh(topic))
 
     async def settled(self, timeout_s: float | None = None) -> None:
         """Wait until no message waits for a route."""
@@ -275,8 +270,7 @@ class RouteCache:
 
     def close(self) -> None:
         self.known.clear()
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
 
     async def _find(self, topic: str) -> None:
         targets: TopicRouting | None = None
@@ -311,11 +305,6 @@ class RouteCache:
             await self._instance.route(self._full_names[topic], refresh=True)
         except FirearrowError as error:
             log.debug("the route of %s cannot be refreshed: %s", topic, error)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _escaped(text: bytes) -> bytes:

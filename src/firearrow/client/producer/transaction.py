@@ -28,6 +28,7 @@ from typing import Any, Final, Unpack
 from firearrow.client.connection.pool import closed_error
 from firearrow.client.errors import ClientError, FirearrowError
 from firearrow.client.hooks import EndTransactionContext, SendHook, call_hooks
+from firearrow.client.lifecycle import BackgroundTasks
 from firearrow.client.message import Message, ReceivedMessage, SendResult, SendStatus
 from firearrow.client.options import ClientKeywords, Duration, NameServers, document_keywords, seconds
 from firearrow.client.producer.producer import SEND_TIMEOUT_S, Producer
@@ -125,7 +126,7 @@ class TransactionProducer(Producer):
         self._execute = execute
         self._check = check
         self._pool: ThreadPoolExecutor | None = None
-        self._checks: set[asyncio.Task[None]] = set()
+        self._checks = BackgroundTasks()
         self._registration: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -140,10 +141,7 @@ class TransactionProducer(Producer):
         if self._registration is not None:
             self._registration.cancel()
             await asyncio.wait([self._registration])
-        if self._checks:
-            await asyncio.wait(self._checks, timeout=self._send_timeout_s)
-            for task in self._checks:
-                task.cancel()
+        await self._checks.finish(self._send_timeout_s)
         await super().close()
         if self._pool is not None:
             self._pool.shutdown(wait=False)
@@ -160,7 +158,7 @@ class TransactionProducer(Producer):
         if check_after is not None:
             extra[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(math.ceil(seconds("check_after", check_after, or_zero=True)))
         sending = self._running()
-        targets = await self._routes().get(message.topic)
+        targets = await sending.routes.get(message.topic)
         send = self._prepare(targets, sending.choose(targets), message, extra, False, timeout)
         send.sys_flag |= TRANSACTION_PREPARED
         sending.start(send)
@@ -182,9 +180,7 @@ class TransactionProducer(Producer):
         return super().topics() | {AUTO_CREATE_TOPIC_KEY_TOPIC}
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, message: ReceivedMessage) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer_check(address, header, message))
-        self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
+        self._checks.start(self._answer_check(address, header, message))
 
     # ---- internals
 
@@ -214,8 +210,7 @@ class TransactionProducer(Producer):
             transaction_id=header.transaction_id,
             bname=header.bname,
         )
-        transaction_id = header.transaction_id or message.msg_id
-        await self._report(address, end, message, message.topic, message.msg_id, transaction_id, state, from_check=True)
+        await self._report(address, end, message, message.msg_id, state)
 
     async def _end(self, message: Message, result: SendResult, state: LocalTransactionState) -> None:
         instance = self._known()
@@ -227,7 +222,6 @@ class TransactionProducer(Producer):
         if address is None:
             log.warning("outcome of %s not reported: the broker %s has no address", result.msg_id, result.queue.broker_name)
             return
-        transaction_id = result.transaction_id or result.msg_id
         end = EndTransactionRequestHeader(
             topic=result.queue.topic,
             producer_group=self.group,
@@ -236,32 +230,34 @@ class TransactionProducer(Producer):
             commit_or_rollback=_FLAGS[state],
             from_transaction_check=False,
             msg_id=result.msg_id,
-            transaction_id=transaction_id,
+            transaction_id=result.transaction_id or result.msg_id,
             bname=result.queue.broker_name,
         )
-        await self._report(address[0], end, message, message.topic, result.msg_id, transaction_id, state, from_check=False)
+        await self._report(address[0], end, message, result.msg_id, state)
 
     async def _report(
         self,
         address: str,
         header: EndTransactionRequestHeader,
         message: Message | ReceivedMessage,
-        topic: str,
         msg_id: str,
-        transaction_id: str,
         state: LocalTransactionState,
-        *,
-        from_check: bool,
     ) -> None:
         """Report the outcome one-way, as all clients do: if the request is lost, the broker checks."""
+        transaction_id = header.transaction_id or msg_id
         try:
             await self._known().oneway(address, header)
         except ClientError as error:
             log.warning("the outcome of transaction %s was not reported, the broker will check: %s", transaction_id, error)
         calls = [hook.end_transaction for hook in self._hooks if hasattr(hook, "end_transaction")]
         if calls:
-            context = EndTransactionContext(self.group, topic, message, address, msg_id, transaction_id, state.value, from_check)
-            call_hooks(calls, context)
+            from_check = bool(header.from_transaction_check)
+            call_hooks(
+                calls,
+                EndTransactionContext(
+                    self.group, message.topic, message, address, msg_id, transaction_id, state.value, from_check
+                ),
+            )
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if inspect.iscoroutinefunction(function):
