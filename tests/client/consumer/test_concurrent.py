@@ -32,6 +32,7 @@ class Setup:
         self.dispatcher = ConcurrentDispatcher(
             listener, coroutine=coroutine, concurrency=3, batch_size=batch_size, offsets=self.offsets, send_back=back,
             finished=self.finished.append, count=lambda topic, count, ok, spent_s: self.counted.append((count, ok)),
+            name="consume",
         )  # fmt: skip
 
     async def until_noted(self, offset: int) -> None:

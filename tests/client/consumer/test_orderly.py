@@ -27,7 +27,7 @@ class Setup:
         self.dispatcher = OrderlyDispatcher(
             listener, coroutine=coroutine, concurrency=3, batch_size=1, offsets=self.offsets, send_back=send_back,
             max_reconsume_times=max_reconsume_times, suspend_ms=10, finished=lambda held: None,
-            count=lambda topic, count, ok, spent_s: None, now_ms=lambda: self.now_ms,
+            count=lambda topic, count, ok, spent_s: None, now_ms=lambda: self.now_ms, name="consume",
         )  # fmt: skip
 
     async def until_noted(self, offset: int) -> None:

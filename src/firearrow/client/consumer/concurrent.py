@@ -15,67 +15,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Unpack
 
+from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.listener import Failure, Outcome, failure
-from firearrow.client.consumer.offset_store import OffsetStore
-from firearrow.client.consumer.process_queue import NO_OFFSET, ProcessQueue
-from firearrow.client.consumer.send_back import SendBack
-from firearrow.client.consumer.stats import Count
-from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers, Workers
+from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.message import ReceivedMessage
-from firearrow.clock import wall_ms
 
 KEPT_RETRY_MS: Final = 5_000
 EXPIRED_LEVEL: Final = 3  # delay level of a message that exceeded the consume timeout
 
 log = logging.getLogger("firearrow.client")
 
-
 Batch = tuple[ProcessQueue, list[ReceivedMessage]]
-"""What one call of the listener is given, and where that is from. A tuple, because there is one for every message."""
+"""The messages for one call of the listener and their origin. A tuple, because there is one for every message."""
 
 
-class ConcurrentDispatcher:
-    def __init__(
-        self,
-        call: Callable[[Any], object] | Callable[[Any], Awaitable[object]],
-        *,
-        coroutine: bool,
-        concurrency: int,
-        batch_size: int,
-        lists: bool = True,
-        offsets: OffsetStore,
-        send_back: SendBack | None,
-        finished: Callable[[ProcessQueue], None],
-        count: Count,
-        name: str = "consume",
-    ) -> None:
-        """`call` takes a list, or, without `lists`, a single message. Broadcasting has no `send_back`.
-
-        `finished` is called when a process queue whose pull loop waits has become smaller.
-        """
-        self._call: Any = call
-        self._batch_size = batch_size
-        self._offsets = offsets
-        self._send_back = send_back
-        self._finished = finished
-        self._count = count
-        self._loop = asyncio.get_running_loop()
-        self._sending_back: set[asyncio.Task[None]] = set()
-        self._stopped = False
+class ConcurrentDispatcher(Dispatcher[Batch, Outcome]):
+    def __init__(self, call: Callable[[Any], object], *, lists: bool = True, **shared: Unpack[DispatcherKeywords]) -> None:
+        """`call` takes a list, or, without `lists`, a single message."""
+        super().__init__(call, patient=True, **shared)
+        self._lists = lists
         self._expired: dict[int, Batch] = {}  # by identity: batches beyond the timeout whose call still runs
-        consume_in_task = self._consume_in_task if lists else self._consume_one_in_task
-        consume_in_thread = self._consume_in_thread if lists else self._consume_one_in_thread
-        self._workers: Workers[Batch] = (
-            TaskWorkers(concurrency, consume_in_task, self._settle)
-            if coroutine
-            else ThreadWorkers(concurrency, consume_in_thread, self._settle, patient=True, name=name)
-        )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Dispatch pulled messages that are in the process queue."""
         size = self._batch_size
         if size == 1:
             self._workers.put([(held, [message]) for message in messages])
@@ -95,17 +59,6 @@ class ConcurrentDispatcher:
                 else:
                     self._send_back_later(held, messages, EXPIRED_LEVEL)
 
-    async def stop(self, timeout_s: float) -> bool:
-        """Wait for running calls and for sending back. Return True if all finished in time."""
-        self._stopped = True
-        ended = await self._workers.stop(timeout_s)
-        if self._sending_back:
-            _, late = await asyncio.wait(self._sending_back, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            return ended and not late
-        return ended
-
     # In the workers.
 
     def _consume_in_thread(self, batch: Batch) -> Outcome:
@@ -113,17 +66,7 @@ class ConcurrentDispatcher:
         if held.dropped:
             return None
         try:
-            self._call(messages)
-        except BaseException as error:  # noqa: BLE001 (SystemExit in a listener must not end the worker thread)
-            return failure(error, messages)
-        return None
-
-    def _consume_one_in_thread(self, batch: Batch) -> Outcome:
-        held, messages = batch
-        if held.dropped:
-            return None
-        try:
-            self._call(messages[0])
+            self._call(messages if self._lists else messages[0])
         except BaseException as error:  # noqa: BLE001 (SystemExit in a listener must not end the worker thread)
             return failure(error, messages)
         return None
@@ -133,19 +76,7 @@ class ConcurrentDispatcher:
         if held.dropped:
             return None
         try:
-            await self._call(messages)
-        except (Exception, asyncio.CancelledError) as error:
-            if self._stopped and isinstance(error, asyncio.CancelledError):
-                raise  # stop() has cancelled the call
-            return failure(error, messages)
-        return None
-
-    async def _consume_one_in_task(self, batch: Batch) -> Outcome:
-        held, messages = batch
-        if held.dropped:
-            return None
-        try:
-            await self._call(messages[0])
+            await self._call(messages if self._lists else messages[0])
         except (Exception, asyncio.CancelledError) as error:
             if self._stopped and isinstance(error, asyncio.CancelledError):
                 raise  # stop() has cancelled the call
@@ -194,19 +125,11 @@ class ConcurrentDispatcher:
             self._send_back_later(held, messages, outcome.delay_level)
 
     def _done(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        if held.dropped:
-            return
-        held.last_consume_ms = wall_ms()
-        offset = held.finish(messages)
-        if offset != NO_OFFSET:
-            self._offsets.note(held.queue, offset, only_forward=True)
-        if held.wake_pull_loop:
-            self._finished(held)
+        if not held.dropped:
+            self._finish(held, messages, only_forward=True)
 
     def _send_back_later(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
-        task = self._loop.create_task(self._return_to_broker(held, messages, delay_level))
-        self._sending_back.add(task)
-        task.add_done_callback(self._sending_back.discard)
+        self._failure_tasks.start(self._return_to_broker(held, messages, delay_level))
 
     async def _return_to_broker(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
         assert self._send_back is not None

@@ -11,11 +11,12 @@ other functions in worker threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,8 +104,11 @@ def hooked(
     befores, afters = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]
     loop = asyncio.get_running_loop()
 
-    def begin(messages: list[ReceivedMessage]) -> tuple[ConsumeContext, float]:
-        return ConsumeContext(group, messages[0].queue, messages, wall_ms()), time.monotonic()
+    def on_loop(function: Callable[..., None], *args: Any) -> None:
+        if coroutine:
+            function(*args)
+        else:
+            loop.call_soon_threadsafe(function, *args)
 
     def end(context: ConsumeContext, elapsed_s: float, error: BaseException | None) -> None:
         context.elapsed_ms = elapsed_s * 1000
@@ -113,29 +117,26 @@ def hooked(
         context.error = error
         call_hooks(afters, context)
 
-    async def consume_in_task(messages: list[ReceivedMessage]) -> None:
-        context, began = begin(messages)
-        call_hooks(befores, context)
+    @contextlib.contextmanager
+    def hooks_around(messages: list[ReceivedMessage]) -> Iterator[None]:
+        context, began = ConsumeContext(group, messages[0].queue, messages, wall_ms()), time.monotonic()
+        on_loop(call_hooks, befores, context)
         error: BaseException | None = None
         try:
-            await call(messages)
+            yield
         except BaseException as problem:
             error = problem
             raise
         finally:
-            end(context, time.monotonic() - began, error)
+            on_loop(end, context, time.monotonic() - began, error)
+
+    async def consume_in_task(messages: list[ReceivedMessage]) -> None:
+        with hooks_around(messages):
+            await call(messages)
 
     def consume_in_thread(messages: list[ReceivedMessage]) -> None:
-        context, began = begin(messages)
-        loop.call_soon_threadsafe(call_hooks, befores, context)
-        error: BaseException | None = None
-        try:
+        with hooks_around(messages):
             call(messages)
-        except BaseException as problem:
-            error = problem
-            raise
-        finally:
-            loop.call_soon_threadsafe(end, context, time.monotonic() - began, error)
 
     return consume_in_task if coroutine else consume_in_thread
 
@@ -145,9 +146,6 @@ def failure(error: BaseException, messages: Sequence[ReceivedMessage]) -> Failur
         log.debug("%s will be delivered again later: %s", messages[0], error)
         suspend_ms = None if error.suspend_time is None else milliseconds("suspend_time", error.suspend_time)
         return Failure(error, error.delay_level, min(error.first, len(messages)), suspend_ms)
-    log.warning("the listener failed on %s%s", messages[0], _and_others(messages), exc_info=error)
+    others = f" and {len(messages) - 1} with it" if len(messages) > 1 else ""
+    log.warning("the listener failed on %s%s", messages[0], others, exc_info=error)
     return Failure(error)
-
-
-def _and_others(messages: Sequence[ReceivedMessage]) -> str:
-    return f" and {len(messages) - 1} with it" if len(messages) > 1 else ""

@@ -13,17 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Unpack
 
+from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.listener import DEAD_LETTER, Failure, failure
-from firearrow.client.consumer.offset_store import OffsetStore
-from firearrow.client.consumer.process_queue import NO_OFFSET, ProcessQueue
-from firearrow.client.consumer.send_back import SendBack
-from firearrow.client.consumer.stats import Count
-from firearrow.client.consumer.worker_pool import TaskWorkers, ThreadWorkers, Workers
+from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.message import ReceivedMessage
-from firearrow.clock import wall_ms
 
 TURN_MESSAGES: Final = 64
 MIN_SUSPEND_MS: Final = 10
@@ -33,58 +30,35 @@ NOT_LOCKED_MS: Final = 500  # how soon to check a lost lock again
 log = logging.getLogger("firearrow.client")
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
     """Messages of one queue that a worker passes to the listener."""
 
-    __slots__ = ("consumed", "failure", "held", "messages")
-
-    def __init__(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        self.held = held
-        self.messages = messages
-        self.consumed = 0  # counted by the worker
-        self.failure: Failure | None = None
+    held: ProcessQueue
+    messages: list[ReceivedMessage]
+    consumed: int = 0  # counted by the worker
+    failure: Failure | None = None
 
 
-class OrderlyDispatcher:
+class OrderlyDispatcher(Dispatcher[Turn, None]):
     """Runs one turn at a time for each queue."""
 
     def __init__(
         self,
-        call: Callable[[list[ReceivedMessage]], object] | Callable[[list[ReceivedMessage]], Awaitable[object]],
+        call: Callable[[list[ReceivedMessage]], object],
         *,
-        coroutine: bool,
-        concurrency: int,
-        batch_size: int,
-        offsets: OffsetStore,
-        send_back: SendBack | None,
         max_reconsume_times: int | None,
         suspend_ms: int,
-        finished: Callable[[ProcessQueue], None],
-        count: Count,
         now_ms: Callable[[], int],
-        name: str = "consume",
+        **shared: Unpack[DispatcherKeywords],
     ) -> None:
-        """`max_reconsume_times` None is unlimited. `send_back` None is broadcasting, without locks and dead letters."""
-        self._call: Any = call
-        self._batch_size = batch_size
-        self._offsets = offsets
-        self._send_back = send_back
+        """`max_reconsume_times` None is unlimited. Broadcasting has neither locks nor dead letters."""
+        super().__init__(call, patient=False, **shared)
         self._max_reconsume_times = max_reconsume_times
         self._suspend_ms = suspend_ms
-        self._finished = finished
-        self._count = count
         self._now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._failure_tasks: set[asyncio.Task[None]] = set()
-        self._stopped = False
-        self._workers: Workers[Turn] = (
-            TaskWorkers(concurrency, self._consume_in_task, self._settle)
-            if coroutine
-            else ThreadWorkers(concurrency, self._consume_in_thread, self._settle, name=name)
-        )
 
     def put(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Dispatch pulled messages that are in the process queue."""
         held.waiting.extend(messages)
         self.start_turn(held)
 
@@ -105,16 +79,6 @@ class OrderlyDispatcher:
         for turn, since in self._workers.running():
             if since < limit:
                 log.warning("the listener has been processing %s for more than %d ms", turn.held.queue, timeout_ms)
-
-    async def stop(self, timeout_s: float) -> bool:
-        self._stopped = True
-        ended = await self._workers.stop(timeout_s)
-        if self._failure_tasks:
-            _, late = await asyncio.wait(self._failure_tasks, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-            return ended and not late
-        return ended
 
     # In the workers.
 
@@ -164,21 +128,14 @@ class OrderlyDispatcher:
             held.waiting.extendleft(reversed(left))
             if turn.failure is not None and not held.dropped:
                 failed = left[: max(self._batch_size - turn.failure.first, 1)]
-                task = self._loop.create_task(self._handle_failure(held, failed, turn.failure))
-                self._failure_tasks.add(task)
-                task.add_done_callback(self._failure_tasks.discard)
+                self._failure_tasks.start(self._handle_failure(held, failed, turn.failure))
             else:
                 held.running = False
                 self.start_turn(held)
 
     def _done(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        held.last_consume_ms = wall_ms()
-        offset = held.finish(messages)
         # A queue dropped during the call still belongs to us at the broker: its lock is released afterwards.
-        if offset != NO_OFFSET:
-            self._offsets.note(held.queue, offset)
-        if held.wake_pull_loop:
-            self._finished(held)
+        self._finish(held, messages, only_forward=False)
 
     async def _handle_failure(self, held: ProcessQueue, failed: list[ReceivedMessage], why: Failure) -> None:
         """Handle failed messages at the head of the queue: dead letters after the last attempt, else suspend the queue."""

@@ -33,6 +33,7 @@ from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer import operator_requests
 from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
+from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.group_consumer import GroupConsumer, RunningConsumer
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
@@ -286,20 +287,16 @@ class PushConsumer(GroupConsumer["_Running"]):
             usual = UNLIMITED if self._orderly else MAX_RECONSUME_TIMES
             offsets, send_back = BrokerOffsets(instance, group), SendBack(instance, group, usual if limit is None else limit)
         stats = ConsumerStats(wall_ms())
-        service: ConcurrentDispatcher | OrderlyDispatcher
+        shared: DispatcherKeywords = {
+            "coroutine": coroutine, "concurrency": self._concurrency, "batch_size": self._batch_size, "offsets": offsets,
+            "send_back": send_back, "finished": self._finished, "count": stats.consumed, "name": group,
+        }  # fmt: skip
+        service: Dispatcher[Any, Any]
         if self._orderly:
-            service = OrderlyDispatcher(
-                call, coroutine=coroutine, concurrency=self._concurrency, batch_size=self._batch_size, offsets=offsets,
-                send_back=send_back, max_reconsume_times=limit, suspend_ms=self._suspend_ms, finished=self._finished,
-                count=stats.consumed, now_ms=wall_ms, name=group,
-            )  # fmt: skip
+            service = OrderlyDispatcher(call, max_reconsume_times=limit, suspend_ms=self._suspend_ms, now_ms=wall_ms, **shared)
         else:
             plain = self._batch_size == 1 and not hooks
-            service = ConcurrentDispatcher(
-                self._listener if plain else call, coroutine=coroutine, lists=not plain,
-                concurrency=self._concurrency, batch_size=self._batch_size, offsets=offsets,
-                send_back=send_back, finished=self._finished, count=stats.consumed, name=group,
-            )  # fmt: skip
+            service = ConcurrentDispatcher(self._listener if plain else call, lists=not plain, **shared)
         consuming = QueueManager(
             instance, Puller(instance, group, batch=self._pull_batch), offsets, service,
             locks=QueueLockClient(instance, group) if self._orderly and not self._broadcasting else None,
@@ -348,7 +345,7 @@ class PushConsumer(GroupConsumer["_Running"]):
 @dataclass(slots=True)
 class _Running(RunningConsumer):
     offsets: OffsetStore
-    service: ConcurrentDispatcher | OrderlyDispatcher
+    service: Dispatcher[Any, Any]
     consuming: QueueManager
     stats: ConsumerStats
     call: Callable[[list[ReceivedMessage]], Any]

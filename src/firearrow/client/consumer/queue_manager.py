@@ -14,13 +14,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.concurrent import ConcurrentDispatcher
+from firearrow.client.consumer.dispatcher import Dispatcher
 from firearrow.client.consumer.offset_store import OffsetStore
-from firearrow.client.consumer.orderly import OrderlyDispatcher
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
 from firearrow.client.consumer.pull_loop import PullLoop
@@ -47,7 +46,7 @@ class QueueManager:
         instance: ClientInstance,
         puller: Puller,
         offsets: OffsetStore,
-        service: ConcurrentDispatcher | OrderlyDispatcher,
+        service: Dispatcher[Any, Any],
         *,
         locks: QueueLockClient | None,
         start_from: StartFrom,

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 log = logging.getLogger("firearrow.client")
@@ -41,6 +42,20 @@ class Workers(Protocol[J]):
 
     async def stop(self, timeout_s: float) -> bool:
         """Return True if every running job was finished and settled in time."""
+
+
+@dataclass(slots=True, eq=False)
+class _RunningJob(Generic[J]):
+    job: J | None = None
+    since: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Thread(_RunningJob[J]):
+    wakeup: threading.Lock = field(default_factory=threading.Lock)  # released to wake the thread
+
+    def __post_init__(self) -> None:
+        self.wakeup.acquire()
 
 
 class ThreadWorkers(Generic[J, R]):
@@ -162,24 +177,6 @@ class ThreadWorkers(Generic[J, R]):
         if finished:
             self._settled_jobs += len(finished)
             self._settle(finished)
-
-
-class _Thread(Generic[J]):
-    __slots__ = ("job", "since", "wakeup")
-
-    def __init__(self) -> None:
-        self.wakeup = threading.Lock()  # released to wake the thread
-        self.wakeup.acquire()
-        self.job: J | None = None
-        self.since = 0.0
-
-
-class _RunningJob(Generic[J]):
-    __slots__ = ("job", "since")
-
-    def __init__(self) -> None:
-        self.job: J | None = None
-        self.since = 0.0
 
 
 class TaskWorkers(Generic[J, R]):
