@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 
-from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.listener import Failure, Outcome, failure
+from firearrow.client.consumer.listener_dispatcher import DispatcherKeywords, ListenerDispatcher
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.message import ReceivedMessage
 
@@ -32,7 +32,7 @@ Batch = tuple[ProcessQueue, list[ReceivedMessage]]
 """The messages for one call of the listener and their origin. A tuple, because there is one for every message."""
 
 
-class ConcurrentDispatcher(Dispatcher[Batch, Outcome]):
+class ConcurrentDispatcher(ListenerDispatcher[Batch, Outcome]):
     def __init__(self, call: Callable[[Any], object], *, lists: bool = True, **shared: Unpack[DispatcherKeywords]) -> None:
         """`call` takes a list, or, without `lists`, a single message."""
         super().__init__(call, patient=True, **shared)

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Unpack
 
-from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.listener import DEAD_LETTER, Failure, failure
+from firearrow.client.consumer.listener_dispatcher import DispatcherKeywords, ListenerDispatcher
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.message import ReceivedMessage
 
@@ -40,7 +40,7 @@ class Turn:
     failure: Failure | None = None
 
 
-class OrderlyDispatcher(Dispatcher[Turn, None]):
+class OrderlyDispatcher(ListenerDispatcher[Turn, None]):
     """Runs one turn at a time for each queue."""
 
     def __init__(

@@ -33,9 +33,9 @@ from firearrow.client.connection.instance import ClientInstance, acquire
 from firearrow.client.consumer import operator_requests
 from firearrow.client.consumer.allocation import AllocationStrategy
 from firearrow.client.consumer.concurrent import ConcurrentDispatcher
-from firearrow.client.consumer.dispatcher import Dispatcher, DispatcherKeywords
 from firearrow.client.consumer.group_consumer import GroupConsumer, RunningConsumer
 from firearrow.client.consumer.listener import Listener, hooked, is_coroutine_listener, taking_lists
+from firearrow.client.consumer.listener_dispatcher import DispatcherKeywords, ListenerDispatcher
 from firearrow.client.consumer.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from firearrow.client.consumer.orderly import OrderlyDispatcher
 from firearrow.client.consumer.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, ProcessQueue
@@ -291,7 +291,7 @@ class PushConsumer(GroupConsumer["_Running"]):
             "coroutine": coroutine, "concurrency": self._concurrency, "batch_size": self._batch_size, "offsets": offsets,
             "send_back": send_back, "finished": self._finished, "count": stats.consumed, "name": group,
         }  # fmt: skip
-        service: Dispatcher[Any, Any]
+        service: ListenerDispatcher[Any, Any]
         if self._orderly:
             service = OrderlyDispatcher(call, max_reconsume_times=limit, suspend_ms=self._suspend_ms, now_ms=wall_ms, **shared)
         else:
@@ -345,7 +345,7 @@ class PushConsumer(GroupConsumer["_Running"]):
 @dataclass(slots=True)
 class _Running(RunningConsumer):
     offsets: OffsetStore
-    service: Dispatcher[Any, Any]
+    service: ListenerDispatcher[Any, Any]
     consuming: QueueManager
     stats: ConsumerStats
     call: Callable[[list[ReceivedMessage]], Any]

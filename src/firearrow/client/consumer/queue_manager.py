@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
-from firearrow.client.consumer.dispatcher import Dispatcher
+from firearrow.client.consumer.listener_dispatcher import ListenerDispatcher
 from firearrow.client.consumer.offset_store import OffsetStore
 from firearrow.client.consumer.process_queue import ProcessQueue
 from firearrow.client.consumer.pull import Puller
@@ -46,7 +46,7 @@ class QueueManager:
         instance: ClientInstance,
         puller: Puller,
         offsets: OffsetStore,
-        service: Dispatcher[Any, Any],
+        service: ListenerDispatcher[Any, Any],
         *,
         locks: QueueLockClient | None,
         start_from: StartFrom,

@@ -31,7 +31,7 @@ class DispatcherKeywords(TypedDict):
     name: str  # part of the names of threads
 
 
-class Dispatcher(ABC, Generic[J, R]):
+class ListenerDispatcher(ABC, Generic[J, R]):
     """Passes the messages of process queues to the listener `call`."""
 
     def __init__(self, call: Callable[[Any], object], *, patient: bool, **shared: Unpack[DispatcherKeywords]) -> None:
