@@ -37,5 +37,5 @@ async def consuming(cluster: AsyncCluster, group: str, topic: str, count: int, t
     consumer = cluster.push_consumer(group=group, subscribe={topic: tags}, listener=take, start_from="earliest")
     async with consumer:
         if count:
-            await asyncio.wait_for(enough.wait(), 20)
+            await asyncio.wait_for(enough.wait(), 60)
         yield taken

@@ -22,7 +22,7 @@ async def fail_everything(cluster: AsyncCluster, group: str, count: int) -> None
         raise RetryLater(-1)
 
     async with cluster.push_consumer(group=group, subscribe={"T": "*"}, listener=refuse, start_from="earliest"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(failed) < count:
                 await asyncio.sleep(0.01)
         await cluster.settle()
@@ -50,13 +50,13 @@ def test_dead_letters_are_resent_only_to_the_group_that_failed() -> None:
             async with consuming(cluster, "other", "T", 3) as others, consuming(cluster, "g", "T", 0) as taken:
                 result = await admin.resend_dead_letters(letters[:2])
                 assert (result.sent, result.failed) == (2, 0)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while len(taken) < 2:
                         await asyncio.sleep(0.01)
                 assert sorted(taken) == [b"bad 1", b"bad 2"]
                 assert len(others) == 3
                 await admin.resend_dead_letters(letters[2:], to="origin")
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while len(others) < 4 or len(taken) < 3:
                         await asyncio.sleep(0.01)
                 assert Counter(others)[b"worse"] == 2

@@ -19,7 +19,7 @@ def test_trace_has_all_events_of_a_message() -> None:
             async with cluster.push_consumer(group="g", subscribe={"T": "*"}, listener=take, trace=True, start_from="earliest"):
                 async with cluster.producer(group="p", trace=True) as producer:
                     msg_id = (await producer.send(Message("T", b"x", tags="t", keys="k"))).msg_id
-                await asyncio.wait_for(taken.wait(), 20)
+                await asyncio.wait_for(taken.wait(), 60)
             await cluster.settle()
             events = await admin.message_trace(msg_id)
             assert {one.msg_id for one in events} == {msg_id}

@@ -49,7 +49,7 @@ class Client:
         self.channel = channel
 
     async def call(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> Command:
-        return await self.channel.request(code, ext or {}, body, timeout_ms=10_000)
+        return await self.channel.request(code, ext or {}, body, timeout_ms=60_000)
 
     async def send(
         self, topic: str, body: bytes, *, queue_id: int = 0, code: int = RequestCode.SEND_MESSAGE_V2, **names: str

@@ -185,9 +185,8 @@ def test_name_server_that_is_down_does_not_delay_others(caplog: pytest.LogCaptur
         await started
         topics.change(broker, "New")
         await server.until(lambda: server.knows("New"))
-        began = asyncio.get_running_loop().time()
-        await broker.stop()
-        assert asyncio.get_running_loop().time() - began < 1.5
+        async with asyncio.timeout(broker.timeout_ms / 2000):  # it does not wait for the mute one until the request times out
+            await broker.stop()
         await server.stop()
         await mute.close()
 

@@ -151,7 +151,7 @@ def test_request_and_reply_over_sockets(tmp_path: Path) -> None:
         async with broker(tmp_path, flush="SYNC_FLUSH") as running, client(running) as replier:
             channel = await Channel.connect(running.advertised, on_request=take)
             beat = b'{"clientID":"asker","producerDataSet":[{"groupName":"P"}]}'
-            assert (await channel.request(RequestCode.HEART_BEAT, {}, beat, timeout_ms=5_000)).code == ResponseCode.SUCCESS
+            assert (await channel.request(RequestCode.HEART_BEAT, {}, beat, timeout_ms=60_000)).code == ResponseCode.SUCCESS
             header = send_header(REPLY_TOPIC, 0, properties.encode(ASKED).decode())
             answer = await replier.call(RequestCode.SEND_REPLY_MESSAGE_V2, header, b"yes")
             assert (answer.code, len(handed)) == (ResponseCode.SUCCESS, 1)

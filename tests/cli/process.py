@@ -19,7 +19,7 @@ from firearrow.net.channel import Channel
 from firearrow.wire import fastjson
 from firearrow.wire.frame import Command
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ANY_PORTS = ["--namesrv-port", "0", "--broker-port", "0"]
 
 

@@ -22,7 +22,7 @@ from firearrow.wire import properties
 from firearrow.wire.codes import RequestCode, ResponseCode
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 async def instance_of(options: ClientOptions) -> ClientInstance:

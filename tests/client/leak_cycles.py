@@ -23,7 +23,7 @@ from firearrow import aio
 TOPIC = "Cycles"
 MESSAGES = 3
 SAMPLES = 20
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def main(name_server: str, cycles: int) -> None:

@@ -17,7 +17,7 @@ async def ask(cluster: Servers, code: int, ext: dict[str, Any]) -> bytes:
     """Send an operator request to the first broker."""
     channel = await Channel.connect(cluster.brokers[0].advertised)
     try:
-        answer = await channel.request(code, ext, timeout_ms=10_000)
+        answer = await channel.request(code, ext, timeout_ms=60_000)
     finally:
         await channel.close()
     assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -48,7 +48,7 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
             else:
                 refused[body] = error
 
-        async with Producer(name_server.address, idempotent=idempotent, send_timeout=10, max_in_flight=64) as producer:
+        async with Producer(name_server.address, idempotent=idempotent, send_timeout=60, max_in_flight=64) as producer:
 
             async def send_all() -> None:
                 for n in range(MESSAGES):
@@ -65,7 +65,7 @@ def test_a_broker_is_restarted_while_messages_are_sent(tmp_path: Path, idempoten
                 await broker.stop()
                 broker = new_broker(tmp_path, name_server, broker.listen_port)
                 await broker.start()
-                await producer.send(Message("Orders", b"restarted"), timeout=10)
+                await producer.send(Message("Orders", b"restarted"), timeout=60)
             await sending
         found = [message.body for message in await all_stored(broker, "Orders")]
         assert len(acknowledged) + len(refused) == MESSAGES

@@ -67,4 +67,4 @@ def test_they_run_as_they_stand() -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await main
 
-        asyncio.run(asyncio.wait_for(for_a_while(), 30))
+        asyncio.run(asyncio.wait_for(for_a_while(), 60))

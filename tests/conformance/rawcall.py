@@ -9,7 +9,7 @@ from typing import Any
 
 
 def call(
-    address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_s: float = 5.0
+    address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_s: float = 30.0
 ) -> tuple[dict[str, Any], bytes]:
     """Send one request with a JSON header and return the header and the body of the response."""
     host, port = address.rsplit(":", 1)

@@ -29,7 +29,7 @@ SMALL_FILES = {"mappedFileSizeCommitLog": "16777216"}
 START_TIMEOUT_S = 60.0
 # Time limit for a consumer. On Apache's broker about one start in twenty waits for the next heartbeat (30 s).
 free_port = reserve_port  # the name that the Spark tests import
-PATIENCE_MS = 75_000 if TARGET == "apache" else 20_000
+PATIENCE_MS = 75_000 if TARGET == "apache" else 60_000
 
 
 @dataclass

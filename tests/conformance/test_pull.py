@@ -54,7 +54,7 @@ def test_a_blocking_pull_answers_when_a_message_comes(java: Agent, producer: str
 
     fill(java, producer, queue, [{"body": "second"}])
 
-    result = waiting.result(10)
+    result = waiting.result(15)
     assert result["status"] == "FOUND"
     assert [one["body"] for one in result["messages"]] == ["second"]
 
@@ -68,7 +68,7 @@ def test_a_blocking_pull_waits_only_for_its_tag(java: Agent, producer: str, pull
 
     fill(java, producer, queue, [{"body": "mine", "tags": "TagB"}])
 
-    result = waiting.result(10)
+    result = waiting.result(15)
     assert [one["body"] for one in result["messages"]] == ["mine"]
     assert result["nextBeginOffset"] == 2
 

@@ -22,7 +22,7 @@ from tests.conformance.conftest import fresh, topic_on
 from tests.conformance.servers import Cluster
 from tests.support.waiting import wait_until
 
-PATIENCE_S = 75.0 if servers.TARGET == "apache" else 30.0
+PATIENCE_S = 75.0 if servers.TARGET == "apache" else 60.0
 OWN = {"größe": "groß", "n": "1", "japanese": "日本語", "long": "x" * 2_000}
 LARGE = "all work and no play " * 5_000
 NEVER = fa.LocalTransactionState.UNKNOWN
@@ -45,7 +45,7 @@ def topic(asking: Cluster) -> str:
 
 @pytest.fixture
 def producer(asking: Cluster) -> Iterator[fa.Producer]:
-    with fa.Producer(asking.namesrv, group=fresh("pg"), send_timeout=10) as ours:
+    with fa.Producer(asking.namesrv, group=fresh("pg"), send_timeout=60) as ours:
         yield ours
 
 
@@ -123,7 +123,7 @@ def test_what_we_send_java_reads(java: Agent, asking: Cluster, topic: str, produ
 
     full = {"tags": "täg", "keys": ["k1", "k2"], "properties": OWN, "flag": 9, "wait_store": False}
     sent = producer.send(message("sync", **full))
-    producer.send_nowait(message("async", **full)).result(10)
+    producer.send_nowait(message("async", **full)).result(60)
     producer.send_oneway(message("oneway", **full))
     producer.send(message("bare"))
     producer.send(message("sharded", **full), sharding_key="order-7")

@@ -124,7 +124,7 @@ def test_members_join_and_leave_under_load(
 
     first = group.join(new)
     # An orderly consumer releases a queue at its next rebalance (20 s).
-    limit_s = 45 if orderly else 15
+    limit_s = 90 if orderly else 60
     wait_until(group.is_balanced, "one member owns all", limit_s)
     second = group.join(old)
     took_join = wait_until(group.is_balanced, "two members share", limit_s)
@@ -147,13 +147,13 @@ def test_members_join_and_leave_under_load(
         return not missing
 
     try:
-        wait_until(all_there, "every message", 30)
-    except TimeoutError:
+        wait_until(all_there, "every message", 60)
+    except AssertionError:
         pytest.fail(f"{len(missing)} of {len(sent)} messages never came, e.g. {sorted(missing)[:5]}")
     group.stop()
     if not orderly:
-        assert took_join < 8
-        assert took_leave < 8
+        assert took_join < 15  # less than the interval of the periodic rebalance
+        assert took_leave < 15
 
 
 def test_a_member_that_dies_is_replaced_at_once(
@@ -165,15 +165,15 @@ def test_a_member_that_dies_is_replaced_at_once(
     doomed = Agent("4.9.8", tmp_path / "doomed")
     group.join(agents["5.5.0"])
     victim = group.join(doomed)
-    wait_until(group.is_balanced, "two members share", 15)
+    wait_until(group.is_balanced, "two members share", 60)
     load.run(topic)
     time.sleep(1.0)
 
     doomed.kill()
     del group.members[victim]
 
-    took = wait_until(group.is_balanced, "the queues of the dead one are taken over", 30)
-    assert took < 8
+    took = wait_until(group.is_balanced, "the queues of the dead one are taken over")
+    assert took < 15
     # The killed member did not commit: the survivor receives its messages, some of them again.
     before = set(load.sent)
     mark = fresh("mark")

@@ -45,4 +45,4 @@ def events(cluster: Cluster, msg_id: str) -> list[dict[str, Any]]:
 
 
 def firearrow(*words: str) -> str:
-    return subprocess.run([*firearrow_command(), *words], capture_output=True, text=True, timeout=30, check=False).stdout
+    return subprocess.run([*firearrow_command(), *words], capture_output=True, text=True, timeout=120, check=False).stdout

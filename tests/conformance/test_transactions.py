@@ -23,7 +23,7 @@ SETTINGS = {
     "transactionOpBatchInterval": "200",  # Apache's broker also checks decisions that it has not written yet
 }
 # Apache's broker waits a second when it finds no new op messages.
-PATIENCE_S = 60.0 if servers.TARGET == "apache" else 15.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

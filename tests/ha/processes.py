@@ -38,7 +38,7 @@ class Node:
     async def start(self) -> None:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*COMMAND, "-c", str(self._config)], stdout=log, stderr=log)
-        for _ in range(1500):
+        for _ in range(3000):
             with contextlib.suppress(OSError):
                 await self.end()
                 return
@@ -49,13 +49,13 @@ class Node:
         if self._process is not None:
             os.kill(self._process.pid, number)
             if number != signal.SIGSTOP:
-                self._process.wait(20)
+                self._process.wait(60)
                 self._process = None
 
     async def call(self, code: int, ext: dict[str, object] | None = None) -> tuple[int, dict[str, str], bytes]:
         channel = await Channel.connect(self.address)
         try:
-            answer = await channel.request(code, ext or {}, b"", timeout_ms=5_000)
+            answer = await channel.request(code, ext or {}, b"", timeout_ms=30_000)
         finally:
             await channel.close()
         return answer.code, {key: str(value) for key, value in answer.ext.items()}, answer.body

@@ -240,7 +240,7 @@ def test_peers_may_live_in_two_threads() -> None:
 
     thread = threading.Thread(target=server)
     thread.start()
-    assert ready.wait(5)
+    assert ready.wait(60)
 
     async def client() -> None:
         asker = await dial(where[0].address)
@@ -254,7 +254,7 @@ def test_peers_may_live_in_two_threads() -> None:
         run(client())
     finally:
         done.set()
-        thread.join(5)
+        thread.join(60)
     assert not thread.is_alive()
     assert len(echo.requests) == 500
 

@@ -10,7 +10,7 @@ from firearrow.wire import batch, properties, record
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.frame import Command, FrameDecoder, encode_request
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Link(asyncio.Protocol):

@@ -19,8 +19,11 @@ PATIENCE_S = 60.0
 _POLL_S = 0.005
 
 
-def run(scenario: Coroutine[Any, Any, T], timeout_s: float = PATIENCE_S) -> T:
-    """Run a coroutine on the event loop of production; raise TimeoutError if it hangs."""
+def run(scenario: Coroutine[Any, Any, T], timeout_s: float = 2 * PATIENCE_S) -> T:
+    """Run a coroutine on the event loop of production; raise TimeoutError if it hangs.
+
+    The limit is above that of `until`, which names the condition that did not hold.
+    """
 
     async def bounded() -> T:
         async with asyncio.timeout(timeout_s):

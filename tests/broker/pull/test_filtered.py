@@ -74,7 +74,7 @@ def test_parked_pull_skips_messages_it_does_not_select(tmp_path: Path) -> None:
                 await producer.send("Orders", b"x", price=str(price))
             assert not waiting.done()
             await producer.send("Orders", b"seven", price="7")
-            answer = await asyncio.wait_for(waiting, 1)
+            answer = await asyncio.wait_for(waiting, 10)
             assert (answer.code, bodies(answer), answer.ext["nextBeginOffset"]) == (ResponseCode.SUCCESS, [b"seven"], "5")
 
     run(story())

@@ -44,7 +44,7 @@ def test_parked_pull_is_answered_when_a_matching_message_is_stored(tmp_path: Pat
             await producer.send("Orders", b"1", TAGS="new")
             assert not waiting.done()
             await producer.send("Orders", b"2", TAGS="paid")
-            answer = await asyncio.wait_for(waiting, 1)
+            answer = await asyncio.wait_for(waiting, 10)
             assert answer.code == ResponseCode.SUCCESS
             assert bodies(answer) == [b"2"]
             assert answer.ext["nextBeginOffset"] == "3"

@@ -91,19 +91,19 @@ def test_a_slow_background_write_never_overwrites_a_newer_one() -> None:
     def save(table: dict[str, Any]) -> None:
         if table["n"] == 1:
             begun.set()
-            assert go_on.wait(5)
+            assert go_on.wait(60)
         written.append(table["n"])
 
     file = TableFile(save, lambda: dict(state))
     background = threading.Thread(target=file.now)
     background.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     state["n"] = 2
     operator = threading.Thread(target=file.now)
     operator.start()
     go_on.set()
-    background.join(5)
-    operator.join(5)
+    background.join(60)
+    operator.join(60)
     assert written == [1, 2]
 
 

@@ -218,12 +218,12 @@ def test_a_message_that_rolls_is_recalled_at_any_time(timing: Timing, after_ms: 
 def test_recall_over_the_wire(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker(tmp_path, flush="SYNC_FLUSH", timer_precision_ms=100) as running, client(running) as c:
-            kept = await c.send("Orders", b"kept", TIMER_DELAY_MS="900", UNIQ_KEY="A")
-            gone = await c.send("Orders", b"gone", TIMER_DELAY_MS="900", UNIQ_KEY="B")
+            kept = await c.send("Orders", b"kept", TIMER_DELAY_MS="3000", UNIQ_KEY="A")
+            gone = await c.send("Orders", b"gone", TIMER_DELAY_MS="3000", UNIQ_KEY="B")
             assert "recallHandle" in kept.ext
             answer = await c.call(370, {"topic": "Orders", "recallHandle": gone.ext["recallHandle"]})
             assert (answer.code, answer.ext["msgId"]) == (ResponseCode.SUCCESS, "B")
-            pulled = await c.pull("Orders", 0, flags=6, hold_ms=5_000)
+            pulled = await c.pull("Orders", 0, flags=6, hold_ms=15_000)
             assert bodies(pulled) == [b"kept"]
             await asyncio.sleep(0.2)
             assert bodies(await c.pull("Orders", 0)) == [b"kept"]

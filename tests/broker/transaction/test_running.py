@@ -39,7 +39,7 @@ class Producer(Client):
         return decision(sent.ext["queueOffset"], int(sent.ext["msgId"][16:], 16))
 
     async def question(self) -> Command:
-        return await asyncio.wait_for(self.questions.get(), 10)
+        return await asyncio.wait_for(self.questions.get(), 60)
 
 
 def decision(queue_offset: Any, log_offset: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_a_waiting_consumer_gets_the_message_when_it_is_committed(tmp_path: Path
             await asyncio.sleep(0.1)
             assert not pull.done()
             p.channel.oneway(RequestCode.END_TRANSACTION, half)
-            assert bodies(await asyncio.wait_for(pull, 5)) == [b"half"]
+            assert bodies(await asyncio.wait_for(pull, 10)) == [b"half"]
 
     run(story())
 

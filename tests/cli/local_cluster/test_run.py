@@ -30,7 +30,7 @@ def test_members_are_killed_stopped_and_started(start: Start, tmp_path: Path) ->
 
     def cluster(*words: str) -> tuple[int, str, str]:
         one = start("cluster", *words, "--data", "data")
-        out, _ = one.process.communicate(timeout=30)
+        out, _ = one.process.communicate(timeout=120)
         return one.process.returncode, out.decode(), one.log
 
     def status() -> dict[str, dict[str, Any]]:
@@ -133,15 +133,15 @@ def test_group_elects_another_leader_when_its_leader_is_killed(start: Start, tmp
 
     def roles() -> dict[str, str]:
         one = start("cluster", "status", "--data", "data", "-o", "json")
-        out, _ = one.process.communicate(timeout=30)
+        out, _ = one.process.communicate(timeout=120)
         return {row["name"]: row["role"] for row in json.loads(out) if row["state"] == "running"}
 
     before = roles()
     assert sorted(before.values()) == ["follower", "follower", "leader", "name server"]
     leader = next(name for name, role in before.items() if role == "leader")
-    assert start("cluster", "kill", leader, "--data", "data").process.wait(30) == 0
+    assert start("cluster", "kill", leader, "--data", "data").process.wait(120) == 0
     wait_until(lambda: "leader" in roles().values(), "another one leads")
-    assert start("cluster", "start", leader, "--data", "data").process.wait(30) == 0
+    assert start("cluster", "start", leader, "--data", "data").process.wait(120) == 0
     wait_until(lambda: sorted(roles().values()) == ["follower", "follower", "leader", "name server"], "the old one follows")
     assert process.stop()[0] == 0
     assert not any(accepts(address) for address in members.values())

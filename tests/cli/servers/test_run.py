@@ -30,7 +30,7 @@ def test_up_announces_its_addresses_and_stops_on_sigterm(start: Start, tmp_path:
     assert list(tmp_path.glob("*.tmp")) == []
 
     code, seconds = up.stop()
-    assert (code, seconds < 2.0) == (0, True)
+    assert (code, seconds < 10) == (0, True)
     assert not accepts(namesrv)
     assert "Traceback" not in up.log
 

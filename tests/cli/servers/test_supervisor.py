@@ -31,7 +31,7 @@ def test_several_brokers_are_processes_that_are_kept_and_stopped_together(start:
     wait_until(lambda: all(accepts(broker) for broker in brokers), "it is started again, on its port")
 
     code, seconds = up.stop()
-    assert (code, seconds < 2.5) == (0, True)
+    assert (code, seconds < 10) == (0, True)
     assert not any(accepts(address) for address in (namesrv, *brokers))
 
 
@@ -42,7 +42,7 @@ def test_each_broker_has_a_metrics_port_of_its_own(start: Start, tmp_path: Path)
     up.line()
     names = []
     for number in (port, port + 1):
-        with urllib.request.urlopen(f"http://127.0.0.1:{number}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{number}/metrics", timeout=60) as page:
             names += re.findall(r'rocketmq_broker_permission\{.*node_id="([^"]+)"', page.read().decode())
     assert names == ["broker-a", "broker-b"]
     assert up.stop()[0] == 0

@@ -294,7 +294,7 @@ def test_a_forked_process_starts_from_nothing_and_leaves_its_parent_alone(tmp_pa
 
                 thread = threading.Thread(target=lambda: run_loop(in_child(cluster.name_server, client_id)))
                 thread.start()
-                thread.join(10)
+                thread.join(60)
                 os._exit(0)
             os.close(write)
             loop = asyncio.get_running_loop()

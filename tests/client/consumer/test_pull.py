@@ -57,7 +57,7 @@ def test_request_code_matches_the_broker_version(
         await ours.release()
         await broker.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 QUEUE = MessageQueue("T", "broker-a", 3)

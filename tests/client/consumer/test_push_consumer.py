@@ -60,7 +60,7 @@ def test_new_messages_are_delivered_at_once(tmp_path: Path) -> None:
                     began = time.monotonic()
                     await cluster.put("T", b"%d" % n)
                     await seen.wait(n + 1)
-                    assert time.monotonic() - began < 5, "the pull is held at the broker, nobody polls"
+                    assert time.monotonic() - began < 10, "the pull is held at the broker, nobody polls"
             assert seen.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
     run(story())
@@ -179,7 +179,7 @@ def test_close_waits_for_running_calls_only(tmp_path: Path, coroutine: bool) -> 
 
             def block(message: ReceivedMessage) -> None:
                 begun.append(message.body)
-                release.wait(20)
+                release.wait(60)
                 ended.append(message.body)
 
             async def rest(message: ReceivedMessage) -> None:

@@ -59,4 +59,4 @@ def test_a_moment_is_where_no_older_message_is(
         await ours.release()
         await broker.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -55,7 +55,7 @@ def test_blocked_threads_are_joined_by_others(patient: bool) -> None:
     async def story() -> None:
         gate = threading.Barrier(5)
         done: list[Any] = []
-        pool: ThreadWorkers[int, int] = ThreadWorkers(5, lambda job: gate.wait(10), done.extend, patient=patient)
+        pool: ThreadWorkers[int, int] = ThreadWorkers(5, lambda job: gate.wait(60), done.extend, patient=patient)
         pool.put(range(5))  # nobody passes before five are there
         await until(lambda: len(done) == 5)
         assert await pool.stop(1)
@@ -93,7 +93,7 @@ def test_job_finished_after_the_last_check_is_settled(patient: bool) -> None:
     async def story() -> None:
         release = threading.Event()
         done: list[Any] = []
-        pool: ThreadWorkers[int, bool] = ThreadWorkers(1, lambda job: release.wait(10), done.extend, patient=patient)
+        pool: ThreadWorkers[int, bool] = ThreadWorkers(1, lambda job: release.wait(60), done.extend, patient=patient)
         for number in range(1, 4):
             pool.put([number])
             await asyncio.sleep(0.02)  # ten looks
@@ -148,7 +148,7 @@ def test_stop_waits_for_running_jobs_and_starts_none(kind: str) -> None:
 
         def block(job: int) -> None:
             begun.append(job)
-            release.wait(10)
+            release.wait(60)
 
         async def rest(job: int) -> None:
             begun.append(job)
@@ -178,7 +178,7 @@ def test_stop_returns_after_the_timeout(kind: str) -> None:
 
         def block(job: int) -> None:
             begun.set()
-            release.wait(10)
+            release.wait(60)
 
         async def rest(job: int) -> None:
             begun.set()
@@ -198,7 +198,7 @@ def test_threads_end_when_they_are_stopped() -> None:
         before = threading.active_count()
         gate = threading.Barrier(6)
         done: list[Any] = []
-        pool: ThreadWorkers[int, int] = ThreadWorkers(6, lambda job: gate.wait(10), done.extend)
+        pool: ThreadWorkers[int, int] = ThreadWorkers(6, lambda job: gate.wait(60), done.extend)
         pool.put(range(6))
         await until(lambda: len(done) == 6)
         assert threading.active_count() == before + 6

@@ -33,7 +33,7 @@ def test_a_request_gets_its_reply(tmp_path: Path, brokers: int) -> None:
             Producer(cluster.name_server, group="answering") as answering,
         ):
             await cluster.create("Questions")
-            request = asyncio.ensure_future(asking.request(Message("Questions", b"6 x 7?"), timeout=10))
+            request = asyncio.ensure_future(asking.request(Message("Questions", b"6 x 7?"), timeout=60))
             message = await consumed(cluster, "Questions")
             assert message.body == b"6 x 7?"
             await answering.reply(message, b"42" * 3000)

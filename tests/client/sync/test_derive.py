@@ -189,11 +189,11 @@ def test_futures_come_at_once_and_in_order() -> None:
     echo = Echo("e")
     futures = [echo.say_soon(str(n)) for n in range(100)]
 
-    assert [future.result(10) for future in futures] == [str(n) for n in range(100)]
+    assert [future.result(60) for future in futures] == [str(n) for n in range(100)]
     with pytest.raises(ValueError, match="nothing to say"):
-        echo.say_soon("").result(10)
+        echo.say_soon("").result(60)
     with pytest.raises(ClosedError):
-        echo.never().result(10)
+        echo.never().result(60)
 
 
 def test_waiting_for_the_loop_on_the_loop_is_refused() -> None:

@@ -39,7 +39,7 @@ class Group:
 
     async def leader(self, *, besides: Node | None = None) -> Node:
         """Return the member that is registered as the master."""
-        for _ in range(1500):
+        for _ in range(3000):
             address = await self.master_address()
             for node in self.nodes:
                 if node is not besides and node.address == address:
@@ -49,7 +49,7 @@ class Group:
 
     async def complete(self) -> None:
         """Wait until all members follow their leader, so that the group tolerates the loss of any one."""
-        for _ in range(1500):
+        for _ in range(3000):
             leader = await self.leader()
             code, _, body = await leader.call(RequestCode.GET_BROKER_HA_STATUS)
             status = fastjson.loads(body) if code == ResponseCode.SUCCESS else {"refused with": code}
@@ -61,7 +61,7 @@ class Group:
     async def master_address(self) -> str | None:
         channel = await Channel.connect(self.names.address)
         try:
-            answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=3_000)
+            answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO, {}, b"", timeout_ms=30_000)
         finally:
             await channel.close()
         brokers = fastjson.loads(answer.body)["brokerAddrTable"]
@@ -72,7 +72,7 @@ class Group:
         channel = await Channel.connect(node.address)
         try:
             header = send_header(topic, queue_id, properties) | more
-            answer = await channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=5_000)
+            answer = await channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=30_000)
         finally:
             await channel.close()
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -80,7 +80,7 @@ class Group:
 
     async def until_bodies(self, node: Node, hold: Callable[[list[list[bytes]]], bool]) -> None:
         """Poll the queues of T."""
-        for _ in range(300):
+        for _ in range(1200):
             bodies = await node.bodies()
             if hold(bodies):
                 return
@@ -89,7 +89,7 @@ class Group:
 
     async def in_step(self) -> int:
         """Wait until all members have the same log and show all of it."""
-        for _ in range(1500):
+        for _ in range(3000):
             ends = [await node.end() for node in self.nodes]
             bodies = [await node.bodies() for node in self.nodes]
             if len(set(ends)) == 1 and all(other == bodies[0] for other in bodies):

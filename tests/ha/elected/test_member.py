@@ -196,7 +196,7 @@ def test_foreign_connections_are_rejected_without_effect_on_the_group(tmp_path: 
 def test_preferred_leader_takes_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with group(tmp_path, preferredLeaderId="n2") as members:
-            for _ in range(600):
+            for _ in range(1200):
                 if await members.leader() is members.nodes[2]:
                     break
                 await asyncio.sleep(0.05)

@@ -124,7 +124,7 @@ def test_consumer_continues_at_the_slave_and_back_at_the_master(tmp_path: Path) 
                 async with master(tmp_path / "m", names, **ports) as one, client(one) as sender:
                     for number in range(200, 210):
                         await sender.send("T", b"%d" % number)
-                    await until(lambda: len(set(got)) == 210, timeout_s=20)
+                    await until(lambda: len(set(got)) == 210)
                     await consumer.close()
             finally:
                 await other.stop()
