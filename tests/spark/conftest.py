@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.spark import needs
-from tests.spark.running import SPARK_ON_LOOPBACK
+from tests.spark.running import NO_FLOW_CONTROL, SPARK_ON_LOOPBACK
 
 _HERE = Path(__file__).parent
 _NEED_ARROW = (
@@ -30,6 +30,7 @@ _NEED_SPARK = (
     "test_both_brokers.py",
     *_OWN_PROCESSES,
 )
+_SPARK_TIMEOUT_S = 900.0  # a busy machine starts a JVM in minutes, and the first test also starts the session
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         module = item.path.relative_to(_HERE).as_posix()
         if module in _OWN_PROCESSES:
             item.add_marker(pytest.mark.processes)
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SPARK_TIMEOUT_S))
         if module in _NEED_ARROW:
             item.add_marker(needs.arrow)
         elif module in _NEED_SPARK and needs.no_spark():
@@ -60,12 +63,12 @@ def spark() -> Iterator[Any]:
     made.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def brokers() -> Iterator[Any]:
-    """Two brokers that other processes can reach."""
+    """Two new brokers that other processes can reach. They start in milliseconds, so every attempt of a test has its own."""
     from firearrow.testing import Cluster
 
-    with Cluster(2, sockets=True, clock=None) as cluster:
+    with Cluster(2, sockets=True, clock=None, properties=NO_FLOW_CONTROL) as cluster:
         yield cluster
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -10,16 +11,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from firearrow import Message
 from firearrow.client.sync.clients import Producer
-from tests.cli.process import Started, call, route
+from firearrow.store.checkpoint import Checkpoint
+from tests.cli.process import Started
+from tests.conformance import rawcall
 from tests.conformance.servers import free_port
-from tests.support.waiting import wait_until
 
 PATIENCE_S = 600.0  # for operations that take seconds on an idle machine
+_POLL_S = 0.1  # a poll may be a Spark job, and other processes need the processor
+# A broker on a busy machine must not reject the messages of a test.
+NO_FLOW_CONTROL = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "600000"}
 SPARK_ON_LOOPBACK = {
     "spark_ui_enabled": "false",
     "spark_driver_memory": "1g",
@@ -31,6 +37,42 @@ SPARK_ON_LOOPBACK = {
     "spark_executor_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+_numbers = itertools.count(1)
+
+
+def fresh(name: str) -> str:
+    """Return a name that no test of this process has used, so that a repeated test does not find what the first attempt left."""
+    return f"{name}-{next(_numbers)}"
+
+
+def wait_for(read: Callable[[], Any], wanted: Any, what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Wait until `read()` returns `wanted`; fail with the last value after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while (found := read()) != wanted:
+        assert time.monotonic() < deadline, f"{what}: {found!r} instead of {wanted!r} after {timeout_s:g} s"
+        time.sleep(_POLL_S)
+
+
+def wait_for_queue_files(store: Path, topics: Iterable[str]) -> None:
+    """Wait until the broker has created the consume-queue files of these topics.
+
+    A broker creates them in the background, behind its disk syncs. A store scan rejects a topic without them as misspelt.
+    """
+    wanted = set(topics)
+
+    def missing() -> set[str]:
+        return {topic for topic in wanted if not (store / "consumequeue" / topic).is_dir()}
+
+    wait_for(missing, set(), "topics without consume-queue files")
+
+
+def finish(query: Any) -> None:
+    """Wait until a query with an end has ended; raise its error. It does not outlive the test."""
+    try:
+        assert query.awaitTermination(PATIENCE_S), "the query did not end"
+    finally:
+        query.stop()
+
 
 class Server:
     """`firearrow up` on fixed ports."""
@@ -38,7 +80,8 @@ class Server:
     def __init__(self, directory: Path, *settings: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._settings = [word for setting in settings for word in ("--set", setting)]
+        every = [*(f"{name}={value}" for name, value in NO_FLOW_CONTROL.items()), *settings]
+        self._settings = [word for setting in every for word in ("--set", setting)]
         self._ports = (free_port(), free_port(-2, 1))
         self.name_server = f"127.0.0.1:{self._ports[0]}"
         self.broker = f"127.0.0.1:{self._ports[1]}"
@@ -47,7 +90,11 @@ class Server:
     def start(self) -> None:
         ports = ["--namesrv-port", str(self._ports[0]), "--broker-port", str(self._ports[1])]
         self._started = Started(["up", "--data", str(self.data), *ports, *self._settings], self._directory)
-        self._started.line()
+        try:
+            self._started.line()
+        except BaseException:
+            self._started.end()
+            raise
 
     @property
     def data(self) -> Path:
@@ -62,8 +109,18 @@ class Server:
         self._started.end()
 
     def stop(self) -> None:
-        self._started.stop()
+        self._started.process.terminate()
+        self._started.process.wait(PATIENCE_S)  # it syncs its files, which a busy disk delays
         self._started.end()
+
+    def wait_until_flushed(self, *topics: str) -> None:
+        """Wait until a scan of the store finds everything that was sent so far."""
+        answer, body = rawcall.call(self.broker, 28)
+        assert answer["code"] == 0, answer
+        end = int(json.loads(body)["table"]["commitLogMaxOffset"])
+        checkpoint = self.store / "checkpoint"
+        wait_for(lambda: Checkpoint.decode(checkpoint.read_bytes()).flushed_offset >= end, True, f"a flushed offset of {end}")
+        wait_for_queue_files(self.store, topics)
 
     def create_topic(self, topic: str, queues: int) -> None:
         create_topic(self.broker, self.name_server, topic, queues)
@@ -78,11 +135,17 @@ def create_topic(broker: str, name_server: str, topic: str, queues: int) -> None
     """Create or change a topic and wait until the name server knows it."""
     ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6"}
     ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-    assert call(broker, 17, ext).code == 0
-    wait_until(
-        lambda: queues in [one["readQueueNums"] for one in route(name_server, topic).get("queueDatas", ())],
-        f"the route of {topic}",
-    )
+    answer, _ = rawcall.call(broker, 17, ext, timeout_s=PATIENCE_S)
+    assert answer["code"] == 0, answer
+    wait_for(lambda: queues in read_queues(name_server, topic), True, f"the route of {topic}")
+
+
+def read_queues(name_server: str, topic: str) -> list[int]:
+    """Return the number of readable queues on each broker with the topic, as the name server knows it."""
+    try:
+        return [one["readQueueNums"] for one in rawcall.route(name_server, topic)["queueDatas"]]
+    except (LookupError, OSError):
+        return []
 
 
 def count(name_server: str, topic: str) -> int:

@@ -1,6 +1,7 @@
 """A Spark driver in a process of its own that uses every feature: batch read, store scan, batch write, stream, sink.
 
-    python story.py '{"nameServer": ..., "path": ..., "topic": ..., "directory": ..., "master": ..., "conf": {...}}'
+    python story.py '{"nameServer": ..., "path": ..., "topic": ..., "directory": ..., "master": ..., "conf": {...},
+                      "executors": ...}'
 
 It writes its results to `<directory>/found.json`.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 BEGAN = time.monotonic()
+EXECUTORS_S = 300.0
 
 
 def main(given: dict[str, Any]) -> None:
@@ -32,8 +34,7 @@ def main(given: dict[str, Any]) -> None:
     found["seconds"] = time.monotonic() - BEGAN
     files = spark.read.format("rocketmq").options(path=given["path"], subscribe=topic, maxSplitBytes="16m").load()
     found["scanned"] = list(files.selectExpr(*sums).first())
-    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (PySpark has no public call that lists the executors)
-    found["executors"] = len(context.statusTracker().getExecutorInfos()) - 1
+    found["executors"] = executors(spark, given["executors"])
 
     small = spark.range(1000).selectExpr("cast(id AS string) AS body", "cast(id % 5 AS string) AS shardingKey")
     small.write.format("rocketmq").options(**where, topic="StoryIn").mode("append").save()
@@ -41,6 +42,15 @@ def main(given: dict[str, Any]) -> None:
     found["first batch"] = first_batch(spark, where, topic, Path(given["directory"]))
     (Path(given["directory"]) / "found.json").write_text(json.dumps(found))
     spark.stop()
+
+
+def executors(spark: Any, wanted: int) -> int:
+    """Return the number of executors. One that starts slowly may register after the others have done the work so far."""
+    context = spark.sparkContext._jsc.sc()  # noqa: SLF001 (PySpark has no public call that lists the executors)
+    deadline = time.monotonic() + EXECUTORS_S
+    while (found := len(context.statusTracker().getExecutorInfos()) - 1) != wanted and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 def stream(spark: Any, where: dict[str, str], directory: Path) -> list[int]:

@@ -19,14 +19,14 @@ import pytest
 from firearrow import Message
 from firearrow.client.sync.clients import Producer
 from tests.conformance.servers import Process, free_port
-from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies
-from tests.support.waiting import wait_until
+from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, wait_for
 
 GB = float(os.environ.get("FIREARROW_SPARK_MEMORY_GB", "0.05"))
 BODY = 10_000
+WORKERS = 2
 FIRST_BATCH_BYTES = 512 << 20  # the default of maxBytesPerTrigger
 
-pytestmark = pytest.mark.timeout(900 + 900 * GB)
+pytestmark = pytest.mark.timeout(2 * PATIENCE_S * (1 + GB))
 
 
 @pytest.fixture
@@ -44,14 +44,18 @@ def master(tmp_path: Path) -> Iterator[str]:
     command, deploy = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
     words = ["--host", "127.0.0.1", "--webui-port", "0"]
     worker = [command, f"{deploy}.worker.Worker", *words, "--cores", "1", "--memory", "1g", address]
-    started = [
-        Process([command, f"{deploy}.master.Master", *words, "--port", str(port)], tmp_path / "master.log", env).start(),
-        *(Process(worker, tmp_path / f"worker-{n}.log", env).start() for n in range(2)),
+    processes = [
+        Process([command, f"{deploy}.master.Master", *words, "--port", str(port)], tmp_path / "master.log", env),
+        *(Process(worker, tmp_path / f"worker-{n}.log", env) for n in range(WORKERS)),
     ]
-    wait_until(lambda: started[0].output().count("Registering worker") == 2, "two workers", 120)
-    yield address
-    for process in reversed(started):
-        process.stop()
+    try:
+        for process in processes:
+            process.start()
+        wait_for(lambda: processes[0].output().count("Registering worker"), WORKERS, "registered workers")
+        yield address
+    finally:
+        for process in reversed(processes):
+            process.stop(PATIENCE_S)
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def fill(server: Server, rows: int) -> int:
     """Return the sum of the checksums of all bodies."""
     checksum = 0
-    with Producer(server.name_server, group="fill", compress_over=1 << 30) as producer:
+    with Producer(server.name_server, group="fill", compress_over=1 << 30, send_timeout=PATIENCE_S) as producer:
         for first in range(0, rows, 100):
             batch = [b"%010d" % n * (BODY // 10) for n in range(first, min(first + 100, rows))]
             for body in batch:
@@ -78,9 +82,11 @@ def test_read_write_and_stream_on_a_cluster(master: str, server: Server, tmp_pat
     for topic in ("Large", "StoryIn", "StoryOut"):
         server.create_topic(topic, 4)
     wanted = [rows, rows * BODY, fill(server, rows)]
+    server.wait_until_flushed("Large")
     given: dict[str, Any] = {
         "nameServer": server.name_server, "path": str(server.store), "topic": "Large", "directory": str(tmp_path),
-        "master": master, "conf": {**SPARK_ON_LOOPBACK, "spark_executor_memory": "1g", "spark_executor_cores": "1"},
+        "master": master, "executors": WORKERS,
+        "conf": {**SPARK_ON_LOOPBACK, "spark_executor_memory": "1g", "spark_executor_cores": "1"},
     }  # fmt: skip
 
     driver = Driver(Path(__file__).with_name("story.py"), given, tmp_path)
@@ -95,7 +101,7 @@ def test_read_write_and_stream_on_a_cluster(master: str, server: Server, tmp_pat
 
     assert found["read"] == wanted
     assert found["scanned"] == wanted
-    assert found["executors"] == 2
+    assert found["executors"] == WORKERS
     assert bodies(server.name_server, "StoryOut") == Counter({b"%d" % n: 1 for n in range(1000)})
     assert len(found["batches"]) >= 2
     assert found["first batch"] * BODY <= FIRST_BATCH_BYTES

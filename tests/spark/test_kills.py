@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 
 from firearrow.spark.errors import SparkOptionError
-from tests.spark.running import SPARK_ON_LOOPBACK, Driver, Server, bodies, count
-from tests.support.waiting import wait_until
+from tests.spark.running import PATIENCE_S, SPARK_ON_LOOPBACK, Driver, Server, bodies, count, wait_for
 
 ROUNDS = int(os.environ.get("FIREARROW_SPARK_KILL_ROUNDS", "1"))
 SEED = int(os.environ.get("FIREARROW_SPARK_KILL_SEED", "0")) or random.randrange(1 << 30)
 ROWS = 2_000  # per round
 BATCH = 500
 
-pytestmark = pytest.mark.timeout(600 + 200 * ROUNDS)
+pytestmark = pytest.mark.timeout(PATIENCE_S * (1 + ROUNDS))
 
 
 class Copy:
@@ -38,6 +37,8 @@ class Copy:
         self._checkpoint = directory / "checkpoint"
         self._drivers: list[Driver] = []
         self.sent = 0
+
+    def create_topics(self) -> None:
         self.server.create_topic("In", 2)
         self.server.create_topic("Out", 3)
 
@@ -63,13 +64,12 @@ class Copy:
         if number % 2 == 0:
             self._file("hold").touch()
         self.send()
-        driver = self.driver()
         if number % 2 == 0:
             self._wait(lambda: self._file("reached").exists(), "a micro-batch to be written")
         else:
             some = already + chance.randrange(1, ROWS - BATCH)
             self._wait(lambda: count(self.server.name_server, "Out") >= some, f"{some} rows in Out")
-        return driver
+        return self.driver()
 
     def let_go(self) -> None:
         self._file("reached").unlink(missing_ok=True)
@@ -91,7 +91,7 @@ class Copy:
             except SparkOptionError:  # the server is starting
                 return False
 
-        wait_until(now, what)
+        wait_for(now, True, what)
 
     def _file(self, kind: str) -> Path:
         return self._checkpoint.with_suffix(f".{kind}")
@@ -111,8 +111,11 @@ class Copy:
 @pytest.fixture
 def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Copy]:
     made = Copy(tmp_path, **getattr(request, "param", {"master": "local[2]"}))
-    yield made
-    made.close()
+    try:
+        made.create_topics()
+        yield made
+    finally:
+        made.close()
 
 
 def test_rows_are_stored_once_when_the_driver_is_killed(copy: Copy) -> None:

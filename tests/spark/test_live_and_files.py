@@ -11,7 +11,7 @@ from firearrow.client.sync.clients import Producer, TransactionProducer
 from tests.cli.process import ANY_PORTS, Started
 from tests.spark.read.test_live import everything, read
 from tests.spark.read.test_store_scan import scan
-from tests.support.waiting import wait_until
+from tests.spark.running import NO_FLOW_CONTROL, wait_for, wait_for_queue_files
 
 
 def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -23,17 +23,19 @@ def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_live_read_and_store_scan_return_the_same_rows(tmp_path: Path) -> None:
     from firearrow.spark.options import read_options
 
-    server = Started(["up", "--data", str(tmp_path / "data"), *ANY_PORTS], tmp_path)
+    settings = [word for name, value in NO_FLOW_CONTROL.items() for word in ("--set", f"{name}={value}")]
+    server = Started(["up", "--data", str(tmp_path / "data"), *ANY_PORTS, *settings], tmp_path)
     try:
         words = server.line().split()
         name_server, broker_name = words[words.index("namesrv") + 1], words[words.index("namesrv") + 2]
         send_every_kind(name_server)
         opts = read_options({"nameServer": name_server, "subscribe": "Kinds"})
-        wait_until(lambda: sum(one.size for one in everything(None, opts)) == 45, "the transaction to be committed")
+        wait_for(lambda: sum(one.size for one in everything(None, opts)), 45, "the transaction to be committed", 240)
         live = rows(read(everything(None, opts), opts))
         store = next(path.parent for path in (tmp_path / "data").rglob("commitlog"))
 
-        wait_until(lambda: len(scan(store, subscribe="Kinds")) == len(live), "the checkpoint to cover what was sent")
+        wait_for_queue_files(store, ["Kinds"])
+        wait_for(lambda: len(scan(store, subscribe="Kinds")), len(live), "rows below the flushed offset", 240)
         files = rows(scan(store, subscribe="Kinds", brokerName=broker_name, maxSplitBytes="100k"))
         halves = scan(store, includeSystemTopics="true")
         with PullConsumer(name_server, group="g", topics=["Kinds"], start_from="earliest") as consumer:
@@ -55,18 +57,19 @@ def test_live_read_and_store_scan_return_the_same_rows(tmp_path: Path) -> None:
 
 
 def send_every_kind(name_server: str) -> None:
-    with Producer(name_server, group="kinds") as producer:
+    with Producer(name_server, group="kinds", send_timeout=60) as producer:
         for n in range(40):
             producer.send(
                 Message("Kinds", b"plain %d" % n, tags="t" if n % 2 else None, keys=["a", "b"], properties={"é": "漢🙂"})
             )
         producer.send(Message("Kinds", b"compressed" * 10_000))
         producer.send_batch([Message("Kinds", b"one"), Message("Kinds", b"two")])
-    with Producer(name_server, group="large", compress_over=1 << 30) as producer:
+    with Producer(name_server, group="large", compress_over=1 << 30, send_timeout=60) as producer:
         producer.send(Message("Kinds", bytes(range(256)) * (4 << 12)))
     with TransactionProducer(
         name_server,
         group="transactions",
+        send_timeout=60,
         execute=lambda message, argument: LocalTransactionState.COMMIT,
         check=lambda message: LocalTransactionState.COMMIT,
     ) as producer:

@@ -139,15 +139,7 @@ def test_killed_job_that_is_run_again_has_every_message_once(brokers: Any, tmp_p
 
     gone: list[int] = []
     for _ in range(KILLS):
-        process = subprocess.Popen([*command, "100"], stdout=subprocess.PIPE, start_new_session=True)
-        assert process.stdout is not None
-        for _ in range(random.randint(1, 4)):
-            event = json.loads(process.stdout.readline())
-            assert event["event"] == "increment"
-        time.sleep(random.random() * 0.02)  # wherever in the next increment it is then
-        process.kill()  # only the driver
-        assert process.wait(30) == -signal.SIGKILL
-        gone.append(process.pid)
+        gone.append(kill_within([*command, "100"], increments=random.randint(1, 4), pause_s=0.02))
     finished = subprocess.run([*command, "5000"], stdout=subprocess.PIPE, timeout=240, check=True)
 
     assert json.loads(finished.stdout.splitlines()[-1])["resumed"] is True
@@ -159,7 +151,26 @@ def test_killed_job_that_is_run_again_has_every_message_once(brokers: Any, tmp_p
         nothing_is_left_of(group)
 
 
-def nothing_is_left_of(group: int, seconds: float = 60) -> None:
+def kill_within(command: list[str], increments: int, pause_s: float) -> int:
+    """Kill the driver of a job at a random moment after some increments; return its process group.
+
+    The job stops at a small pipe that is not read, so that it cannot end before the kill however late this process continues.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0, pipesize=4096, start_new_session=True)
+    assert process.stdout is not None
+    try:
+        for _ in range(increments):
+            assert json.loads(process.stdout.readline())["event"] == "increment"
+        time.sleep(random.random() * pause_s)
+    finally:
+        process.kill()  # only the driver
+        process.stdout.close()
+        status = process.wait()
+    assert status == -signal.SIGKILL
+    return process.pid
+
+
+def nothing_is_left_of(group: int, seconds: float = 200) -> None:
     """Wait until the processes started by an ended driver have ended."""
     deadline = time.monotonic() + seconds
     try:

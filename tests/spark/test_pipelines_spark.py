@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,8 @@ import pytest
 
 from firearrow import Message, ReceivedMessage, RetryLater
 from tests.spark import needs
-from tests.spark.test_pipelines_local import KILLS, archived, bodies, fill, has_flags, nothing_is_left_of, options
+from tests.spark.running import finish, wait_for
+from tests.spark.test_pipelines_local import KILLS, archived, bodies, fill, has_flags, kill_within, nothing_is_left_of, options
 
 pytestmark = [
     pytest.mark.skipif(bool(needs.no_spark()), reason=needs.no_spark() or ""),
@@ -29,13 +25,6 @@ def side(brokers: Any, topic: str, archive: Path | None = None) -> Any:
     from firearrow.spark.pipelines.inputs import JobInput
 
     return JobInput(options(brokers, topic), None if archive is None else str(archive))
-
-
-def within(seconds: float, true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.processes
@@ -51,14 +40,8 @@ def test_archive_of_a_killed_driver_is_completed_by_the_next_run(spark: Any, bro
 
     gone: list[int] = []
     for _ in range(KILLS):
-        process = subprocess.Popen([sys.executable, "-m", "firearrow", *words], stdout=subprocess.PIPE, start_new_session=True)
-        assert process.stdout is not None
-        for _ in range(random.randint(1, 3)):
-            assert json.loads(process.stdout.readline())["event"] == "increment"
-        time.sleep(random.random() * 0.1)  # wherever in the next increment it is then
-        process.kill()  # only the driver; Spark's own processes follow it
-        assert process.wait(30) == -signal.SIGKILL
-        gone.append(process.pid)
+        # Spark's own processes follow the killed driver.
+        gone.append(kill_within([sys.executable, "-m", "firearrow", *words], increments=random.randint(1, 3), pause_s=0.1))
     done = archive(SparkEngine(spark), options(brokers, "Driven"), str(tmp_path))
 
     assert done.resumed
@@ -115,7 +98,7 @@ def test_matching_dead_letters_are_replayed_to_their_original_topic(spark: Any, 
     brokers.create_topic("Origin", 1)
     fill(brokers, "Origin", 20)
     with brokers.push_consumer(group="clumsy", subscribe={"Origin": "*"}, listener=refuse, start_from="earliest"):
-        within(60, lambda: len(brokers.dead_letters("clumsy")) == 20)
+        wait_for(lambda: len(brokers.dead_letters("clumsy")), 20, "dead letters")
     given = {"nameServer": brokers.name_server}
     source = replay_source(brokers.name_server, dead_letters_of="clumsy", options=given)
     chosen = select_where(spark, source, StorageLocation(str(tmp_path)), "tags = 'a'", given, None, "clumsy")
@@ -206,8 +189,8 @@ def test_stream_progress_is_committed_as_a_group(spark: Any, brokers: Any, tmp_p
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
-        within(30, lambda: sum(listener.committed.values()) == 60)
+        finish(query)
+        wait_for(lambda: sum(listener.committed.values()), 60, "committed offsets")
     finally:
         listener.close()
 

@@ -15,7 +15,7 @@ from tests.store.archives import manifest, unpack
 
 
 def fill(brokers: Any, topic: str, count: int, first: int = 0) -> None:
-    with brokers.producer() as producer:
+    with brokers.producer(send_timeout=60) as producer:
         sent = [
             producer.send_nowait(Message(topic, f"body {n} é".encode(), tags="abc"[n % 3], properties={"n": str(n), "漢": "🙂"}))
             for n in range(first, first + count)

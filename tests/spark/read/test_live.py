@@ -16,7 +16,7 @@ from firearrow.spark.read.offsets import Queue
 from firearrow.spark.read.planning import Range
 from firearrow.testing import Cluster
 from tests.spark.plain import message_row
-from tests.spark.running import Server
+from tests.spark.running import NO_FLOW_CONTROL, Server
 
 
 def options(cluster: Any, **more: str) -> Any:
@@ -31,11 +31,11 @@ def read(wanted: list[Range], opts: Any, names: list[str] | None = None) -> list
     return [one for batch in read_ranges(wanted, opts, columns) for one in batch.to_pylist()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def orders() -> Iterator[Any]:
-    with Cluster(2, clock=None) as cluster:
+    with Cluster(2, clock=None, properties=NO_FLOW_CONTROL) as cluster:
         cluster.create_topic("Orders", 2)
-        with cluster.producer() as producer:
+        with cluster.producer(send_timeout=60) as producer:
             sent = [
                 producer.send_nowait(
                     Message("Orders", b"body %d" % n, tags="abc"[n % 3], keys=[f"k{n}"], properties={"n": str(n)})
@@ -183,7 +183,7 @@ def test_deleted_messages_are_data_loss_with_their_range(orders: Any) -> None:
 
 def test_large_messages_are_read_in_several_chunks(orders: Any) -> None:
     orders.create_topic("Large", 1)
-    with orders.producer(compress_over=1 << 30) as producer:
+    with orders.producer(compress_over=1 << 30, send_timeout=60) as producer:
         for n in range(6):
             producer.send(Message("Large", bytes([n]) * (4 << 20 if n % 2 else 3 << 20)))
     opts = read_options({"nameServer": orders.name_server, "subscribe": "Large"})
@@ -216,7 +216,7 @@ def test_broker_is_reached_at_a_mapped_address(tmp_path: Path) -> None:
         server.create_topic("Orders", 1)
         where = {"nameServer": server.name_server, "subscribe": "Orders"}
         reached = read_options({**where, "brokerAddressMap": json.dumps({said: server.broker})})
-        with Producer(server.name_server, group="p", broker_addresses=((said, server.broker),)) as producer:
+        with Producer(server.name_server, group="p", broker_addresses=((said, server.broker),), send_timeout=60) as producer:
             producer.send(Message("Orders", b"here"))
 
         assert [one["body"] for one in read(everything(None, reached), reached)] == [b"here"]

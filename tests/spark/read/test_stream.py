@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ import pytest
 from firearrow import Message
 from tests.cli.process import call
 from tests.spark.read.test_datasource import fill
-from tests.spark.running import Server, create_topic
+from tests.spark.running import Server, create_topic, finish, read_queues, wait_for
 from tests.spark.running import bodies as bodies_of
-from tests.support.waiting import wait_until
 
 
 def stream(spark: Any, brokers: Any, topic: str, **options: str) -> Any:
@@ -29,13 +29,14 @@ def run(frame: Any, tmp_path: Path, brokers: Any, target: str) -> Any:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    finish(query)
     return query
 
 
 def grow(brokers: Any, topic: str, queues: int) -> None:
     for broker in brokers.brokers:
         create_topic(broker.address, brokers.name_server, topic, queues)
+    wait_for(lambda: read_queues(brokers.name_server, topic), [queues] * len(brokers.brokers), f"the route of {topic}")
 
 
 def bodies(brokers: Any, topic: str) -> Counter[bytes]:
@@ -50,7 +51,7 @@ def test_stream_resumes_and_finds_new_queues(spark: Any, brokers: Any, tmp_path:
 
     first = run(frame, tmp_path, brokers, "Out")
     grow(brokers, "In", 3)
-    with brokers.producer(instance_name="second") as producer:  # one that does not know the topic as it was
+    with brokers.producer(instance_name="second", send_timeout=60) as producer:  # one that does not know the topic as it was
         for n in range(500, 800):
             producer.send(Message("In", b"%d" % n))
     second = run(frame, tmp_path, brokers, "Out")
@@ -138,12 +139,12 @@ def test_stream_reads_queues_added_while_it_runs(spark: Any, brokers: Any, tmp_p
         .start()
     )
     try:
-        wait_until(lambda: sum(bodies(brokers, "Grown").values()) == 200, "what was there")
+        wait_for(lambda: sum(bodies(brokers, "Grown").values()), 200, "what was there")
         grow(brokers, "Grows", 4)
-        with brokers.producer(instance_name="later") as producer:  # one that does not know the topic as it was
+        with brokers.producer(instance_name="later", send_timeout=60) as producer:  # one that does not know the topic as it was
             for n in range(200, 600):
                 producer.send(Message("Grows", b"%d" % n))
-        wait_until(lambda: sum(bodies(brokers, "Grown").values()) >= 600, "what came later, most of it in new queues")
+        wait_for(lambda: sum(bodies(brokers, "Grown").values()) >= 600, True, "what came later, most of it in new queues")
     finally:
         query.stop()
 
@@ -154,7 +155,9 @@ def test_stream_reads_queues_added_while_it_runs(spark: Any, brokers: Any, tmp_p
 def test_stream_reports_messages_deleted_by_retention(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
-    server = Server(tmp_path / "server", "mappedFileSizeCommitLog=1048576", "fileReservedTime=0")
+    # Only the request of the test deletes files: at other hours the broker does not.
+    other_hour = (datetime.now().hour + 12) % 24
+    server = Server(tmp_path / "server", "mappedFileSizeCommitLog=1048576", "fileReservedTime=0", f"deleteWhen={other_hour:02}")
     try:
         for topic in ("Old", "Left"):
             server.create_topic(topic, 1)
@@ -192,5 +195,5 @@ def delete_oldest(server: Server) -> int:
     def oldest() -> int:
         return servers.min_offsets(queues)[queues[0]]
 
-    wait_until(lambda: call(server.broker, 329).code == 0 and oldest() > 100, "the oldest files to be deleted", 30)
+    wait_for(lambda: call(server.broker, 329).code == 0 and oldest() > 100, True, "the oldest files to be deleted")
     return oldest()

@@ -11,12 +11,14 @@ import pytest
 
 from firearrow.admin.sync import Admin
 from firearrow.testing import Cluster
+from tests.spark.running import NO_FLOW_CONTROL, finish
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def strict_broker() -> Iterator[Any]:
     """A broker that does not create topics automatically."""
-    with Cluster(1, sockets=True, clock=None, properties={"autoCreateTopicEnable": "false"}) as cluster:
+    properties = {**NO_FLOW_CONTROL, "autoCreateTopicEnable": "false"}
+    with Cluster(1, sockets=True, clock=None, properties=properties) as cluster:
         yield cluster
 
 
@@ -61,7 +63,7 @@ def test_stream_creates_its_target(spark: Any, brokers: Any, tmp_path: Any) -> N
     writer = stream.load().writeStream.format("rocketmq").options(nameServer=brokers.name_server, topic="StreamTarget")
 
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    query.awaitTermination()
+    finish(query)
 
     assert len(brokers.messages("StreamTarget")) == 20
 

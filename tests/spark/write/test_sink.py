@@ -12,11 +12,12 @@ import pytest
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import write_options
 from firearrow.testing import Cluster
+from tests.spark.running import NO_FLOW_CONTROL
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def target() -> Iterator[Any]:
-    with Cluster(2, clock=None) as cluster:
+    with Cluster(2, clock=None, properties=NO_FLOW_CONTROL) as cluster:
         yield cluster
 
 
