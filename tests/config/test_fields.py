@@ -9,6 +9,7 @@ import pytest
 
 from firearrow.config.fields import SettingError, apply, as_properties, change, declared, setting
 from firearrow.config.properties_file import format_properties, parse_properties
+from firearrow.config.secret import Secret
 
 
 class Flush(Enum):
@@ -22,7 +23,7 @@ class Example:
     file_reserved_time: int = setting(72, "hours", low=1, high=1000, runtime=True)
     disk_max_used_space_ratio: float = setting(75.0, "percent", low=10, high=95, runtime=True)
     trace_on: bool = setting(True, runtime=True)
-    flush_disk_type: Flush = setting(Flush.SYNC)  # noqa: RUF009 - an enum member, not a call
+    flush_disk_type: Flush = setting(Flush.SYNC)
     broker_role: str = setting("ASYNC_MASTER", choices=("ASYNC_MASTER", "SLAVE"))
     check_crc: bool = setting(True, key="checkCRCOnRecover")
     start_time: int = setting(0)
@@ -140,22 +141,16 @@ def test_as_properties_is_sorted_and_can_be_applied_again() -> None:
     assert again == Example()
 
 
-@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
-def test_enabling_unsupported_authentication_warns(key: str) -> None:
-    (warning,) = apply([Example()], {key: "true"})
-    assert key in warning
-    assert "no effect" in warning
-    assert apply([Example()], {key: "false"}) == []
-
-
 @dataclass
 class WithSecret:
-    password: str | None = setting(None, "a password", secret=True)
+    password: Secret | None = setting(None, "a password")
 
 
 def test_secret_setting_is_parsed_but_never_shown() -> None:
     settings = WithSecret()
     assert as_properties([settings]) == {"password": ""}
     apply([settings], {"password": "open sesame"})
-    assert settings.password == "open sesame"
+    assert settings.password == Secret("open sesame")
+    assert settings.password.reveal() == "open sesame"
     assert as_properties([settings]) == {"password": "******"}
+    assert "sesame" not in f"{settings!r} {settings.password} {settings.password!r}"

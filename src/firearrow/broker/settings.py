@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from firearrow.auth.settings import AuthSettings
 from firearrow.broker.roles.group_members import Peers, parse_peers
 from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.config.fields import SettingError, setting
 from firearrow.net.address import host_name
-from firearrow.net.tls import TlsSettings
 
 _DAY_MS = 86_400_000
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
@@ -31,7 +31,7 @@ def _host_name() -> str:
 
 
 @dataclass(slots=True)
-class BrokerSettings(TlsSettings):
+class BrokerSettings(AuthSettings):
     # Identity and addresses.
     broker_cluster_name: str = setting("DefaultCluster", "the cluster this broker belongs to")
     broker_name: str = setting(_host_name(), "the broker's name; unique in the cluster")
@@ -207,6 +207,12 @@ class BrokerSettings(TlsSettings):
 
     def check(self) -> None:
         """Raise SettingError for settings that contradict each other."""
+        AuthSettings.check(self)
+        replicates = self.is_slave or self.enable_d_leger_commit_log
+        if self.authentication_enabled and replicates and self.inner_client_authentication_credentials is None:
+            raise SettingError(
+                "innerClientAuthenticationCredentials", "", "credentials: other brokers of the group accept only signed requests"
+            )
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not _NAME.fullmatch(name):
                 raise SettingError(key, name, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")

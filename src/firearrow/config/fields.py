@@ -8,8 +8,8 @@ A settings class is an ordinary (mutable) dataclass whose fields are declared wi
         flush_disk_type: str = setting("SYNC_FLUSH", "when a message counts as stored", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
 
 The key in a properties file is the field's name in camelCase (`fileReservedTime`). Irregular spellings (`brokerIP1`) come from
-the list of Apache's keys or from `key=`. The annotation is the type: int, float, bool, str, an Enum, each also `| None`. Fields
-declared without `setting` are not settings.
+the list of Apache's keys or from `key=`. The annotation is the type: int, float, bool, str, Secret, an Enum, each also `| None`.
+Fields declared without `setting` are not settings. A Secret is read but never shown.
 
 Rules
 - A value that cannot be parsed or is out of range raises a SettingError that names the key, the value and the allowed values.
@@ -32,6 +32,7 @@ from functools import lru_cache
 from typing import Any
 
 from firearrow.config.apache_keys import APACHE_KEYS
+from firearrow.config.secret import MASK, Secret
 
 _INT_RANGE = (-(2**63), 2**63 - 1)
 
@@ -55,12 +56,9 @@ def setting(
     high: float | None = None,
     choices: Sequence[str] | None = None,
     runtime: bool = False,
-    secret: bool = False,
 ) -> Any:
-    """Declare a dataclass field that is a setting. `runtime` settings can change while running; `secret` ones are never shown."""
-    declaration = {
-        "key": key, "help": help_text, "low": low, "high": high, "choices": choices, "runtime": runtime, "secret": secret
-    }  # fmt: skip
+    """Declare a dataclass field that is a setting. `runtime` settings can change while running."""
+    declaration = {"key": key, "help": help_text, "low": low, "high": high, "choices": choices, "runtime": runtime}
     return dataclasses.field(default=default, metadata={"setting": declaration})
 
 
@@ -77,7 +75,6 @@ class Setting:
     high: float | None
     choices: tuple[str, ...] | None
     runtime: bool
-    secret: bool
     help: str
 
     @property
@@ -87,7 +84,7 @@ class Setting:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
             return "true or false"
-        if self.kind is str:
+        if self.kind is str or self.kind is Secret:
             return "text"
         noun = "a whole number" if self.kind is int else "a number"
         if self.low is not None and self.high is not None:
@@ -105,6 +102,8 @@ class Setting:
             if text not in self.choices:
                 raise SettingError(self.key, text, self.expected)
             return self.kind(text)
+        if self.kind is Secret:
+            return Secret(text)
         if self.kind is str:
             return text
         if self.kind is bool:
@@ -116,8 +115,8 @@ class Setting:
     def format(self, value: Any) -> str:
         if value is None:
             return ""
-        if self.secret:
-            return "******"
+        if self.kind is Secret:
+            return MASK
         if isinstance(value, bool):
             return "true" if value else "false"
         return str(value.value) if isinstance(value, Enum) else str(value)
@@ -144,11 +143,6 @@ def declared(cls: type) -> dict[str, Setting]:
     return {s.key: s for s in (_declaration(f, hints[f.name]) for f in dataclasses.fields(cls) if "setting" in f.metadata)}
 
 
-# Keys an operator sets for protection. Ignoring them silently would be worse than an unknown key.
-SECURITY_KEYS = frozenset(("aclEnable", "authenticationEnabled", "authorizationEnabled"))
-_SECURITY_ADVICE = "listen on loopback only, or restrict access to the network"
-
-
 def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
     """Assign `values` (key -> text) to the settings objects that declare them, all or none. Return warnings."""
     targets = list(targets)
@@ -160,8 +154,6 @@ def apply(targets: Iterable[Any], values: Mapping[str, str]) -> list[str]:
             changes.append((target, declaration.attribute, declaration.parse(text)))
         if key not in owners and key not in APACHE_KEYS:
             warnings.append(f"setting {key} is unknown and has no effect{_nearest(key, owners)}")
-        elif key not in owners and key in SECURITY_KEYS and text.strip().lower() == "true":
-            warnings.append(f"setting {key}=true has no effect: this version does not authenticate clients; {_SECURITY_ADVICE}")
     _assign(targets, changes)
     return warnings
 
@@ -200,7 +192,9 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Setting:
     choices = given["choices"]
     if choices is None and isinstance(kind, type) and issubclass(kind, Enum):
         choices = [str(member.value) for member in kind]
-    assert choices is not None or kind in (int, float, bool, str), f"setting {field.name}: type {kind} cannot be read from text"
+    assert choices is not None or kind in (int, float, bool, str, Secret), (
+        f"setting {field.name}: type {kind} cannot be read from text"
+    )
     return Setting(
         key=given["key"] or _camel_case(field.name),
         attribute=field.name,
@@ -211,7 +205,6 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Setting:
         high=given["high"],
         choices=tuple(choices) if choices is not None else None,
         runtime=given["runtime"],
-        secret=given["secret"],
         help=given["help"],
     )
 

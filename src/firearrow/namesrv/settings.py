@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firearrow.auth.settings import AuthSettings
 from firearrow.config.fields import setting
-from firearrow.net.tls import TlsSettings
 
 
 @dataclass
-class NamesrvSettings(TlsSettings):
+class NamesrvSettings(AuthSettings):
     bind_address: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
     listen_port: int = setting(9876, "port to listen on; 0 takes any free port", low=0, high=65535)
     server_channel_max_idle_time_seconds: int = setting(120, "idle time after which a connection is closed", low=1, high=86_400)

@@ -17,6 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from firearrow.config.fields import SettingError, setting
+from firearrow.config.secret import Secret
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -59,8 +60,8 @@ class TlsSettings:
         None, "file with the certificate and its chain (PEM); without it the ports do not encrypt", key=_CERTIFICATE
     )
     tls_server_key_path: str | None = setting(None, "file with the private key of the certificate (PEM)", key=_KEY)
-    tls_server_key_password: str | None = setting(
-        None, "password of the private key, if it has one", key="tls.server.keyPassword", secret=True
+    tls_server_key_password: Secret | None = setting(
+        None, "password of the private key, if it has one", key="tls.server.keyPassword"
     )
     tls_server_trust_cert_path: str | None = setting(
         None, "file with the CA certificates (PEM) that sign client certificates", key=_TRUSTED
@@ -123,8 +124,10 @@ def _server_context(settings: TlsSettings) -> SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate, key = settings.tls_server_cert_path, settings.tls_server_key_path
-    password = settings.tls_server_key_password or ""  # without a callback, an encrypted key would prompt on the terminal
+    secret = settings.tls_server_key_password
+    password = "" if secret is None else secret.reveal()
     try:
+        # Without a callback, an encrypted key would prompt on the terminal.
         context.load_cert_chain(certificate or "", key, password=lambda: password)
     except (OSError, ValueError) as error:
         raise SettingError(_CERTIFICATE, certificate, f"a PEM certificate that matches the key in {key}: {error}") from error

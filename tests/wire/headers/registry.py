@@ -7,7 +7,7 @@ from typing import Final
 
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.header_schema import Header
-from firearrow.wire.headers import admin, client, namesrv
+from firearrow.wire.headers import admin, auth, client, namesrv
 
 
 def _request_headers(*modules: ModuleType) -> dict[int, type[Header]]:
@@ -16,7 +16,7 @@ def _request_headers(*modules: ModuleType) -> dict[int, type[Header]]:
     return {int(found.CODE): found for found in classes if found.CODE is not None}
 
 
-REQUEST_HEADERS: Final[dict[int, type[Header]]] = _request_headers(client, admin, namesrv)
+REQUEST_HEADERS: Final[dict[int, type[Header]]] = _request_headers(client, admin, auth, namesrv)
 
 RESPONSE_HEADERS: Final[dict[int, type[Header]]] = {
     Code.PULL_MESSAGE: client.PullMessageResponseHeader,
