@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from firearrow.client.compression import compressor, decompress
+from firearrow.client.compression import MAX_INFLATED, USUAL_RATIO, DecompressionBudget, compressor, decompress
 from firearrow.client.errors import DecompressionError
 
 KINDS = ["zlib", "lz4", "zstd"]
@@ -34,6 +34,23 @@ def test_decompression_bomb_is_rejected(kind: str) -> None:
     data, flag = compressed(kind, bytes(1001))
     with pytest.raises(DecompressionError, match="larger than 1000"):
         decompress(data, flag, limit=1000)
+
+
+def test_bodies_of_one_response_are_limited_together() -> None:
+    data, flag = compressed("zlib", bytes(MAX_INFLATED // 4))
+    budget = DecompressionBudget(len(data))
+    for _ in range(4):
+        assert len(budget.decompress(data, flag)) == MAX_INFLATED // 4
+    text = f"the compressed bodies of one response become larger than {MAX_INFLATED + USUAL_RATIO * len(data)} bytes together"
+    with pytest.raises(DecompressionError, match=text):
+        budget.decompress(data, flag)
+    assert budget.decompress(*compressed("zlib", b"small")) == b"small"
+
+
+def test_single_body_keeps_its_own_limit_within_a_budget() -> None:
+    data, flag = compressed("zlib", bytes(MAX_INFLATED + 1))
+    with pytest.raises(DecompressionError, match=f"a compressed body of {len(data)} bytes becomes larger than {MAX_INFLATED}"):
+        DecompressionBudget(10 * len(data)).decompress(data, flag)
 
 
 @pytest.mark.parametrize("kind", KINDS)

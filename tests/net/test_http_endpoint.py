@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from firearrow.net import http_endpoint
 from firearrow.net.http_endpoint import MAX_CONNECTIONS, HttpPage
 from tests.support.waiting import run
 
@@ -85,16 +87,52 @@ def test_oversized_request_is_not_served() -> None:
     run(story())
 
 
-def test_connections_beyond_the_limit_are_rejected() -> None:
+async def stalled(page: HttpPage, request: bytes) -> asyncio.StreamWriter:
+    """Open a connection that sends a request, or part of one, and never reads."""
+    _, writer = await asyncio.open_connection("127.0.0.1", page.port, limit=1)
+    writer.write(request)
+    await writer.drain()
+    return writer
+
+
+@pytest.mark.parametrize("request_bytes", [b"", b"GET /met", GET])
+def test_stalled_clients_do_not_keep_a_scraper_out(request_bytes: bytes) -> None:
+    async def large() -> list[bytes]:
+        return [bytes(1 << 20)] * 16
+
     async def story() -> None:
-        async with serving() as page:
-            silent = [await asyncio.open_connection("127.0.0.1", page.port) for _ in range(MAX_CONNECTIONS)]
-            assert (await http(page, GET))[0].startswith(b"HTTP/1.1 503")
-            for _, writer in silent:
-                writer.close()
-                await writer.wait_closed()
-            while not (await http(page, GET))[0].startswith(b"HTTP/1.1 200"):
-                await asyncio.sleep(0)
+        async with serving(large) as page:
+            writers = [await stalled(page, request_bytes) for _ in range(MAX_CONNECTIONS + 1)]
+            head, body = await http(page, GET)
+            assert head.startswith(b"HTTP/1.1 200")
+            assert len(body) == 16 << 20
+            for writer in writers:
+                writer.transport.abort()
+
+    run(story())
+
+
+async def send_until_reset(client: socket.socket) -> None:
+    """Send single bytes: a closed connection answers with a reset."""
+    while True:
+        await asyncio.get_running_loop().sock_sendall(client, b"x")
+        await asyncio.sleep(0.01)
+
+
+def test_client_that_does_not_read_is_disconnected_after_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_endpoint, "EXCHANGE_TIMEOUT_S", 0.2)
+
+    async def large() -> list[bytes]:
+        return [bytes(1 << 20)] * 64
+
+    async def story() -> None:
+        async with serving(large) as page:
+            loop = asyncio.get_running_loop()
+            with socket.create_connection(("127.0.0.1", page.port)) as client:
+                client.setblocking(False)
+                await loop.sock_sendall(client, GET)
+                with pytest.raises(ConnectionError):
+                    await send_until_reset(client)
 
     run(story())
 

@@ -27,6 +27,7 @@ from firearrow.admin.cluster import (
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.groups import group_progress
 from firearrow.admin.topics import topic_groups
+from firearrow.client.compression import DecompressionBudget
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.consumer import queue_offsets
 from firearrow.client.consumer.pull import decode_messages
@@ -158,7 +159,9 @@ async def messages_by_key(
         )
         request = client.check(broker.address, header, timeout_ms=_PULL_TIMEOUT_MS)
         answer = await none_if_rejected(ResponseCode.QUERY_NOT_FOUND, request)
-        found = [] if answer is None else [received(one, broker.name) for one in decode_all(answer.body, check_crc=False)]
+        body = b"" if answer is None else answer.body
+        budget = DecompressionBudget(len(body))
+        found = [received(one, broker.name, budget=budget) for one in decode_all(body, check_crc=False)]
         return [one for one in found if one.topic == topic and (one.msg_id == key if unique else key in one.keys)]
 
     found = [message for part in await for_each(await masters_of_topic(client, topic), ask) for message in part]

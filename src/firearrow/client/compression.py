@@ -1,7 +1,8 @@
 """Compression of bodies: zlib, which every client supports, and lz4 and zstd if their packages are installed.
 
 The system flag marks a compressed body (0x1) and the algorithm (0x700): 0x100 lz4 frame, 0x200 zstd, 0x300 or 0 zlib. Bodies are
-decompressed up to `MAX_INFLATED` bytes, which guards against decompression bombs.
+decompressed up to `MAX_INFLATED` bytes, and those of one response together up to the limit of a `DecompressionBudget`. Both guard
+against decompression bombs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,15 @@ from firearrow.client.errors import DecompressionError
 from firearrow.wire.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_TYPE, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 
 MAX_INFLATED: Final = 64 * 1024 * 1024
+USUAL_RATIO: Final = 32  # compressed text becomes 3 to 20 times as large, a decompression bomb 1000 times
 LEVEL: Final = 5
 
 Compressor = Callable[[bytes], bytes]
+
+
+class BodyTooLargeError(DecompressionError):
+    """A body that becomes larger than allowed."""
+
 
 _EXTRA: Final = "pip install 'firearrow[compression]'"
 
@@ -47,6 +54,34 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_INFLATED) -> bytes:
     raise DecompressionError(
         f"the body has the unknown compression {kind:#x} (system flag {sys_flag:#x}); a newer client may support it"
     )
+
+
+class DecompressionBudget:
+    """Limit of the decompressed bodies of one response: `MAX_INFLATED` and `USUAL_RATIO` times the compressed bytes.
+
+    The messages of a response keep their decompressed bodies, so the limit of a single body would not bound their memory.
+    """
+
+    __slots__ = ("_left", "_limit")
+
+    def __init__(self, compressed_bytes: int) -> None:
+        self._limit = self._left = MAX_INFLATED + USUAL_RATIO * compressed_bytes
+
+    def decompress(self, body: bytes, sys_flag: int) -> bytes:
+        """Decompress a body of the response. DecompressionError if it cannot be, or if all of them together are too large."""
+        left = self._left
+        if left >= MAX_INFLATED:
+            plain = decompress(body, sys_flag)
+        else:
+            try:
+                plain = decompress(body, sys_flag, left)
+            except BodyTooLargeError:
+                raise BodyTooLargeError(
+                    f"the compressed bodies of one response become larger than {self._limit} bytes together; "
+                    "pull fewer messages at once, or skip the message if it is malicious"
+                ) from None
+        self._left = left - len(plain)
+        return plain
 
 
 def _deflate(body: bytes) -> bytes:
@@ -83,7 +118,7 @@ def _inflate_zstd(body: bytes, limit: int) -> bytes:
 
 
 def _too_large(body: bytes, limit: int) -> None:
-    raise DecompressionError(f"a compressed body of {len(body)} bytes becomes larger than {limit} bytes")
+    raise BodyTooLargeError(f"a compressed body of {len(body)} bytes becomes larger than {limit} bytes")
 
 
 def _package(module: str, name: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from firearrow.client.compression import decompress
+from firearrow.client.compression import DecompressionBudget
 from firearrow.client.namespaces import without_namespace
 from firearrow.wire import properties as wire_properties
 from firearrow.wire.message_ids import host_text, offset_msg_id
@@ -100,13 +100,16 @@ class SendResult:
 class ReceivedMessage:
     """A received message. `topic` and `reconsume_times` may be set by the consumer that delivers it."""
 
-    __slots__ = ("_body", "_properties", "_record", "queue", "reconsume_times", "topic")
+    __slots__ = ("_body", "_budget", "_properties", "_record", "queue", "reconsume_times", "topic")
 
-    def __init__(self, record: Record, queue: MessageQueue, topic: str) -> None:
+    _budget: DecompressionBudget  # shared by the messages of a response
+
+    def __init__(self, record: Record, queue: MessageQueue, topic: str, budget: DecompressionBudget | None = None) -> None:
         self.topic = topic
         self.queue = queue  # where it was read; the retry topic for a redelivered message
         self.reconsume_times = record.reconsume_times
         self._record = record
+        self._budget = budget or DecompressionBudget(len(record.body))
         self._body: bytes | None = None
         self._properties: tuple[dict[str, str], dict[str, str]] | None = None  # the user's, the protocol's
 
@@ -116,7 +119,8 @@ class ReceivedMessage:
         body = self._body
         if body is None:
             record = self._record
-            body = self._body = decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+            compressed = record.sys_flag & COMPRESSED
+            body = self._body = self._budget.decompress(record.body, record.sys_flag) if compressed else record.body
         return body
 
     @property
@@ -224,10 +228,18 @@ class ReceivedMessage:
         return None if found is None else found.decode(errors="replace")
 
 
-def received(record: Record, broker_name: str, namespace: str = "", *, restore_topic: bool = False) -> ReceivedMessage:
+def received(
+    record: Record,
+    broker_name: str,
+    namespace: str = "",
+    *,
+    restore_topic: bool = False,
+    budget: DecompressionBudget | None = None,
+) -> ReceivedMessage:
     """Return the message of a record read from a broker, with the topic without namespace.
 
-    With `restore_topic`, a message of a retry topic shows its original topic.
+    With `restore_topic`, a message of a retry topic shows its original topic. `budget` is that of the response, if it contains
+    several messages.
     """
     topic = record.topic
     queue = MessageQueue(topic, broker_name, record.queue_id)
@@ -236,4 +248,4 @@ def received(record: Record, broker_name: str, namespace: str = "", *, restore_t
         topic = topic if origin is None else origin.decode(errors="replace")
     if namespace:
         topic = without_namespace(topic, namespace)
-    return ReceivedMessage(record, queue, topic)
+    return ReceivedMessage(record, queue, topic, budget)

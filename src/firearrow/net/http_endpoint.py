@@ -1,8 +1,9 @@
 """A single page over plain HTTP, for metrics scrapers.
 
 The server has one path and small limits: requests of at most 8 KiB that arrive within 5 s, 16 connections at once, one request
-per connection. Other requests are answered with an error, and the connection is closed. The owner renders the page; concurrent
-requests share one rendering.
+per connection, and 30 s until the client has read the response. Other requests are answered with an error, and the connection is
+closed. One connection more replaces the oldest, so clients that neither write nor read do not keep a scraper out. The owner
+renders the page; concurrent requests share one rendering.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable
 MAX_REQUEST = 8_192
 MAX_CONNECTIONS = 16
 REQUEST_TIMEOUT_S = 5.0
+EXCHANGE_TIMEOUT_S = 30.0
 
 log = logging.getLogger("firearrow.net")
 
@@ -27,7 +29,7 @@ class HttpPage:
         self._content_type = content_type
         self._make = make
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._page: asyncio.Future[list[bytes]] | None = None  # being rendered
 
     async def start(self, host: str, port: int) -> None:
@@ -55,16 +57,22 @@ class HttpPage:
         self._page = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
+        if len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            log.info("%s: closing the oldest of %d connections, which is not finished", self._path, MAX_CONNECTIONS)
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
-            await self._answer(reader, writer)
+            async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
+                await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()  # the client disconnected, or the server is stopping
         except Exception:
             log.exception("%s could not be served", self._path)
             writer.transport.abort()
         finally:
-            self._open.discard(writer)
+            self._open.pop(writer, None)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,8 +84,6 @@ class HttpPage:
         path = rest.split(b" ", 1)[0].split(b"?", 1)[0].decode("latin-1")
         if not path:
             await self._respond(writer, "400 Bad Request", [b"malformed request\n"])
-        elif len(self._open) > MAX_CONNECTIONS:
-            await self._respond(writer, "503 Service Unavailable", [b"too many connections\n"])
         elif method not in (b"GET", b"HEAD"):
             await self._respond(writer, "405 Method Not Allowed", [f"method not allowed; use GET {self._path}\n".encode()])
         elif path not in (self._path, "/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any, cast
@@ -105,6 +106,26 @@ def test_batch_gets_consecutive_offsets_and_one_reply(tmp_path: Path) -> None:
             # Messages of a batch keep the properties they came with, and no more.
             assert [record.properties for record in stored] == [raw for _, _, raw in messages]
             assert bodies(await c.pull("Orders", 0, expression="odd"))[:2] == [b"1", b"3"]
+
+    run(story())
+
+
+def test_large_batches_leave_nothing_in_memory(tmp_path: Path) -> None:
+    """Every batch has another size: a template of ids per size would hold 4.6 MB after these."""
+
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            await c.send_batch("Orders", [(0, b"", b"")] * 9_000)
+            tracemalloc.start()
+            try:
+                for extra in range(20):
+                    answer = await c.send_batch("Orders", [(0, b"", b"")] * (10_000 + extra))
+                    assert answer.ext["msgId"].count(",") == 9_999 + extra
+                del answer
+                kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/broker/send/handler.py")])
+            finally:
+                tracemalloc.stop()
+            assert sum(trace.size for trace in kept.traces) < 1_000_000
 
     run(story())
 

@@ -8,9 +8,11 @@ import zlib
 
 import pytest
 
+from firearrow.client.compression import MAX_INFLATED
 from firearrow.client.connection import instance
 from firearrow.client.consumer.pull import Puller, PullStatus, decode_messages
 from firearrow.client.consumer.subscription import subscription
+from firearrow.client.errors import DecompressionError
 from firearrow.client.message import MessageQueue, ReceivedMessage, received
 from firearrow.client.options import client_options
 from firearrow.net.server import Connection
@@ -101,6 +103,16 @@ def test_lazy_fields_equal_the_decoded_record(first_look: str) -> None:
     for message, wanted in zip(messages, expected, strict=True):
         for name in (first_look, *FIELDS, first_look):
             assert getattr(message, name) == getattr(wanted, name), name
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g"])
+def test_bodies_of_a_response_are_decompressed_up_to_a_common_limit(topic: str) -> None:
+    bomb = Record(topic, zlib.compress(bytes(MAX_INFLATED // 2)), sys_flag=COMPRESSED | COMPRESSION_ZLIB)
+    messages = decode_messages(encode(bomb) * 8, MessageQueue(topic, "broker-a", 0))
+
+    assert sum(len(message.body) for message in messages[:2]) == MAX_INFLATED
+    with pytest.raises(DecompressionError, match="bodies of one response become larger than"):
+        [message.body for message in messages]
 
 
 def test_reconsume_times_can_be_set() -> None:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firearrow.client.compression import MAX_INFLATED
+from firearrow.client.errors import DecompressionError
 from firearrow.spark.errors import SparkOptionError
 from firearrow.wire.message_ids import host_bytes
 from firearrow.wire.record import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6, Record, encode
@@ -86,6 +88,13 @@ def test_bodies_stay_compressed_without_decompress() -> None:
     packed = zlib.compress(b"hello")
 
     assert rows([Record("T", packed, sys_flag=COMPRESSED)], ["body"], decompress=False) == [{"body": packed}]
+
+
+def test_bodies_of_a_batch_are_decompressed_up_to_a_common_limit() -> None:
+    bomb = Record("T", zlib.compress(bytes(MAX_INFLATED // 2)), sys_flag=COMPRESSED)
+
+    with pytest.raises(DecompressionError, match="bodies of one response become larger than"):
+        rows([bomb] * 8, ["body"])
 
 
 def test_last_property_of_a_name_wins_among_many_names() -> None:

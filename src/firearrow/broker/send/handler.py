@@ -47,6 +47,7 @@ PERM_WRITE = 2
 MAX_PROPERTIES = properties.MAX_BYTES
 
 _NOT_PLAIN = ~PLAIN_FLAGS
+_COMMON_BATCH = 256  # messages; templates for larger batches are not cached: a batch may have 190,000 messages
 
 
 def _waits(raw: bytes) -> bool:
@@ -98,8 +99,12 @@ class SendHandler:
         self._reply = send_response_template(self._trace, region)
         ip, _, port = context.address.rpartition(":")
         self._unique_keys = UniqueKeys(ip, os.getpid())
-        self._msg_id = msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
-        self._msg_ids = lru_cache(maxsize=256)(lambda count: b",".join([msg_id] * count))  # template for the ids of a batch
+        self._msg_id = host_bytes(ip, int(port)).hex().upper().encode() + b"%016X"
+        self._common_batch_ids = lru_cache(maxsize=_COMMON_BATCH)(self._batch_ids)
+
+    def _batch_ids(self, count: int) -> bytes:
+        """Return the template for the ids of a batch."""
+        return b",".join([self._msg_id] * count)
 
     def invalidate_targets(self) -> None:
         """Invalidate the cached send targets after a configuration change."""
@@ -294,7 +299,9 @@ class SendHandler:
         if request.flag & 2:
             return
         unique_key = properties.find(raw, b"UNIQ_KEY") or b""
-        msg_ids = self._msg_ids(len(offsets)) % tuple(offsets)
+        count = len(offsets)
+        template = self._common_batch_ids(count) if count <= _COMMON_BATCH else self._batch_ids(count)
+        msg_ids = template % tuple(offsets)
         data = self._success(request, queue_id, queue_offset, msg_ids, unique_key)
         self._replies.add(conn, request, data, on_write=not _waits(raw))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.client.compression import decompress
+from firearrow.client.compression import DecompressionBudget
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.connection.routes import MASTER
 from firearrow.client.consumer.subscription import Subscription
@@ -194,7 +194,8 @@ class PulledMessage(ReceivedMessage):
                 body = self._body = self._run[at : at + body_bytes]
             else:
                 record = self._record
-                body = self._body = decompress(record.body, record.sys_flag) if record.sys_flag & COMPRESSED else record.body
+                compressed = record.sys_flag & COMPRESSED
+                body = self._body = self._budget.decompress(record.body, record.sys_flag) if compressed else record.body
         return body
 
     @property
@@ -231,6 +232,7 @@ def decode_messages(run: bytes, queue: MessageQueue, namespace: str = "") -> lis
     if queue.topic.startswith(RETRY_PREFIX):
         return _decode_retried(run, queue, namespace)
     messages: list[ReceivedMessage] = []
+    budget: DecompressionBudget | None = None
     topic = without_namespace(queue.topic, namespace)
     new, append, end, at = PulledMessage.__new__, messages.append, len(run), 0
     try:
@@ -249,6 +251,7 @@ def decode_messages(run: bytes, queue: MessageQueue, namespace: str = "") -> lis
             message.store_size = total
             if sys_flag & (_V6 | COMPRESSED) or magic == MAGIC_V2:
                 message._body_bytes = -1
+                message._budget = budget = budget or DecompressionBudget(end)
             elif 0 <= length <= total - FIXED_BYTES_V1:
                 message._body_bytes = length
             else:
@@ -263,9 +266,10 @@ def decode_messages(run: bytes, queue: MessageQueue, namespace: str = "") -> lis
 def _decode_retried(run: bytes, queue: MessageQueue, namespace: str) -> list[ReceivedMessage]:
     """Decode messages of a retry topic, which show their original topic."""
     messages: list[ReceivedMessage] = []
+    budget = DecompressionBudget(len(run))
     at = 0
     while at < len(run):
         record = decode(run, at, check_crc=False)
-        messages.append(received(record, queue.broker_name, namespace, restore_topic=True))
+        messages.append(received(record, queue.broker_name, namespace, restore_topic=True, budget=budget))
         at += record.total_size
     return messages

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firearrow.client.compression import decompress
+from firearrow.client.compression import DecompressionBudget
 from firearrow.spark.decode.properties import PropertyColumns
 from firearrow.spark.decode.records import Records
 from firearrow.spark.decode.schema import TYPES
@@ -153,7 +153,9 @@ class _ColumnDecoder:
         rows = np.flatnonzero(flags & record.COMPRESSED)
         if not len(rows):
             return bodies
-        plain = [decompress(bodies[row].as_py(), int(flags[row])) for row in rows.tolist()]
+        compressed_bytes = int((self._records.body_end - self._records.body_start)[rows].sum())
+        budget = DecompressionBudget(compressed_bytes)
+        plain = [budget.decompress(bodies[row].as_py(), int(flags[row])) for row in rows.tolist()]
         order = np.arange(len(bodies))
         order[rows] = len(bodies) + np.arange(len(rows))
         return pa.concat_arrays([bodies, pa.array(plain, pa.binary())]).take(pa.array(order))
