@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from firearrow.broker.observability.stats import BrokerStats
 from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.send.ack_policy import DISK_STALL, AckPolicy, LocalFlush, Stall
@@ -352,3 +354,17 @@ def test_failed_messages_are_counted() -> None:
     story.send(peer, 3)
     story.commit.commit(1_001)
     assert (story.stats.put_failed, sum(story.stats.put_time_counts)) == (3, 0)
+
+
+class FailingReplication(Replicated):
+    def written(self) -> None:
+        raise RuntimeError("the handler is closed")
+
+
+def test_replies_are_queued_before_replication_can_fail() -> None:
+    story, peer = Story(sync_flush=True, policy=FailingReplication()), Peer()
+    story.send(peer, 1)
+    with pytest.raises(RuntimeError):
+        story.commit.commit(1_000)
+    story.commit.release(1)
+    assert peer.writes == [[(1, 0)]]

@@ -123,14 +123,24 @@ class FakeConnection:
     async def dial(self, protocol: Any, address: str, timeout_s: float) -> tuple[Any, Any]:
         return self, protocol()
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def get_write_buffer_size(self) -> int:
+        self._check_alive()
         return self.unsent
 
     def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self._check_alive()
         self.sent += b"".join(parts)
 
     def close(self) -> None:
         self.closed = True
+
+    def _check_alive(self) -> None:
+        """Behave like uvloop's transport."""
+        if self.closed:
+            raise RuntimeError("unable to perform operation on a closed transport; the handler is closed")
 
 
 def test_messages_are_sent_with_their_length_while_connected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +164,20 @@ def test_messages_are_sent_with_their_length_while_connected(monkeypatch: pytest
     run(story())
     assert network.sent == b"\0\0\0\x05hello"
     assert network.closed
+
+
+def test_message_to_a_connection_that_has_just_ended_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = FakeConnection()
+    monkeypatch.setattr(links, "dial", network.dial)
+
+    async def story() -> None:
+        connected = asyncio.Event()
+        peer = OutboundPeer("n1", "10.0.0.1:40911", lambda _: connected.set())
+        peer.start()
+        await connected.wait()
+        network.close()  # the loop closes it before the task that waits for the end runs
+        peer.send(b"dropped: closed")
+        await peer.stop()
+
+    run(story())
+    assert network.sent == b""

@@ -198,3 +198,42 @@ def test_precision_of_an_apache_wheel_is_detected(tmp_path: Path, clean: bool) -
     assert files.wheel.precision_ms == SECOND
     assert "it stays 1000" in files.problems[-1]
     assert sum(slot.waiting for slot, _ in chains(files).values()) == 5
+
+
+def test_checkpoint_copied_from_a_master_is_rebuilt_without_a_problem(tmp_path: Path) -> None:
+    """A follower has the master's checkpoint, but never its timer log: this is no damage."""
+    files = make(tmp_path)
+    files.save_copied(TimerCheckpoint(T0 + 9 * SECOND, 5 * UNIT, 5, 5))
+    for _ in range(2):  # killed before the messages are read again
+        again = make(tmp_path)
+        progress = again.progress
+        assert (progress.queue_offset, progress.replay_to, progress.replay_from_ms) == (0, 5, T0 + 9 * SECOND)
+        assert again.problems == []
+        enter(again, T0 + 10 * SECOND, 0)
+        again.log.write_out()
+
+
+def test_jobs_of_a_discarded_timer_log_touch_no_file(tmp_path: Path) -> None:
+    """A deposed leader discards its timer log while jobs of its term wait for the housekeeper."""
+    files = filled(tmp_path, 300)
+    files.saver(files.snapshot(T0))()
+    delete = files.expire(200_000)
+    assert delete is not None
+    enter(files, T0 + 20 * SECOND, 301)
+    files.log.write_out()
+    files.discard()
+    files.begin(T0)
+    enter(files, T0 + 200 * SECOND, 0)
+    files.log.write_out()
+    files.saver(files.snapshot(T0))()
+    delete()
+    assert [path.name for path in (tmp_path / "timerlog").iterdir()] == [f"{0:020d}"]
+
+
+def test_file_that_is_already_deleted_does_not_fail_the_retention(tmp_path: Path) -> None:
+    files = filled(tmp_path, 300)
+    delete = files.expire(200_000)
+    assert delete is not None
+    for path in sorted((tmp_path / "timerlog").iterdir())[:-1]:
+        path.unlink()
+    delete()

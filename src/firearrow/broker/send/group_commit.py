@@ -146,13 +146,14 @@ class GroupCommit:
             self._answer_repeated(replies, early)
             return
         policy = self._policy
+        if policy.defers:
+            # Before anything that may fail: a reply that is not queued is never sent.
+            self._pending.append(PendingAck(group.end_offset, now_ms, replies))
         if policy.replicates:
             policy.written()
-        if policy.defers:
-            self._pending.append(PendingAck(group.end_offset, now_ms, replies))
-            if not self._sync_flush:
-                self.flushed(group.end_offset)
-        else:
+        if policy.defers and not self._sync_flush:
+            self.flushed(group.end_offset)
+        if not policy.defers:
             # Replies first: no other request is served before the messages become readable.
             send_replies(replies)
             self.advance_readable(group.end_offset)

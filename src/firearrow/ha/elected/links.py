@@ -63,8 +63,14 @@ class OutboundPeer:
                 transport.close()
 
     def send(self, data: bytes) -> None:
+        """Send a message, or drop it. Never raises: the caller is in the middle of a group commit.
+
+        A transport that is closing is still known here until `_keep_connected` runs. uvloop's raises RuntimeError when used.
+        """
         transport = self._transport
-        if transport is not None and transport.get_write_buffer_size() + len(data) <= BUFFER_BYTES:
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() + len(data) <= BUFFER_BYTES:
             transport.writelines((_LENGTH.pack(len(data)), data))
 
     async def _keep_connected(self) -> None:

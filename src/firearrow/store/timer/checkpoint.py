@@ -11,7 +11,7 @@ A page (atomic_file.py), zeros elsewhere:
     48   8  counter                  |
     256  8  "FIREARRO"               our fields follow
     264  8  precision of the wheel in ms
-    272  8  1: everything was saved at a clean stop and is unchanged, 0: in use
+    272  8  1: everything was saved at a clean stop and is unchanged, 0: in use, 2: copied from a master, without its timer log
     280  4  CRC-32 of bytes 0 to 55 and 256 to 279: our fields become invalid when Apache writes the file
 """
 
@@ -24,6 +24,7 @@ from firearrow.store.atomic_file import PageFormat, save_page
 from firearrow.store.filesystem import Disk
 
 _PAGE = PageFormat(Struct(">qqqqqqq"), Struct(">qq"), checks_apache=True)
+_CLEAN, _COPIED = 1, 2
 
 
 @dataclass(slots=True)
@@ -39,14 +40,14 @@ class TimerCheckpoint:
     counter: int = 0
     precision_ms: int = 0  # 0: unknown, written by an Apache broker
     clean: bool = False
+    copied: bool = False  # from a master: the timer log does not belong to it
 
     @property
     def is_ours(self) -> bool:
         return self.precision_ms > 0
 
     def encode(self) -> bytes:
-        fields = astuple(self)
-        return _PAGE.encode(fields[:7], fields[7:])
+        return _PAGE.encode(astuple(self)[:7], (self.precision_ms, _COPIED if self.copied else int(self.clean)))
 
     def encode_fields(self) -> bytes:
         """Encode Apache's fields only, as brokers send them to each other (request code 60)."""
@@ -67,8 +68,9 @@ class TimerCheckpoint:
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
         apache, ours = _PAGE.decode(data)
-        checkpoint = cls(*apache, *(ours or ()))
-        checkpoint.clean = checkpoint.clean == 1  # stored as a number
+        checkpoint = cls(*apache)
+        checkpoint.precision_ms, state = ours or (0, 0)
+        checkpoint.clean, checkpoint.copied = state == _CLEAN, state == _COPIED
         return checkpoint
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -137,7 +138,9 @@ class TimerFiles:
         """Save the master's checkpoint without its timer log: opening the files reads pending messages from the queue."""
         self._disk.mkdirs(os.path.dirname(self._check_path))
         position = max(check.log_position, UNIT) if check.queue_offset else check.log_position
-        save_timer_checkpoint(self._disk, self._check_path, replace(check, log_position=position, precision_ms=0, clean=False))
+        save_timer_checkpoint(
+            self._disk, self._check_path, replace(check, log_position=position, precision_ms=0, clean=False, copied=True)
+        )
 
     def _precision_found(self, check: TimerCheckpoint) -> int:
         """Return the precision of a wheel written by Apache, which does not record it, by searching for the newest entry."""
@@ -162,9 +165,10 @@ class TimerFiles:
     def _recover(self, check: TimerCheckpoint, queue_offset_of: Callable[[int], int | None]) -> None:
         progress = self.progress
         if not self.log.begin(check.log_position):
-            self.problems.append(
-                f"the timer log ends at {self.log.end} instead of {check.log_position}; it is rebuilt from the timer queue"
-            )
+            if not check.copied:
+                self.problems.append(
+                    f"the timer log ends at {self.log.end} instead of {check.log_position}; it is rebuilt from the timer queue"
+                )
             self.log.reset(behind=check.log_position)
             self.wheel.reset()
             self._counted = {}
@@ -290,11 +294,13 @@ class TimerFiles:
 
     def expire(self, log_min: int) -> Callable[[], None] | None:
         """Return a job that deletes timer-log files whose messages are deleted from the commit log, or None."""
-        paths = self.log.remove_before(log_min)
+        paths, resets = self.log.remove_before(log_min), self.log.resets
 
         def delete() -> None:
             for path in paths:
-                self._disk.unlink(path)
+                if self.log.resets == resets:  # otherwise it is deleted, and a new file may have its name
+                    with suppress(FileNotFoundError):
+                        self._disk.unlink(path)
 
         return delete if paths else None
 

@@ -78,6 +78,7 @@ class TimerLog:
         self.segment_size = segment_size
         self.end = 0  # position of the next entry, or of the blank before it
         self.problems: list[str] = []
+        self.resets = 0  # number of calls of `reset`
         self._usable = (segment_size - _BLANK.size) // UNIT * UNIT  # bytes of a file that can hold entries
         self._disk = disk
         self._directory = directory
@@ -141,7 +142,10 @@ class TimerLog:
         The newest file is deleted first, so that the files left by a power cut do not look complete.
         """
         self.close()
+        self.resets += 1
         self._segments = {}
+        self._unsynced.clear()
+        self._pending.clear()
         for name in sorted(self._disk.listdir(self._directory), reverse=True):
             if parse_segment_name(name) is not None:
                 self._disk.unlink(os.path.join(self._directory, name))
