@@ -29,22 +29,26 @@ prepare_python() {
   fi
   make_venv
   say "installing the Python packages into .venv ..."
-  local what=.
-  case $wanted in
-    dev) what='.[dev]' ;;
-    spark) what='.[dev,spark]' ;;
-    docs) what='.[docs]' ;;
-  esac
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what" >&2 \
-    || fail "pip could not install the packages named in pyproject.toml (see above); is the package index reachable?"
+  install_python_packages "$wanted" >&2 \
+    || fail "pip could not install the packages (see above); is the package index reachable?"
   state >"$venv/.prepared-$wanted"
   if command -v flock >/dev/null; then exec 9>&-; fi
+}
+
+# Development environments are locked: the versions and hashes of every dependency are in requirements/ (scripts/lock).
+install_python_packages() {
+  local pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+  case $1 in
+    run) "${pip[@]}" --editable . ;;
+    docs) "${pip[@]}" --editable '.[docs]' ;;
+    *) "${pip[@]}" --require-hashes --requirement "requirements/$1.txt" && "${pip[@]}" --no-deps --no-build-isolation --editable . ;;
+  esac
 }
 
 # Everything an environment depends on. The packages are installed again when any of it changes.
 state() {
   printf '%s\n' "$root" "$(readlink -f "$venv/bin/python")" "$(command -v "${CC:-cc}" || true)" "${FIREARROW_PURE:-}"
-  cat "$root/pyproject.toml" "$root/CMakeLists.txt" "$root"/src/firearrow/*/_native.c | cksum
+  cat "$root/pyproject.toml" "$root/CMakeLists.txt" "$root"/requirements/*.txt "$root"/src/firearrow/*/_native.c | cksum
 }
 
 prepared() {
