@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import firearrow as fa
-from firearrow.client.options import ClientKeywords, client_options, milliseconds, seconds
+from firearrow.client.options import ClientKeywords, Credentials, client_options, milliseconds, seconds
+from tests.support.certificates import CERTIFICATE
 
 
 def test_name_servers_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +68,63 @@ def test_help_describes_every_keyword(cls: type) -> None:
     text = cls.__init__.__doc__ or ""  # type: ignore[misc]
     for name in ClientKeywords.__annotations__:
         assert name in text
+
+
+def test_tls_options_imply_encryption_and_verification(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text(CERTIFICATE)
+
+    assert client_options("a:1").tls_context() is None
+    given: list[dict[str, Any]] = [{"tls": True}, {"tls_ca": str(ca)}]
+    for keywords in given:
+        context = client_options("a:1", **keywords).tls_context()
+        assert context is not None
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+    insecure = client_options("a:1", tls_insecure=True).tls_context()
+    assert insecure is not None
+    assert insecure.verify_mode is ssl.CERT_NONE
+    own = ssl.create_default_context()
+    assert client_options("a:1", tls=own).tls_context() is own
+
+
+def test_unusable_tls_options_are_named() -> None:
+    with pytest.raises(ValueError, match="tls_ca is '/does/not/exist'"):
+        client_options("a:1", tls_ca="/does/not/exist")
+    with pytest.raises(ValueError, match="tls is an SSLContext"):
+        client_options("a:1", tls=ssl.create_default_context(), tls_insecure=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"accessKey": "me", "secretKey": "hidden", "securityToken": null}',
+        "# comment\naccessKey: me\nsecretKey: 'hidden'\n",
+        "AccessKey=me\nSecretKey=hidden\n",
+    ],
+)
+def test_credentials_are_read_from_a_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    path.chmod(0o600)
+
+    assert Credentials.from_file(str(path)) == Credentials("me", "hidden")
+
+
+def test_readable_credentials_file_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys"
+    path.write_text("accessKey: me\nsecretKey: hidden\n")
+    path.chmod(0o644)
+
+    Credentials.from_file(str(path))
+
+    assert "can be read by other users" in caplog.text
+
+
+def test_credentials_file_without_keys_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("accessKey: me\n")
+    with pytest.raises(ValueError, match="secretkey is missing"):
+        Credentials.from_file(str(path))
+    with pytest.raises(ValueError, match="No such file"):
+        Credentials.from_file(str(tmp_path / "none"))

@@ -146,6 +146,15 @@ class WithSecret:
     password: Secret | None = setting(None, "a password")
 
 
+def test_secret_setting_is_not_shown_by_repr_and_errors() -> None:
+    settings = WithSecret(password=Secret("hidden"))
+
+    assert "hidden" not in repr(settings)
+    with pytest.raises(SettingError) as raised:
+        change([settings], {"password": "other"})
+    assert "other" not in str(raised.value)
+
+
 def test_secret_setting_is_parsed_but_never_shown() -> None:
     settings = WithSecret()
     assert as_properties([settings]) == {"password": ""}

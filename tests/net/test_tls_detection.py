@@ -16,7 +16,7 @@ from firearrow.config.fields import SettingError
 from firearrow.net.channel import Channel
 from firearrow.net.errors import ConnectError, ConnectionLostError
 from firearrow.net.server import Listener, serve
-from firearrow.net.tls import TlsSettings, client_context, server_tls
+from firearrow.net.tls import ClientTls, TlsSettings, client_context, server_tls
 from tests.net.peer import Echo
 from tests.support.certificates import CERTIFICATE, KEY
 from tests.support.waiting import run
@@ -49,7 +49,9 @@ def test_port_accepts_plain_and_encrypted_connections(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with listening(certified(tmp_path)) as listener:
             body = bytes(range(256)) * 4000
-            results = await asyncio.gather(*(echo(listener, body, client_context(n % 2 == 0)) for n in range(20)))
+            results = await asyncio.gather(
+                *(echo(listener, body, client_context(ClientTls(insecure=True) if n % 2 == 0 else None)) for n in range(20))
+            )
             assert results == [body] * 20
 
     run(scenario())
@@ -58,7 +60,7 @@ def test_port_accepts_plain_and_encrypted_connections(tmp_path: Path) -> None:
 def test_enforcing_accepts_only_encrypted_connections(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with listening(certified(tmp_path, tls_server_mode="enforcing")) as listener:
-            assert await echo(listener, b"x", client_context(True)) == b"x"
+            assert await echo(listener, b"x", client_context(ClientTls(insecure=True))) == b"x"
             with pytest.raises(ConnectionLostError):
                 await echo(listener, b"x")
 
@@ -70,7 +72,7 @@ def test_disabled_accepts_only_plain_connections(tmp_path: Path) -> None:
         async with listening(certified(tmp_path, tls_server_mode="disabled")) as listener:
             assert await echo(listener, b"x") == b"x"
             with pytest.raises(ConnectError):
-                await echo(listener, b"x", client_context(True))
+                await echo(listener, b"x", client_context(ClientTls(insecure=True)))
 
     run(scenario())
 
@@ -81,7 +83,7 @@ def test_client_without_the_required_certificate_is_rejected(tmp_path: Path) -> 
         settings.tls_server_trust_cert_path = settings.tls_server_cert_path
         async with listening(settings) as listener:
             with pytest.raises((ConnectError, ConnectionLostError)):
-                await echo(listener, b"x", client_context(True))
+                await echo(listener, b"x", client_context(ClientTls(insecure=True)))
             known = ssl.create_default_context(cadata=CERTIFICATE)
             known.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
             assert await echo(listener, b"x", known) == b"x"
@@ -111,7 +113,7 @@ def test_invalid_handshake_ends_its_connection_only(tmp_path: Path) -> None:
             with contextlib.suppress(ConnectionError):
                 await reader.read()
             writer.close()
-            assert await echo(listener, b"x", client_context(True)) == b"x"
+            assert await echo(listener, b"x", client_context(ClientTls(insecure=True))) == b"x"
 
     run(scenario())
 

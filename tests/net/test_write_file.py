@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.net.server import Connection, serve
-from firearrow.net.tls import TlsSettings, client_context, server_tls
+from firearrow.net.tls import ClientTls, TlsSettings, client_context, server_tls
 from firearrow.wire.frame import Command, encode_request, encode_response
 from tests.net.peer import Echo, Peer
 from tests.support.certificates import CERTIFICATE, KEY
@@ -113,7 +113,7 @@ def test_encrypted_connections_do_not_send_files(tmp_path: Path) -> None:
         listener = await serve(service, tls=server_tls(settings))
         plain = await Peer.dial(listener)
         await plain.ask(34)
-        encrypted = Peer(*await asyncio.open_connection("127.0.0.1", listener.port, ssl=client_context(True)))
+        encrypted = Peer(*await asyncio.open_connection("127.0.0.1", listener.port, ssl=client_context(ClientTls(insecure=True))))
         await encrypted.ask(34)
         assert [conn.takes_files for conn in service.conns] == [True, False]
         await plain.close()

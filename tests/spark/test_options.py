@@ -6,6 +6,7 @@ import pytest
 
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.options import read_options, write_options
+from tests.support.certificates import CERTIFICATE, KEY
 
 LIVE = {"nameServer": "127.0.0.1:9876", "subscribe": "Orders"}
 
@@ -144,3 +145,24 @@ def test_credentials_are_read_from_a_file(tmp_path: Path) -> None:
     assert (credentials.access_key, credentials.secret_key) == ("me", "secret")
     with pytest.raises(SparkOptionError, match="credentialsFile"):
         write_options({"nameServer": "a:1", "credentialsFile": str(tmp_path / "none.json")})
+
+
+def test_tls_options_are_passed_to_the_client(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(CERTIFICATE)
+    (tmp_path / "key.pem").write_text(KEY)
+    (tmp_path / "password").write_text("hidden\n")
+    files = {"tlsCa": "ca.pem", "tlsCert": "ca.pem", "tlsKey": "key.pem", "tlsKeyPasswordFile": "password"}
+
+    client = write_options({"nameServer": "a:1", **{name: str(tmp_path / file) for name, file in files.items()}}).client()
+
+    assert client.tls_ca == client.tls_cert == str(tmp_path / "ca.pem")
+    assert client.tls_key_password == "hidden"
+    assert client.tls_context() is not None
+    assert "hidden" not in repr(client)
+
+
+def test_unusable_tls_options_are_named() -> None:
+    with pytest.raises(SparkOptionError, match="tls_ca is '/does/not/exist'"):
+        write_options({"nameServer": "a:1", "tlsCa": "/does/not/exist"})
+    with pytest.raises(SparkOptionError, match="option tlsKeyPasswordFile is '/does/not/exist'"):
+        write_options({"nameServer": "a:1", "tlsKeyPasswordFile": "/does/not/exist"})

@@ -22,9 +22,9 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from firearrow.net.channel import Channel
-from firearrow.net.tls import client_context
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.route import KVTable
@@ -36,6 +36,9 @@ from firearrow.wire.headers.namesrv import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 MIN_PERIOD_MS = 10_000
 MAX_PERIOD_MS = 60_000
@@ -70,6 +73,7 @@ class Registration:
     `topics` returns the current data version and topics. `permission` is ANDed into theirs if it lacks read or write.
     `on_order_config` receives the order configuration (topic -> `broker:queues;...`) that name servers answer with.
     `on_master`, on a slave, receives the replication address and the address of the master, None while unknown.
+    `tls` returns the context of new connections; it is called once here, so that unusable files prevent the start.
     """
 
     def __init__(
@@ -83,10 +87,11 @@ class Registration:
         permission: Callable[[], int] = lambda: PERM_READ_WRITE,
         on_order_config: Callable[[dict[str, str]], None] = lambda table: None,
         on_master: Callable[[str | None, str | None], None] = lambda ha_address, address: None,
-        use_tls: bool = False,
+        tls: Callable[[], SSLContext | None] = lambda: None,
     ) -> None:
         self.identity = identity
-        self.tls = client_context(use_tls)
+        self.tls = tls
+        tls()
         self.topics = topics
         self.period_ms = min(max(period_ms, MIN_PERIOD_MS), MAX_PERIOD_MS)
         self.timeout_ms = timeout_ms
@@ -231,7 +236,7 @@ class NameServerSession:
     async def _connected(self) -> Channel:
         if self._channel is None or self._channel.closed:
             self._all_wanted = True  # the server may have lost its state
-            self._channel = await Channel.connect(self._address, on_close=self._lost, tls=self._owner.tls)
+            self._channel = await Channel.connect(self._address, on_close=self._lost, tls=self._owner.tls())
         return self._channel
 
     async def _register(self, channel: Channel, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:

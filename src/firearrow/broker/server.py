@@ -61,7 +61,7 @@ from firearrow.clock import wall_ms
 from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.net.address import advertised_ip
 from firearrow.net.server import Ports, SocketPair
-from firearrow.net.tls import server_tls
+from firearrow.net.tls import outgoing_context, server_tls
 from firearrow.store.errors import StoreError
 from firearrow.store.filesystem import Disk
 from firearrow.store.message_store import MessageStore, MovedMin, RecoveryReport
@@ -287,7 +287,7 @@ class Broker:
             self.namesrv_addrs,
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
-            use_tls=settings.use_tls,
+            tls=partial(outgoing_context, settings),
         )
         self._registration = make_registration(
             self._identity(),

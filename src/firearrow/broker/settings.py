@@ -18,7 +18,9 @@ from firearrow.auth.settings import AuthSettings
 from firearrow.broker.roles.group_members import Peers, parse_peers
 from firearrow.config.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from firearrow.config.fields import SettingError, setting
+from firearrow.config.secret import Secret
 from firearrow.net.address import host_name
+from firearrow.net.tls import check_outgoing_tls
 
 _DAY_MS = 86_400_000
 _NAME = re.compile(r"[A-Za-z0-9_%|-]{1,127}")
@@ -55,7 +57,27 @@ class BrokerSettings(AuthSettings):
         6, "2 write, 4 read, 6 both: ANDed into the permission of every topic", low=0, high=7, runtime=True
     )
 
+    # Connections that the broker opens.
     use_tls: bool = setting(False, "encrypt the connections that the broker opens to name servers and to its master")
+    tls_client_trust_cert_path: str | None = setting(
+        None,
+        "file with the CA certificates (PEM) that sign the certificates of these servers; those of the system if not given",
+        key="tls.client.trustCertPath",
+    )
+    tls_client_auth_server: bool = setting(
+        True,
+        "verify the certificates of these servers, and their host name or IP address; false accepts any certificate",
+        key="tls.client.authServer",
+    )
+    tls_client_cert_path: str | None = setting(
+        None, "file with the certificate (PEM) that the broker presents to these servers", key="tls.client.certPath"
+    )
+    tls_client_key_path: str | None = setting(
+        None, "file with the private key of this certificate (PEM)", key="tls.client.keyPath"
+    )
+    tls_client_key_password: Secret | None = setting(
+        None, "password of this private key, if it has one", key="tls.client.keyPassword"
+    )
 
     # Replication.
     in_sync_replicas: int = setting(
@@ -231,6 +253,7 @@ class BrokerSettings(AuthSettings):
         if self.listen_port in (1, 2):
             raise SettingError("listenPort", self.listen_port, "3 or more (the fast port is two below it), or 0 for a free one")
         parse_delay_levels(self.message_delay_level)
+        check_outgoing_tls(self)
 
     def peers(self) -> Peers:
         """Return the members of this broker's group."""

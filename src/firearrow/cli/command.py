@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from firearrow.cli.arguments import DURATION, NAMESRV_ADDR, did_you_mean
+from firearrow.cli.security import SECURITY_OPTIONS, SecurityArguments
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from firearrow.client.options import Credentials
-
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-SECRET_KEY_VARIABLE: Final = "FIREARROW_SECRET_KEY"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SUCCESS, FAILURE, USAGE = 0, 1, 2
 
@@ -145,10 +143,6 @@ namesrv_option: Decorator = click.option(
 output_option: Decorator = click.option(
     "-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True, help="Output format."
 )
-SECURITY_OPTIONS: Final[tuple[Decorator, ...]] = (
-    click.option("--access-key", metavar="KEY", help=f"Access key. The secret key is read from ${SECRET_KEY_VARIABLE}."),
-    click.option("--tls", is_flag=True, help="Encrypt connections."),
-)
 DESTRUCTIVE_OPTIONS: Final[tuple[Decorator, ...]] = (
     click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     click.option("--dry-run", is_flag=True, help="Only print what would be done."),
@@ -198,23 +192,24 @@ def run_admin(
     *,
     namesrv: str,
     output: str = "table",
-    access_key: str | None = None,
-    tls: bool = False,
     timeout: timedelta | float = 5.0,
     log_level: str = "error",
     yes: bool = False,
     dry_run: bool = False,
+    default_credentials_file: str | None = None,
     **parameters: Any,
 ) -> int:
     """Call `function(admin, out, **parameters)` with a connected client and return the exit code."""
     from firearrow.admin.aio import Admin
     from firearrow.cli.terminal import Output
+    from firearrow.client.options import ClientKeywords
 
     out = Output(output, yes=yes, dry_run=dry_run)
+    security = SecurityArguments.take(parameters, default_credentials_file)
 
     async def work() -> int:
         try:
-            admin = Admin(namesrv, credentials=credentials(access_key), tls=tls, request_timeout=timeout)
+            admin = Admin(namesrv, **(security.keywords() | ClientKeywords(request_timeout=timeout)))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         async with admin:
@@ -277,17 +272,6 @@ def fail(text: str) -> None:
 def discard_output() -> None:
     """Point standard output at nothing after a closed pipe: the interpreter flushes it again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def credentials(access_key: str | None) -> Credentials | None:
-    from firearrow.client.options import Credentials
-
-    if access_key is None:
-        return None
-    secret_key = os.environ.get(SECRET_KEY_VARIABLE, "")
-    if not secret_key:
-        raise click.UsageError(f"--access-key is given, but the environment variable {SECRET_KEY_VARIABLE} is not set")
-    return Credentials(access_key, secret_key)
 
 
 def milliseconds(duration: timedelta) -> int:

@@ -10,20 +10,26 @@ once, to a value whose name ends in `_ms` or `_s`.
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from firearrow.net.address import parse_address_list
+from firearrow.net.tls import ClientTls, client_context
 from firearrow.wire.codes import LANGUAGE_CODES
 from firearrow.wire.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+log = logging.getLogger("firearrow.client")
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
@@ -47,8 +53,32 @@ class Credentials:
         if not self.access_key or not self.secret_key:
             raise ValueError("credentials need a non-empty access key and a non-empty secret key")
 
+    @classmethod
+    def from_file(cls, path: str) -> Credentials:
+        """Read `accessKey`, `secretKey` and optionally `securityToken` from a JSON file or a file like Apache's tools.yml.
+
+        ValueError for a file without these keys. Files that other users can read are logged as a warning.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    log.warning("%s contains a secret key and can be read by other users: chmod 600 %s", path, path)
+                found = _parse_credentials(file.read())
+            return cls(found["accesskey"], found["secretkey"], found.get("securitytoken"))
+        except (OSError, ValueError, KeyError) as error:
+            why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"credentials file {path!r}: expected accessKey and secretKey as JSON or YAML: {why}") from None
+
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r}, secret_key=...)"
+
+
+def _parse_credentials(text: str) -> dict[str, str]:
+    """Return the entries of a JSON object, or of lines `name: value` and `name=value`, with names in lower case."""
+    if text.lstrip().startswith("{"):
+        return {name.lower(): str(value) for name, value in json.loads(text).items() if value is not None}
+    lines = (re.fullmatch(r"\s*(\w+)\s*[:=]\s*(.*?)\s*", line) for line in text.splitlines())
+    return {line[1].lower(): line[2].strip("'\"") for line in lines if line is not None}
 
 
 class ClientKeywords(TypedDict, total=False):
@@ -60,6 +90,11 @@ class ClientKeywords(TypedDict, total=False):
     namespace: str
     credentials: Credentials | None
     tls: bool | SSLContext
+    tls_ca: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_key_password: str | None
+    tls_insecure: bool
     heartbeat_interval: Duration
     route_interval: Duration
     persist_offset_interval: Duration
@@ -78,7 +113,11 @@ client_ip                 part of the client id and of message ids; default: the
 unit_name                 suffix of the client id
 namespace                 prefix of topics and groups on the brokers: `namespace%name`
 credentials               `Credentials` to sign requests with
-tls                       True: encrypt without checking the server's certificate (Apache's default); or an SSLContext
+tls                       True: encrypt and verify the certificates of servers; or an SSLContext
+tls_ca                    PEM file or directory with the CA certificates to trust; default: those of the system
+tls_cert, tls_key         PEM files with the certificate to present and its private key
+tls_key_password          password of the private key
+tls_insecure              True: encrypt, but accept any certificate. Each tls_ option implies tls=True
 heartbeat_interval        between heartbeats to the brokers (30 s)
 route_interval            between refreshes of topic routes (30 s)
 persist_offset_interval   between commits of consumed offsets (5 s)
@@ -104,6 +143,11 @@ class ClientOptions:
     namespace: str = ""
     credentials: Credentials | None = None
     tls: bool | SSLContext = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_insecure: bool = False
     heartbeat_interval_ms: int = 30_000
     route_interval_ms: int = 30_000
     persist_offset_interval_ms: int = 5_000
@@ -125,6 +169,30 @@ class ClientOptions:
             value = getattr(self, name)
             if value is not None and (not value or "@" in value):
                 raise ValueError(f"{name} is {value!r}, expected a non-empty string without @")
+        self.tls_context()  # raises a ValueError that names an unusable file
+
+    def tls_context(self) -> SSLContext | None:
+        """Return the context for a new connection, None for a plain one."""
+        parts = (self.tls_ca, self.tls_cert, self.tls_key, self.tls_key_password)
+        if any(part is not None for part in parts) or self.tls_insecure:
+            if not isinstance(self.tls, bool):
+                raise ValueError(
+                    "tls is an SSLContext; load certificates into it instead of giving tls_ca, tls_cert or tls_insecure"
+                )
+            return client_context(ClientTls(*parts, insecure=self.tls_insecure))
+        return client_context(ClientTls()) if self.tls is True else self.tls or None
+
+    def security_keywords(self) -> ClientKeywords:
+        """Return the keywords for credentials and TLS, for another client of the same cluster."""
+        return ClientKeywords(
+            credentials=self.credentials,
+            tls=self.tls,
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            tls_key_password=self.tls_key_password,
+            tls_insecure=self.tls_insecure,
+        )
 
     def keywords(self) -> dict[str, Any]:
         """Return the keywords from which `client_options` makes these options again."""

@@ -168,7 +168,8 @@ def change(targets: Iterable[Any], values: Mapping[str, str]) -> None:
             raise SettingError(key, text, f"the name of a known setting{_nearest(key, owners)}")
         for target, declaration in owners[key]:
             if not declaration.runtime:
-                raise SettingError(key, text, "no change while running: set it in the configuration file and restart")
+                shown = MASK if declaration.kind is Secret else text
+                raise SettingError(key, shown, "no change while running: set it in the configuration file and restart")
             changes.append((target, declaration.attribute, declaration.parse(text)))
     _assign(targets, changes)
 

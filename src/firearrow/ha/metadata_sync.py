@@ -15,7 +15,7 @@ from typing import Any
 
 from firearrow.broker.roles.replication import ReplicationHost
 from firearrow.net.channel import Channel
-from firearrow.net.tls import client_context
+from firearrow.net.tls import outgoing_context
 from firearrow.store.timer.checkpoint import TimerCheckpoint
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.admin import ConsumerOffsetSerializeWrapper
@@ -161,7 +161,7 @@ class FollowerMetadataSync:
     async def _connect(self, address: str) -> Channel:
         if self._channel is None or self._channel.closed or self._channel.address != address:
             self._drop_channel()
-            self._channel = await Channel.connect(address, tls=client_context(self._settings.use_tls))
+            self._channel = await Channel.connect(address, tls=outgoing_context(self._settings))
         return self._channel
 
     def _drop_channel(self) -> None:

@@ -1,7 +1,8 @@
 """TLS contexts of clients and servers.
 
-Clients: like Apache's clients, `True` encrypts without verifying the certificate. To verify the server, pass a context
-(`ssl.create_default_context(cafile=...)`), with a client certificate loaded if the server requires one.
+Outgoing connections (`ClientTls`): the server's certificate is verified, including its host name or IP address, against the given
+CA certificates or those of the system. `insecure` turns this off and logs a warning. Files that are replaced on disk are used for
+new connections.
 
 Servers: the settings have the names of Apache's tls.properties. A port with a certificate accepts plain and encrypted connections
 (permissive) or only encrypted ones (enforcing); a port without one accepts only plain connections. A certificate that is replaced
@@ -12,9 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from firearrow.config.fields import SettingError, setting
 from firearrow.config.secret import Secret
@@ -23,26 +23,92 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 _CERTIFICATE, _KEY, _TRUSTED = "tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"
+_CLIENT_KEYS = {"ca": "tls.client.trustCertPath", "cert": "tls.client.certPath"}
 
 log = logging.getLogger("firearrow.net")
 
 
-def client_context(tls: bool | SSLContext) -> SSLContext | None:
-    """Return the context to connect with, None for a plain connection."""
-    if tls is False:
+class TlsFileError(ValueError):
+    """A file of `ClientTls` is unusable; `part` is the name of its field."""
+
+    def __init__(self, part: str, path: str | None, expected: str) -> None:
+        super().__init__(f"tls_{part} is {path!r}, expected {expected}")
+        self.part = part
+        self.path = path
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS of outgoing connections: the CA certificates to trust and the certificate to present (PEM files).
+
+    `ca` is a file or a directory; without it the CA certificates of the system are trusted. `key` may be part of `cert`.
+    """
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.insecure and self.ca is not None:
+            raise ValueError(f"tls_ca is {self.ca!r}, but the insecure mode verifies nothing: give one of them")
+        if self.key is not None and self.cert is None:
+            raise ValueError(f"tls_key is {self.key!r}, but there is no certificate: give tls_cert too")
+
+    def stamps(self) -> list[tuple[int, int] | None]:
+        """Return values that change when a file is replaced."""
+        return [_stamp(path) for path in (self.ca, self.cert, self.key)]
+
+
+_client_contexts: dict[ClientTls, tuple[list[tuple[int, int] | None], SSLContext]] = {}
+
+
+def client_context(tls: ClientTls | None) -> SSLContext | None:
+    """Return the context to connect with, None for a plain connection. TlsFileError for an unusable file at the first call.
+
+    Later calls load replaced files, and keep the previous ones while the new ones are unusable.
+    """
+    if tls is None:
         return None
-    if tls is True:
-        return _unchecked_context()
-    return tls
+    known = _client_contexts.get(tls)
+    stamps = tls.stamps()
+    if known is not None and known[0] == stamps:
+        return known[1]
+    try:
+        context = _create_client_context(tls)
+    except TlsFileError as error:
+        if known is None:
+            raise
+        log.error("keeping the previous TLS files: %s", error)
+        context = known[1]
+    _client_contexts[tls] = stamps, context
+    return context
 
 
-@cache
-def _unchecked_context() -> SSLContext:
+def _create_client_context(tls: ClientTls) -> SSLContext:
     import ssl
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies the chain and the host name
+    if tls.insecure:
+        log.warning("TLS connections are insecure: the certificates of servers are not verified")
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif tls.ca is None:
+        context.load_default_certs()
+    else:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may contain the server's own certificate
+        try:
+            context.load_verify_locations(**{"capath" if os.path.isdir(tls.ca) else "cafile": tls.ca})
+        except (OSError, ValueError) as error:
+            raise TlsFileError("ca", tls.ca, f"a PEM file with CA certificates: {error}") from error
+    if tls.cert is not None:
+        password = tls.key_password or ""  # without a callback, an encrypted key would prompt on the terminal
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=lambda: password)
+        except (OSError, ValueError) as error:
+            raise TlsFileError("cert", tls.cert, f"a PEM certificate that matches its key: {error}") from error
     return context
 
 
@@ -72,6 +138,48 @@ class TlsSettings:
         key="tls.server.need.client.auth",
         choices=("none", "optional", "require"),
     )
+
+
+class OutgoingTlsSettings(Protocol):
+    """The settings of a server that connects to other servers, as `BrokerSettings` has them."""
+
+    use_tls: bool
+    tls_client_trust_cert_path: str | None
+    tls_client_auth_server: bool
+    tls_client_cert_path: str | None
+    tls_client_key_path: str | None
+    tls_client_key_password: Secret | None
+
+
+def check_outgoing_tls(settings: OutgoingTlsSettings) -> None:
+    """Raise SettingError for settings of outgoing connections that contradict each other or have no effect."""
+    trusted, certificate, key = settings.tls_client_trust_cert_path, settings.tls_client_cert_path, settings.tls_client_key_path
+    if not settings.use_tls:
+        for name, path in ((_CLIENT_KEYS["ca"], trusted), (_CLIENT_KEYS["cert"], certificate)):
+            if path is not None:
+                raise SettingError(name, path, "useTLS=true with it: the broker's own connections are not encrypted")
+    if trusted is not None and not settings.tls_client_auth_server:
+        raise SettingError("tls.client.authServer", "false", f"true with {_CLIENT_KEYS['ca']}")
+    if key is not None and certificate is None:
+        raise SettingError("tls.client.keyPath", key, f"{_CLIENT_KEYS['cert']} with it")
+
+
+def outgoing_context(settings: OutgoingTlsSettings) -> SSLContext | None:
+    """Return the context of a server's own connections, None if they are plain. The SettingError names an unusable file."""
+    if not settings.use_tls:
+        return None
+    secret = settings.tls_client_key_password
+    tls = ClientTls(
+        settings.tls_client_trust_cert_path,
+        settings.tls_client_cert_path,
+        settings.tls_client_key_path,
+        None if secret is None else secret.reveal(),
+        insecure=not settings.tls_client_auth_server,
+    )
+    try:
+        return client_context(tls)
+    except TlsFileError as error:
+        raise SettingError(_CLIENT_KEYS[error.part], error.path, error.expected) from error
 
 
 class ServerTls:

@@ -276,9 +276,19 @@ OPTIONS: Final[dict[str, OptionSpec]] = {
     ),
     "secretKey": OptionSpec(None, parse_text, "see `accessKey`", sides=BOTH),
     "credentialsFile": OptionSpec(
-        None, parse_text, "a JSON file with accessKey and secretKey, on the driver and every executor", sides=BOTH
+        None, parse_text, "a file with accessKey and secretKey (JSON or YAML), on the driver and every executor", sides=BOTH
     ),
-    "tls": OptionSpec(False, parse_flag, "encrypt connections", sides=BOTH),
+    "tls": OptionSpec(False, parse_flag, "encrypt connections and verify the certificates of servers", sides=BOTH),
+    "tlsCa": OptionSpec(
+        None,
+        parse_text,
+        "PEM file with the CA certificates to trust instead of the system's, on the driver and every executor; implies `tls`",
+        sides=BOTH,
+    ),
+    "tlsCert": OptionSpec(None, parse_text, "PEM file with the certificate to present; implies `tls`", sides=BOTH),
+    "tlsKey": OptionSpec(None, parse_text, "PEM file with the private key of `tlsCert`", sides=BOTH),
+    "tlsKeyPasswordFile": OptionSpec(None, parse_text, "file with the password of the private key", sides=BOTH),
+    "tlsInsecure": OptionSpec(False, parse_flag, "encrypt connections, but accept any certificate", sides=BOTH),
     "topic": OptionSpec(
         None, parse_text, "write: target topic; default: the column `topic`. Read: same as `subscribe`", sides=BOTH
     ),
@@ -307,11 +317,15 @@ OPTIONS: Final[dict[str, OptionSpec]] = {
 }
 
 _ALIASES: Final = {"namesrvaddr": "nameServer", "group": "consumerGroup"}
+SECURITY_OPTIONS: Final = (
+    "accessKey", "secretKey", "credentialsFile", "tls", "tlsCa", "tlsCert", "tlsKey", "tlsKeyPasswordFile", "tlsInsecure",
+)  # fmt: skip
+"""Credentials and TLS, common to all that connects to a cluster."""
 _FOR_BROKERS: Final = frozenset((
     "subExpression", "expressionType", "assign", "startingOffsets", "endingOffsets", "groupResetStrategy", "consumerGroup",
     "pullBatchSize", "pullMaxBytes", "pullTimeoutMs", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "brokerAddressMap", "accessKey", "secretKey", "credentialsFile", "tls", "minPartitions",
-    "minRecordsPerPartition", "maxRecordsPerPartition",
+    "startingOffsetsByTimestampStrategy", "brokerAddressMap", "minPartitions", "minRecordsPerPartition",
+    "maxRecordsPerPartition", *SECURITY_OPTIONS,
 ))  # fmt: skip
 _SPARK_OWN: Final = frozenset(("checkpointlocation", "mergeschema", "queryname"))  # passed on by Spark, not for us
 _FOR_FILES: Final = frozenset(("includeTransactions", "maxSplitBytes", "brokerName"))
@@ -338,30 +352,42 @@ class DataSourceOptions:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def client(self) -> ClientOptions:
-        credentials = self._credentials()
+        credentials, key_password = self._credentials(), self._key_password()
         try:
             return client_options(
                 self["nameServer"],
                 credentials=credentials,
                 tls=self["tls"],
+                tls_ca=self["tlsCa"],
+                tls_cert=self["tlsCert"],
+                tls_key=self["tlsKey"],
+                tls_key_password=key_password,
+                tls_insecure=self["tlsInsecure"],
                 request_timeout=self["sendTimeoutMs" if "sendTimeoutMs" in self.given else "pullTimeoutMs"] / 1000,
                 route_interval=_NO_ROUTE_REFRESH_S,
                 broker_addresses=self["brokerAddressMap"],
             )
         except ValueError as error:
-            raise SparkOptionError(f"option nameServer is {self['nameServer']!r}: {error}") from None
+            what = "" if str(error).startswith("tls_") else f"option nameServer is {self['nameServer']!r}: "
+            raise SparkOptionError(f"{what}{error}") from None
+
+    def _key_password(self) -> str | None:
+        path = self["tlsKeyPasswordFile"]
+        if path is None:
+            return None
+        try:
+            with open(path) as file:
+                return file.read().rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise SparkOptionError(f"option tlsKeyPasswordFile is {path!r}, expected a text file: {error}") from None
 
     def _credentials(self) -> Credentials | None:
         access, secret, path = self["accessKey"], self["secretKey"], self["credentialsFile"]
         if path is not None:
             try:
-                with open(path) as file:
-                    found = json.load(file)
-                access, secret = found["accessKey"], found["secretKey"]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise SparkOptionError(
-                    f'option credentialsFile is {path!r}, expected a JSON file {{"accessKey": ..., "secretKey": ...}}: {error}'
-                ) from None
+                return Credentials.from_file(path)
+            except ValueError as error:
+                raise SparkOptionError(f"option credentialsFile: {error}") from None
         if (access is None) != (secret is None):
             raise SparkOptionError("accessKey and secretKey must be given together")
         return None if access is None else Credentials(access, secret)

@@ -32,7 +32,7 @@ def commit_progress(
 ) -> ProgressListener:
     """Commit the progress of the streams of a session to the brokers, as offsets of a consumer group that tools can show.
 
-    `query` limits this to the query of that name. `options`: accessKey, secretKey, credentialsFile, tls. Close the result to
+    `query` limits this to the query of that name. `options`: those for credentials and TLS. Close the result to
     stop committing.
     """
     try:
@@ -96,7 +96,7 @@ def ensure_group(options: DataSourceOptions, group: str) -> None:
     """Create the group, and the retry topic by which tools find the brokers of a group, unless they exist."""
     client = options.client()
     try:
-        with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
+        with Admin(client.name_servers, **client.security_keywords()) as admin:
             if group not in admin.group_names(system=True):
                 admin.create_group(group)
             if retry_topic(group) not in admin.topic_names():

@@ -14,14 +14,13 @@ import click
 
 from firearrow.cli.arguments import did_you_mean
 from firearrow.cli.command import (
-    SECURITY_OPTIONS,
-    credentials,
     log_level_option,
     namesrv_option,
     options,
     output_option,
     run_async,
 )
+from firearrow.cli.security import SECURITY_OPTIONS, SecurityArguments
 from firearrow.client.errors import ClientError, FirearrowError, NoRouteError
 from firearrow.client.options import ClientKeywords
 
@@ -32,21 +31,19 @@ class ClientArguments(NamedTuple):
     namesrv: str
     output: str
     namespace: str
-    access_key: str | None
-    tls: bool
     trace: bool
     log_level: str
+    security: SecurityArguments
 
     @classmethod
     def take(cls, parameters: dict[str, Any]) -> ClientArguments:
         """Remove the shared options from the parameters of a command."""
-        return cls(**{name: parameters.pop(name) for name in cls._fields})
+        security = SecurityArguments.take(parameters)
+        return cls(**{name: parameters.pop(name) for name in cls._fields[:-1]}, security=security)
 
     def keywords(self) -> ClientKeywords:
         """Return the keywords of a client."""
-        return ClientKeywords(
-            namespace=self.namespace, credentials=credentials(self.access_key), tls=self.tls, trace=self.trace
-        )  # fmt: skip
+        return self.security.keywords() | ClientKeywords(namespace=self.namespace, trace=self.trace)
 
 
 client_options = options(

@@ -1,13 +1,15 @@
 """`firearrow mqadmin SUBCOMMAND`: Apache's administration tool with its option names and output format.
 
 The common subcommands are implemented; the error of another one names the command to use instead. Destructive subcommands ask for
-confirmation, unlike Apache's tool. `--yes`, or FIREARROW_YES=1 in the environment, skips the question.
+confirmation, unlike Apache's tool. `--yes`, or FIREARROW_YES=1 in the environment, skips the question. Credentials come from the
+options of all commands, or from Apache's $ROCKETMQ_HOME/conf/tools.yml.
 
 May import admin, client, wire and the other modules of cli.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from firearrow.admin.aio import Admin
 from firearrow.cli.arguments import NAMESRV_ADDR, did_you_mean
 from firearrow.cli.command import Group, run_admin
 from firearrow.cli.mqadmin import groups, messages, servers, topics
+from firearrow.cli.security import SECURITY_OPTIONS
 from firearrow.cli.terminal import Output
 
 YES_VARIABLE: Final = "FIREARROW_YES"
@@ -212,4 +215,9 @@ def _command(name: str) -> click.Command:
     async def call(admin: Admin, out: Output, **parameters: Any) -> None:
         await subcommand.function(admin, SimpleNamespace(subcommand=name, confirmed=out.confirmed, **parameters))
 
-    return click.Command(name, params=options, callback=partial(run_admin, call))
+    keys = os.path.join(os.environ["ROCKETMQ_HOME"], "conf", "tools.yml") if "ROCKETMQ_HOME" in os.environ else None
+    callback = partial(run_admin, call, default_credentials_file=keys)
+    command = click.Command(name, params=options, callback=callback)
+    for option in SECURITY_OPTIONS:
+        option(command)
+    return command

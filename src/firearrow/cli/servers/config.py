@@ -88,7 +88,9 @@ def up_settings(data: Path, host: str, namesrv_port: int, broker_port: int, pair
     store.store_path_root_dir = str(data)
     broker.broker_name = "broker-a"
     broker.broker_ip1 = _advertised_ip(broker)
-    broker.use_tls |= namesrv.tls_server_mode == "enforcing"  # otherwise the broker could not register
+    if namesrv.tls_server_mode == "enforcing" and not broker.use_tls:  # otherwise the broker could not register
+        broker.use_tls = True
+        broker.tls_client_trust_cert_path = namesrv.tls_server_cert_path
     return UpSettings(namesrv, broker, store)
 
 

@@ -16,11 +16,9 @@ import click
 from firearrow.cli.arguments import COUNT, DURATION, GROUP, PAIR, RATE, TIME, TOPIC
 from firearrow.cli.command import (
     FAILURE,
-    SECURITY_OPTIONS,
     Decorator,
     Function,
     Group,
-    credentials,
     exactly_one,
     fail,
     log_level_option,
@@ -28,6 +26,7 @@ from firearrow.cli.command import (
     options,
     output_option,
 )
+from firearrow.cli.security import SECURITY_OPTIONS, SecurityArguments
 
 SPARK_JOBS: Final = ("dedupe", "audit", "trace", "sql")
 spark = Group(
@@ -70,7 +69,6 @@ common = options(
     output_option,
     click.option("--option", "given", metavar="NAME=VALUE", multiple=True, type=PAIR, help="Data source option. Repeatable."),
     *SECURITY_OPTIONS,
-    click.option("--credentials-file", metavar="FILE", help="JSON file with the keys, readable by executors."),
     click.option("--master", metavar="URL", help="Spark master: spark://host:7077, yarn, k8s://...  [default: local[*]]"),
     click.option("--conf", metavar="NAME=VALUE", multiple=True, type=PAIR, help="Setting of Spark. Repeatable."),
     click.option("--dry-run", is_flag=True, help="Only print what would be done."),
@@ -89,7 +87,8 @@ def job(name: str, example: str, *decorators: Decorator) -> Callable[[Function],
 
     def decorate(check: Function) -> click.Command:
         def callback(**parameters: Any) -> int:
-            given = SimpleNamespace(job=name, **parameters)
+            security = SecurityArguments.take(parameters)
+            given = SimpleNamespace(job=name, security=security, **parameters)
             check(given)
             return _run(given)
 
@@ -291,7 +290,5 @@ def _milliseconds(time: datetime | None) -> str | None:
 
 
 def client_options(given: SimpleNamespace) -> dict[str, str]:
-    keys = credentials(given.access_key)
-    secrets = {} if keys is None else {"accessKey": keys.access_key, "secretKey": keys.secret_key}
-    others = {"credentialsFile": given.credentials_file, "tls": "true" if given.tls else None}
-    return {"nameServer": given.namesrv, **secrets, **_present(others)}
+    security: SecurityArguments = given.security
+    return {"nameServer": given.namesrv, **security.data_source_options()}

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from firearrow.cli.command import FAILURE, SUCCESS, credentials, discard_output, fail, milliseconds
+from firearrow.cli.command import FAILURE, SUCCESS, discard_output, fail, milliseconds
 from firearrow.cli.spark.commands import client_options, reader_options, source_options
 from firearrow.cli.spark.job_context import JobContext
 from firearrow.cli.terminal import plural
@@ -269,7 +269,7 @@ def _input(options: SimpleNamespace, text: str, name_server: str | None) -> Any:
 def _create_topic(options: SimpleNamespace, name_server: str) -> None:
     from firearrow.admin.sync import Admin
 
-    with Admin(name_server, credentials=credentials(options.access_key), tls=options.tls) as admin:
+    with Admin(name_server, **options.security.keywords()) as admin:
         if options.to_topic not in admin.topic_names():
             admin.create_topic(options.to_topic, queues=options.create_queues)
 

@@ -20,7 +20,6 @@ from firearrow.client.lifecycle import BackgroundTasks
 from firearrow.client.options import ClientOptions
 from firearrow.net.channel import Channel, OnRequest
 from firearrow.net.errors import RequestTimeoutError
-from firearrow.net.tls import client_context
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import Command
 from firearrow.wire.header_schema import Request, request_code, request_fields
@@ -145,7 +144,7 @@ class Connections:
                 timeout_ms=self._options.connect_timeout_ms,
                 on_request=self._on_request,
                 on_close=self._lost,
-                tls=client_context(self._options.tls),
+                tls=self._options.tls_context(),
                 language=self._options.language,
                 cut_when_silent=True,
             )

@@ -31,7 +31,7 @@ from firearrow.ha.raft.node import RaftNode
 from firearrow.ha.raft.raft import Options, Role
 from firearrow.net.address import WILDCARDS, parse_address
 from firearrow.net.stream import StreamListener
-from firearrow.net.tls import client_context
+from firearrow.net.tls import outgoing_context
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HAConnectionRuntimeInfo, HARuntimeInfo
 
@@ -115,7 +115,7 @@ class QuorumReplica:
             self.leader_address,
             lambda: self._serving > 0 and self.raft.accepts_appends,
             broker.serve,
-            client_context(settings.use_tls),
+            outgoing_context(settings),
         )
         self.forward: Forward | None = self._forwarder.forward
         self._paused = False

@@ -23,7 +23,7 @@ from firearrow.ha.metadata_sync import CALL_TIMEOUT_MS, MetadataCopy
 from firearrow.ha.static.protocol import HaError, ReplicationFrameDecoder, encode_report
 from firearrow.net.channel import Channel
 from firearrow.net.stream import dial
-from firearrow.net.tls import client_context
+from firearrow.net.tls import outgoing_context
 from firearrow.store.commitlog.replica import FollowError
 from firearrow.store.errors import StoreError
 from firearrow.wire.bodies.admin import HARuntimeInfo
@@ -200,7 +200,7 @@ class HaSlave:
         if self._master is None or newest is None:
             return True
         offset, record = newest
-        channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
+        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings))
         try:
             answer = await channel.call(ViewMessageRequestHeader(offset=offset), timeout_ms=CALL_TIMEOUT_MS)
         finally:
@@ -303,7 +303,7 @@ class HaSlave:
         """Copy every table now. Raises OSError if the master cannot be reached."""
         if self._master is None:
             raise OSError("the address of the master is unknown")
-        channel = await Channel.connect(self._master, tls=client_context(self.settings.use_tls))
+        channel = await Channel.connect(self._master, tls=outgoing_context(self.settings))
         try:
             await self._copy.copy(channel)
             self.copied.set()

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from firearrow.spark.cluster import ClusterClient, cluster_client
 from firearrow.spark.decode.columns import Columns
 from firearrow.spark.errors import DataLossError
-from firearrow.spark.options import DataSourceOptions, read_options
+from firearrow.spark.options import SECURITY_OPTIONS, DataSourceOptions, read_options
 from firearrow.spark.read.live import read_ranges, sample_bytes
 from firearrow.spark.read.offsets import Offsets, from_dict, to_dict
 from firearrow.spark.read.planning import (
@@ -34,9 +34,7 @@ from firearrow.spark.read.planning import (
 from firearrow.spark.read.store_scan import Split, plan_splits, read_splits
 
 Json = dict[str, Any]
-CLIENT_OPTIONS: Final = frozenset((
-    "nameServer", "accessKey", "secretKey", "credentialsFile", "tls", "brokerAddressMap",
-))  # fmt: skip
+CLIENT_OPTIONS: Final = frozenset(("nameServer", "brokerAddressMap", *SECURITY_OPTIONS))
 """Options for the connection to a cluster, common to reading and writing."""
 INCREMENT_BYTES: Final = 2 << 30  # per increment of a store directory
 _SAMPLED: Final = 4

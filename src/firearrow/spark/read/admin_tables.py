@@ -4,7 +4,7 @@
 
 A table is a snapshot taken_at by the driver when the query is planned. Executors need not reach the name server, and errors are
 reported before anything runs. Options: `nameServer`, `table`, `topic` and `group` (comma-separated names), `system` (include the
-broker's own topics and groups), and the client options `accessKey`, `secretKey`, `credentialsFile` and `tls`.
+broker's own topics and groups), and the client options for credentials and TLS.
 
 This module does not import PySpark: the job `lag` uses it without Spark.
 """
@@ -21,7 +21,7 @@ from firearrow.admin.sync import Admin
 from firearrow.client.errors import FirearrowError
 from firearrow.clock import wall_ms
 from firearrow.spark.errors import SparkOptionError, suggest
-from firearrow.spark.options import parse_flag, write_options
+from firearrow.spark.options import SECURITY_OPTIONS, parse_flag, write_options
 
 Row = tuple[Any, ...]
 
@@ -155,7 +155,7 @@ TABLES: Final[dict[str, tuple[str, Callable[[TableQuery], Iterator[Row]]]]] = {
 }
 """Schema and row generator of each table."""
 
-_CLIENT_OPTIONS: Final = ("nameServer", "namesrvAddr", "accessKey", "secretKey", "credentialsFile", "tls")
+_CLIENT_OPTIONS: Final = ("nameServer", "namesrvAddr", *SECURITY_OPTIONS)
 _OPTIONS: Final = {name.lower(): name for name in ("table", "topic", "group", "system", *_CLIENT_OPTIONS)}
 
 
@@ -195,7 +195,7 @@ def table_rows(options: Mapping[str, str]) -> list[Row]:
     except ValueError as error:
         raise SparkOptionError(f"option system is {given['system']!r}, expected {error}") from None
     try:
-        with Admin(client.name_servers, credentials=client.credentials, tls=client.tls) as admin:
+        with Admin(client.name_servers, **client.security_keywords()) as admin:
             query = TableQuery(admin, names_of(given.get("topic")), names_of(given.get("group")), system)
             return list(TABLES[given["table"]][1](query))
     except FirearrowError as error:
