@@ -49,6 +49,11 @@ class Inode:
         else:
             self.data.extend(bytes(size - len(self.data)))
 
+    def clone(self) -> Inode:
+        inode = Inode(bytes(self.data))
+        inode.mtime_ms = self.mtime_ms
+        return inode
+
     def sync(self) -> None:
         if len(self.data) != len(self.durable):
             self.durable = bytearray(self.data)
@@ -167,6 +172,7 @@ class SimulatedDisk:
         self.open_files = 0
         self.writes = 0
         self.syncs = 0
+        self.observer: Callable[[str, str], None] | None = None  # called with operation and path before each change
         self._faults: list[tuple[str, str, OSError]] = []
 
     # Faults and power
@@ -179,6 +185,8 @@ class SimulatedDisk:
         self._faults.clear()
 
     def check(self, operation: str, path: str) -> None:
+        if self.observer is not None and operation != "pread":
+            self.observer(operation, path)
         for faulty, part, error in self._faults:
             if faulty == operation and part in path:
                 raise OSError(error.errno, error.strerror, path)
@@ -190,6 +198,10 @@ class SimulatedDisk:
 
     def copy(self) -> SimulatedDisk:
         return self._rebuilt(lambda directory: dict(directory.entries), lambda inode: inode)
+
+    def snapshot(self) -> SimulatedDisk:
+        """Return what a kill at this moment leaves, independent of later changes."""
+        return self._rebuilt(lambda directory: dict(directory.entries), Inode.clone)
 
     def _rebuilt(self, names: Callable[[Directory], dict[str, Inode | None]], content: Callable[[Inode], Inode]) -> SimulatedDisk:
         disk = SimulatedDisk(self.now_ms)
@@ -253,6 +265,7 @@ class SimulatedDisk:
             parent = child
 
     def rename(self, source: str, target: str) -> None:
+        self.check("rename", target)
         directory, name = self._split(source)
         to, new_name = self._split(target)
         inode = self.inode(source)
@@ -266,12 +279,14 @@ class SimulatedDisk:
         directory.remove(name)
 
     def rmtree(self, path: str) -> None:
+        self.check("rmtree", path)
         for child in [name for name in self.directories if name == path or name.startswith(path + "/")]:
             del self.directories[child]
         directory, name = self._split(path)
         directory.remove(name)
 
     def fsync_dir(self, path: str) -> None:
+        self.check("fsync_dir", path)
         self.directories[path].sync()
 
     def sync_all(self, path: str) -> None:

@@ -383,6 +383,15 @@ class QueueFiles:
             queue.first_file += self.per_file
         return paths
 
+    def remove_detached(self, queue: ConsumeQueue) -> None:
+        """Delete the files below the first one, whose deletion a power cut has undone in part."""
+        directory = self.directory(queue)
+        for name in self.disk.listdir(directory):
+            byte_offset = parse_segment_name(name)
+            if byte_offset is not None and byte_offset < queue.first_file * UNIT:
+                self._close_file(os.path.join(directory, name))
+                self.disk.unlink(os.path.join(directory, name))
+
     def remove_all(self, queue: ConsumeQueue) -> None:
         """Delete every file of a queue."""
         self._read_ahead.pop(queue, None)

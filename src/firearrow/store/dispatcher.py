@@ -6,8 +6,12 @@ called several times a second, does a bounded part of what is outstanding:
 - Queue entries are written `flushIntervalConsumeQueue` after the first of them became visible. The housekeeper writes them, some
   hundred queues at a time, because creating files may take a while.
 - Messages are added to the key index in runs of about a thousand, which is much cheaper than one at a time.
-- A sync cycle runs every `flushConsumeQueueThoroughInterval`, or after 512 MiB of log. Once all entries visible at its start are
-  written, the housekeeper syncs the files and then saves the queue table, from which a recovery can start.
+- A sync cycle runs every `flushConsumeQueueThoroughInterval`, after 512 MiB of log, or when retention waits for it
+  (`request_cycle`). Once all entries visible at its start are written, the housekeeper syncs the files and then saves the queue
+  table, from which a recovery can start.
+
+A dropped topic disappears from the queue table before its directory does, so that a crash in between leaves files without a
+table entry, which the recovery deletes, and never an entry without files.
 
 Invariant: `_dirty` holds the queues with visible entries that are neither written nor being written, and the time since when, in
 order of that time.
@@ -16,6 +20,7 @@ order of that time.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -27,7 +32,7 @@ from firearrow.store.commitlog.scan import ScanResult
 from firearrow.store.consume_queue import ConsumeQueue, ConsumeQueues, QueueFiles, QueueWrite
 from firearrow.store.filesystem import Disk
 from firearrow.store.key_index.index import KeyIndex
-from firearrow.store.queue_table import QueueTable, save_queue_table
+from firearrow.store.queue_table import QueueTable, edit_queue_table, save_queue_table
 from firearrow.store.settings import StoreSettings
 from firearrow.store.threads import Housekeeper
 
@@ -60,7 +65,7 @@ class Dispatcher:
         self._index = index
         self._sync_log = sync_log
         self._housekeeper = housekeeper
-        self._table_path = os.path.join(settings.store_path_root_dir, "queueTable")
+        self.table_path = os.path.join(settings.store_path_root_dir, "queueTable")
         self._dirty: dict[ConsumeQueue, int] = {}
         self._batch: _WriteBatch | None = None  # in progress
         self._backlog: list[IndexInput | ScanResult] = []  # in the order of the log
@@ -71,8 +76,11 @@ class Dispatcher:
         self._cycle_left = 0  # queues to write before the cycle can sync
         self._cycle_syncing = False
         self._next_cycle_ms = 0
-        self._table_changed = False
+        self._cycle_requested = False
         self._sync_everything = False
+        self._dropped: dict[str, int] = {}  # deleted topics, with the end of the log at that time
+        self._drops = 0
+        self._to_delete: deque[tuple[int, str, int, str]] = deque()  # (number of the drop, topic, log offset, directory)
 
     @property
     def index_backlog(self) -> int:
@@ -87,6 +95,7 @@ class Dispatcher:
         self._sync_everything = offset > 0 and not (clean and table is not None and not table.boot_id)
         self.durable_offset = table.derived_offset if table is not None and not table.boot_id else 0
         self._next_cycle_ms = now_ms if self.durable_offset < offset else now_ms + self._interval_ms
+        self._dropped = dict(table.dropped) if table is not None else {}
 
     def confirmed(self, group: AppendGroup) -> None:
         """Take note of messages that have become visible."""
@@ -123,8 +132,8 @@ class Dispatcher:
         while self._backlog:
             self._index_some(now_ms)
 
-    def finish(self, now_ms: Callable[[], int], limit_ms: int) -> bool:
-        """Write everything in this thread, after the housekeeper has stopped.
+    def finish(self, now_ms: Callable[[], int], limit_ms: int, log_end: int) -> bool:
+        """Write everything in this thread, after the housekeeper has stopped. The log ends at `log_end`.
 
         Return False when `limit_ms` was not enough. The next start then recovers as after a crash.
         """
@@ -137,6 +146,7 @@ class Dispatcher:
             self._begin_batch(_ANY_TIME_MS)
             self._end_batch()
         unsynced = self._take_unsynced()
+        unsynced.table.stopped = log_end
         if self._index is not None:
             self._index.close()
             unsynced.table.index_last_offset = self._index.last_offset
@@ -147,21 +157,59 @@ class Dispatcher:
             return True
         unsynced.table.derived_offset = self._confirmed_offset
         unsynced.table.boot_id = boot_id
-        save_queue_table(self._disk, self._table_path, unsynced.table)
+        save_queue_table(self._disk, self.table_path, unsynced.table)
         return True
 
-    def drop_topic(self, topic: str) -> None:
-        """Remove the queues of a topic and their files."""
-        path = self._queues.drop(topic)
-        self._table_changed = True
+    def drop_topic(self, topic: str, offset: int) -> None:
+        """Remove the queues of a topic and their files. Its records below the log offset `offset` belong to no queue."""
+        self._dropped.pop(topic, None)
+        self._dropped[topic] = offset
+        self._drops = number = self._drops + 1
+        self._to_delete.append((number, topic, offset, self._queues.drop(topic)))
         # As a job of the housekeeper, which may be writing one of the queues. The topic may be created again meanwhile.
-        self._housekeeper.submit(lambda: self._disk.rmtree(path) if self._disk.exists(path) else None)
+        self._housekeeper.submit(lambda: self._delete_dropped(number))
+
+    def _delete_dropped(self, number: int) -> None:
+        """Delete the directories of topics dropped up to `number`, after their entries in the queue table. Housekeeper.
+
+        If other drops follow, their job deletes everything: the table, perhaps with many queues, is not saved for each topic.
+        """
+        if number != self._drops:
+            return
+        dropped: dict[str, int] = {}
+        paths: list[str] = []
+        while self._to_delete and self._to_delete[0][0] <= number:  # a later drop must not overtake a cycle before it
+            _, topic, offset, path = self._to_delete.popleft()
+            dropped[topic] = offset
+            paths.append(path)
+        try:
+            edit_queue_table(self._disk, self.table_path, lambda table: table.drop_topics(dropped))
+        finally:
+            # Even without the table, because the topic may have new queues in the same directory afterwards.
+            for path in paths:
+                if self._disk.exists(path):
+                    self._disk.rmtree(path)
+            if self._disk.exists(self._files.root):
+                self._disk.fsync_dir(self._files.root)
+
+    def log_truncated(self, offset: int) -> None:
+        """Take note, before the log is truncated at `offset`, that new records will follow there. The housekeeper is idle."""
+        late = [topic for topic, end in self._dropped.items() if end > offset]
+        if late:
+            lowered = dict.fromkeys(late, offset)
+            self._dropped |= lowered
+            edit_queue_table(self._disk, self.table_path, lambda table: table.dropped.update(lowered))
+
+    def log_begins_at(self, offset: int) -> None:
+        """Forget deleted topics whose records are all gone, because the log begins at `offset` now."""
+        self._dropped = {topic: end for topic, end in self._dropped.items() if end > offset}
 
     def drop_everything(self) -> None:
         """Drop all queues and empty the index, before the log is deleted. Durable on return."""
         for topic in self._queues.topics():
-            self.drop_topic(topic)
+            self.drop_topic(topic, 0)
         self._housekeeper.drain()
+        self._dropped.clear()
         self._dirty.clear()
         self._backlog.clear()
         self._scans = 0
@@ -169,11 +217,11 @@ class Dispatcher:
         self._cycle_left = 0
         if self._index is not None:
             self._index.truncate_to(0)
-        save_queue_table(self._disk, self._table_path, QueueTable())
+        save_queue_table(self._disk, self.table_path, QueueTable())
 
-    def files_deleted(self) -> None:
-        """Save the queue table soon, because files that it names are deleted: a recovery would miss them."""
-        self._table_changed = True
+    def request_cycle(self) -> None:
+        """Run a sync cycle soon, because segments above `durable_offset` are to be deleted."""
+        self._cycle_requested = True
 
     def _index_some(self, now_ms: int) -> None:
         assert self._index is not None
@@ -233,8 +281,9 @@ class Dispatcher:
     def _advance_cycle(self, now_ms: int) -> None:
         if self._cycle is None:
             behind = self._confirmed_offset - self.durable_offset
-            if self._table_changed or (behind and (now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES)):
-                self._table_changed = False
+            due = now_ms >= self._next_cycle_ms or behind >= _CYCLE_BYTES or self._cycle_requested
+            self._cycle_requested = False
+            if behind and due:
                 self._cycle = (self._confirmed_offset, self._confirmed_ms)
                 self._cycle_left = len(self._dirty) + (len(self._batch.queues) if self._batch is not None else 0)
                 self._next_cycle_ms = now_ms + self._interval_ms
@@ -272,7 +321,8 @@ class Dispatcher:
                 (queue.topic, queue.queue_id): (queue.first_file, queue.written)
                 for queue in self._queues.values()
                 if queue.written and not queue.dropped
-            }
+            },
+            dropped=dict(self._dropped),
         )
         unsynced = SyncSet(self._files.unsynced, self._files.unsynced_dirs, table)
         self._files.unsynced = set()
@@ -294,7 +344,7 @@ class Dispatcher:
                 if self._disk.exists(path):
                     self._disk.fsync_dir(path)
         unsynced.table.derived_offset = offset
-        save_queue_table(self._disk, self._table_path, unsynced.table)
+        save_queue_table(self._disk, self.table_path, unsynced.table)
         self.durable_offset = offset
         self.durable_ms = time_ms
 

@@ -95,7 +95,9 @@ class MessageStore:
         self._durability = LogDurability(settings, self.disk, self._log, self._housekeeper, elected=elected)
         self._dispatcher = Dispatcher(settings, self.disk, self._queues, self._index, self._sync_for_derived, self._housekeeper)
         self._groups = UnconfirmedGroups(self.reader, self._dispatcher, self._derived_failed)
-        self._retention = Retention(settings, self.disk, self._log, self._queues, self._index, self.problems.append)
+        self._retention = Retention(
+            settings, self.disk, self._log, self._queues, self._index, self._dispatcher, self._housekeeper, self.problems.append
+        )
         self._preallocator = SegmentPreallocator(self._log, self._housekeeper)
         self.replica = ReplicaLog(
             settings,
@@ -202,7 +204,7 @@ class MessageStore:
         end = self.flush()
         if not self._elected:
             self.confirm(end)
-        complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS)
+        complete = self._dispatcher.finish(self._now_ms, _STOP_LIMIT_MS, end)
         self._durability.save(self._refresh, self.confirm_offset)
         if complete:
             self._abort.remove()
@@ -270,7 +272,7 @@ class MessageStore:
     def drop_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until they expire."""
         check_directory_name(topic)
-        self._dispatcher.drop_topic(topic)
+        self._dispatcher.drop_topic(topic, self.replica.queues_end)
 
     # Offsets
 
@@ -351,9 +353,8 @@ class MessageStore:
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + _CHECKPOINT_INTERVAL_MS
             self._durability.save_checkpoint_later(self._refresh)
-        moved = self._retention.check(now_ms, self._durability.flushed_offset, self._housekeeper)
+        moved = self._retention.check(now_ms, self._durability.flushed_offset)
         if moved:
-            self._dispatcher.files_deleted()
             self._on_min_moved(moved)
 
     def delete_expired(self, now_ms: int) -> None:

@@ -1,7 +1,10 @@
 """Recovery of the consume queues: which entries can be trusted, adding those of scanned records, removing the rest.
 
 A queue takes entries from the log offset `since` on; its entries below are in its files. An entry that contradicts a trusted
-queue means that the queue has lost entries. The queue is then rebuilt from the whole log.
+queue means that the queue has lost entries. The queue is then rebuilt from the whole log. It keeps the numbering of the queue
+table even if its last records are gone, so that no queue offset is used twice.
+
+Records of a deleted topic, below the log offset of its deletion, belong to no queue.
 """
 
 from __future__ import annotations
@@ -28,20 +31,22 @@ _ENTRY_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")
 
 
 class QueueRecovery:
-    """`note` receives descriptions of problems. `clean`: the last stop was clean."""
+    """`note` receives descriptions of problems."""
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, note: Callable[..., None], *, clean: bool) -> None:
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, note: Callable[..., None], *, clean: bool = False) -> None:
+        self.clean = clean  # the last stop was clean
         self.rebuilt = 0  # queues
         self._log = log
         self._queues = queues
         self._files = queues.files
         self._note = note
-        self._clean = clean
         self._since: dict[ConsumeQueue, int] = {}  # every queue, and the log offset from which it takes entries
         self._last_end: dict[ConsumeQueue, int] = {}  # end of the record of the last stored entry
         self._changed: set[ConsumeQueue] = set()
         self._incomplete: set[ConsumeQueue] = set()
         self._bad_names: set[str] = set()
+        self._rebuilt: set[ConsumeQueue] = set()
+        self._dropped: dict[str, int] = {}
         self._checked = 0  # entries
         self._topic_ids: dict[str, int] = {}
         # Records to add: key of the queue, queue offset, log offset, entry
@@ -52,22 +57,29 @@ class QueueRecovery:
     def load_with_table(self, table: QueueTable, derived: int) -> bool:
         """Load the queues. The table covers the log below `derived`. Return False if a queue must be rebuilt."""
         intact = True
+        self._dropped = table.dropped
         stored = set(self._files.stored_queues())
         for topic, queue_id in sorted(stored | set(table.queues)):
             queue = self._queue(topic, queue_id)
             if queue is None:
                 continue
             self._since[queue] = derived
+            if topic in table.dropped and (topic, queue_id) not in table.queues:
+                self._files.remove_all(queue)  # the deletion of the topic was interrupted, or the scan adds its new messages
+                continue
             wrong = self._files.load(queue) if (topic, queue_id) in stored else []
             first, count = table.queues.get((topic, queue_id), (0, 0))
             queue.restart_at(count)
             if 0 <= first < queue.first_file:
                 wrong.append((first, f"{self._files.directory(queue)}: the first file is missing"))
             # A queue without files (first is -1) had lost them all before and only kept its numbering.
-            if count and first >= 0 and not (self._has_entry(queue, count - 1) and self._is_ascending(queue, count)):
+            if count > first >= 0 and not (self._has_entry(queue, count - 1) and self._is_ascending(queue, count)):
                 wrong.append((count - 1, f"{self._files.directory(queue)}: entries are missing or damaged"))
-            # Problems behind the durable entries are normal after a crash; the scan overwrites them.
-            serious = [text for first, text in wrong if first < count]
+            # Problems behind the durable entries are normal after a crash; the scan overwrites them. Those before the first file
+            # are caused by a power cut during the deletion of expired files.
+            serious = [text for at, text in wrong if first <= at < count]
+            if wrong and not serious:
+                self._files.remove_detached(queue)
             if serious:
                 self._note(*serious)
                 self._rebuild(queue)
@@ -123,7 +135,7 @@ class QueueRecovery:
     def _is_ascending(self, queue: ConsumeQueue, count: int) -> bool:
         """Return whether log offsets ascend in the newest file. After a crash only, and up to a total number of entries."""
         base = (count - 1) - (count - 1) % self._files.per_file
-        if self._clean or self._checked + count - base > _CHECK_LIMIT:
+        if self.clean or self._checked + count - base > _CHECK_LIMIT:
             return True
         self._checked += count - base
         entries = np.frombuffer(self._files.read(queue, base, count - base), _ENTRY_TYPE)
@@ -146,6 +158,8 @@ class QueueRecovery:
         self._files.remove_all(queue)
         queue.reset(0)
         self._since[queue] = self._log.min_offset
+        self._last_end.pop(queue, None)
+        self._rebuilt.add(queue)
         self.rebuilt += 1
         self._changed.add(queue)
 
@@ -155,6 +169,10 @@ class QueueRecovery:
         """Add the records of a scan, in large batches: one step per queue and batch, not per queue and scan."""
         topics = np.array([self._topic_ids.setdefault(topic, len(self._topic_ids)) for topic in result.topics], np.int64)
         picked, keys, entries = queue_entries(result, topics)
+        if self._dropped:
+            begin = np.array([self._dropped.get(topic, 0) for topic in result.topics], np.int64)
+            kept = result.offset[picked] >= begin[result.topic_id[picked]]
+            picked, keys, entries = picked[kept], keys[kept], entries[kept]
         # As plain bytes, because joining structured arrays would convert the fields to the machine's byte order.
         self._batches.append((keys, result.queue_offset[picked], result.offset[picked], entries.view(f"V{UNIT}")))
         if sum(len(batch[0]) for batch in self._batches) >= _BATCH:
@@ -235,6 +253,8 @@ class QueueRecovery:
         return True
 
     def _restart(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        if queue.lowest_entry() < queue.max_offset:
+            self._rebuilt.discard(queue)  # the topic was created again, with another numbering
         self._files.remove_all(queue)
         queue.reset(queue_offset)
 
@@ -258,16 +278,21 @@ class QueueRecovery:
                 self._keep_numbering(queue, table)
             if self._last_end.get(queue, 0) > end or queue in self._changed:
                 self._truncate(queue, end)
-            if queue in self._changed or not self._clean or table is None:
+            if queue in self._changed or not self.clean or table is None:
                 self._files.flush(queue)
                 self._files.clear_from(queue, queue.max_offset)
             queue.correct_min(self._log.min_offset if self._log.segments else end)
 
     def _keep_numbering(self, queue: ConsumeQueue, table: QueueTable) -> None:
-        """Continue the numbering of the table in a queue that has lost all its messages."""
+        """Continue the numbering of the table in a queue that has lost its last messages, or all of them."""
         _, count = table.queues.get((queue.topic, queue.queue_id), (0, 0))
         if queue.max_offset == 0 and count and queue not in self._last_end:
             queue.reset(count)
+        elif queue in self._rebuilt and 0 < queue.max_offset < count:
+            self._note_queue(queue, f"queue offsets {queue.max_offset} to {count - 1} have no message")
+            last = queue.entry(queue.max_offset - 1)
+            queue.fill_gap(count, last[0] if last is not None else 0)
+            queue.publish(count)
 
     def _truncate(self, queue: ConsumeQueue, end: int) -> None:
         """Remove the entries whose records do not end at or below `end`."""

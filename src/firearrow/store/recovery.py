@@ -7,6 +7,7 @@ The commit log is the only source of truth. Recovery finds its end and makes que
    stop the end of the log). A queue or index file that is missing, short or contradicts the table moves the start to the
    beginning of the log.
 3. Add the records found to the queues (queue_recovery.py) and the index. Existing entries are compared and kept.
+   Records of deleted topics are left out.
 4. The log ends where no record follows. Bytes behind the end are saved to `commitlog_cut/` and zeroed, so that later scans cannot
    mistake them for records. Queue entries behind the end are removed.
 
@@ -14,6 +15,12 @@ An unreadable record ends the log only above the *durable end* (the checkpoint's
 been restarted since). Below it the record had been durable and is damaged now: the scan continues with the next readable record,
 the bytes stay in place, and the queue gets an absent entry. Above it, because BODYCRC covers only the body, a record whose topic
 or properties have a sector of zeros also counts as torn.
+
+A missing `abort` file does not prove a clean stop, because operators delete it. The queue table of a clean stop has the end of
+the log; if the log continues behind it, the store is recovered as after a crash.
+
+A segment that is missing in the middle of the log is reported with its range. A member of an elected group ends its log there,
+and its leader sends the rest again. On other brokers the messages are lost, and reads continue behind them.
 
 Directories of an Apache broker have no queue table. Up to 4 GiB of log are scanned completely. Larger logs are scanned from where
 Apache would start: after a clean stop from the end of the consume queues, after a crash from the newest segment that the
@@ -29,7 +36,7 @@ from firearrow.config.delay_levels import parse_delay_levels
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog.log import CommitLog
 from firearrow.store.commitlog.scan import ScanResult, Stop, scan
-from firearrow.store.commitlog.truncation import first_torn, next_record, truncate_log
+from firearrow.store.commitlog.truncation import first_torn, missing_ranges, next_record, truncate_log
 from firearrow.store.consume_queue import ConsumeQueues
 from firearrow.store.group_mark import GroupMark
 from firearrow.store.key_index.index import KeyIndex
@@ -101,13 +108,17 @@ class StoreRecovery:
         self._delay_levels_ms = parse_delay_levels(settings.message_delay_level)
         self._report = RecoveryReport(clean)
         self._table: QueueTable | None = None
-        self._queues = QueueRecovery(log, queues, self._report.note, clean=clean)
+        self._queues = QueueRecovery(log, queues, self._report.note)
 
     def run(self) -> RecoveryReport:
         report, log = self._report, self._log
         self._files.check_size(self._checkpoint.queue_file_size)
         report.note(*log.load(self._checkpoint.segment_size))
-        self._table = report.table = self._load_table()
+        gaps = missing_ranges(log)
+        for start, end in gaps:
+            report.note(f"commit-log files are missing between {start} and {end}: the messages in {end - start} bytes are lost")
+        self._table = report.table = self._load_table(complete=not gaps)
+        self._queues.clean = report.clean = report.clean and not self._has_grown()
         if self._table is None:
             start, durable = self._begin_without_table()
         else:
@@ -126,17 +137,35 @@ class StoreRecovery:
             report.problems.append(f"and {report.problem_count - len(report.problems)} more problems of this kind")
         return report
 
-    def _load_table(self) -> QueueTable | None:
+    def _has_grown(self) -> bool:
+        """Return whether the log continues behind the end that the last clean stop has recorded."""
+        table = self._table
+        if table is None:
+            return False
+        end = table.stopped
+        if end is None:
+            # Saved while the store was open, or by a version that did not record the end. In an elected group the log of a
+            # clean stop may continue behind the confirmed offset.
+            end = table.derived_offset if self._mark is None else max(table.derived_offset, self._checkpoint.flushed_offset)
+        grown = any(self._log.read(end, BLANK_BYTES))
+        if grown and self._report.clean:
+            self._report.note(
+                f"the store was not stopped cleanly, although its abort file is missing: the commit log continues behind {end}; "
+                "queues and index are checked as after a crash"
+            )
+        return grown
+
+    def _load_table(self, *, complete: bool) -> QueueTable | None:
         """Load the queue table. A member ignores it if its whole log must be scanned.
 
-        That is the case when a record was found damaged, or when the file with the end of the log is missing.
+        That is the case when a record was found damaged, or when a file of the log is missing.
         """
         table = load_queue_table(self._disk, os.path.join(self._root, "queueTable"), clean=self._report.clean)
         if table is None or self._mark is None:
             return table
         last = max(table.derived_offset - 1, self._log.min_offset)
         lost = table.derived_offset > 0 and self._log.segment_at(last) is None
-        return None if self._mark.damaged or lost else table
+        return None if self._mark.damaged or lost or not complete else table
 
     def _confirmed(self, end: int) -> int:
         """Return the confirmed offset. Everything in derived files was confirmed when they were written."""

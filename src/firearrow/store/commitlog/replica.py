@@ -68,7 +68,7 @@ class ReplicaIndexer:
         self,
         settings: StoreSettings,
         queue_of: Callable[[str, int], ConsumeQueue],
-        drop_topic: Callable[[str], None],
+        drop_topic: Callable[[str, int], None],
         note: Callable[[str], None],
         position: int,
     ) -> None:
@@ -226,7 +226,7 @@ class ReplicaIndexer:
         if gap and unused:
             queue.reset(queue_offset)  # the log here begins later than the queue
         elif gap < 0 and queue_offset == 0:
-            self._drop_topic(queue.topic)  # the topic was deleted and created again
+            self._drop_topic(queue.topic, offset)  # the topic was deleted and created again
             queue = self._queue_of(queue.topic, queue.queue_id)
         elif gap < 0 or gap > _LARGEST_GAP:
             self._note(f"{queue.topic} queue {queue.queue_id}: a record has the invalid queue offset {queue_offset}; skipped")
@@ -264,6 +264,11 @@ class ReplicaLog:
         self._now_ms = now_ms
         self.mark_damaged = durability.mark_damaged
         self._indexer: ReplicaIndexer | None = None  # while the log is a copy
+
+    @property
+    def queues_end(self) -> int:
+        """End of the records that have their queue entries, visible or not."""
+        return self._indexer.position if self._indexer is not None else self._log.next_offset
 
     # Copying
 
@@ -349,6 +354,7 @@ class ReplicaLog:
             )
         self.discard_pending()
         self._durability.rewind(offset, confirmed)
+        self._dispatcher.log_truncated(offset)
         directory = os.path.join(self._settings.store_path_root_dir, "commitlog_cut")
         truncate_log(log, offset, directory, self._now_ms())
         log.begin(offset)

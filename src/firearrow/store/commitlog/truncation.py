@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,6 +37,13 @@ def next_record(log: CommitLog, position: int, limit: int, check_crc: bool) -> i
             return found
         start = segment.end
     return None
+
+
+def missing_ranges(log: CommitLog) -> list[tuple[int, int]]:
+    """Return the ranges between the first and the last segment that have no file."""
+    numbers = sorted(log.segments)
+    size = log.segment_size
+    return [((low + 1) * size, high * size) for low, high in pairwise(numbers) if high > low + 1]
 
 
 def _next_base(log: CommitLog, position: int) -> int:

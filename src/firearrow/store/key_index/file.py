@@ -50,6 +50,7 @@ _SLOTS_PER_READ = 1 << 15
 # older entries in bulk is cheaper, at some nanoseconds each.
 _CHAIN_LIMIT = 512
 _ENTRIES_PER_READ = 1 << 17
+_LINKED_ENTRIES = 16  # that `is_linked` inspects
 _WRITE_BEHIND = 256 * 1024  # bytes of entries to write at once
 
 EntryArray = npt.NDArray[Any]
@@ -253,6 +254,12 @@ class IndexFile(LazyFile):
         at = entries["hash"].astype(np.int64) % self.slot_count
         slots[at[::-1]] = entries["previous"][::-1]  # the oldest of several in one slot is assigned last and wins
         self._mark_dirty(at)
+
+    def is_linked(self) -> bool:
+        """Return whether the newest entries can be reached from their slots. After a crash the slots on disk may be older."""
+        first = max(1, self.count - _LINKED_ENTRIES)
+        entries = self.entries(first, self.count) if not self.empty else ()
+        return all(self._slot(int(one["hash"]) % self.slot_count) >= first + i for i, one in enumerate(entries))
 
     def rebuild(self) -> bool:
         """Rebuild the slots from the entries, up to the first invalid one. Return whether all are valid."""

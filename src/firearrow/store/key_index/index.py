@@ -72,6 +72,7 @@ class KeyIndex:
         self._added_of_next = 0  # entries that the message at next_offset already has, after a write failed between two of them
         # Store time of the last entry of the last full file that is durable: the checkpoint's indexMsgTimestamp
         self.full_ms = 0
+        self._repaired: list[str] = []  # files with damaged slots, found by `open`
         self._lock = Lock()  # guards the state above
         self._sync_lock = Lock()  # held during a sync; always acquired before the other
 
@@ -94,7 +95,9 @@ class KeyIndex:
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool, trusted_ms: int = 0) -> list[str]:
-        """Load the files. Return one line for each file that was dropped; its messages must be added again from `next_offset`.
+        """Load the files. Return one line for each file that was repaired or dropped.
+
+        The messages of a dropped file must be added again from `next_offset`.
 
         After a crash (`clean` false) a full file that ends at or before `trusted_ms`, the checkpoint's indexMsgTimestamp, is
         trusted; in later ones every entry is checked. The entries of the last message, which may be incomplete, are dropped.
@@ -123,7 +126,7 @@ class KeyIndex:
             # A deleted file must not reappear beside its replacement.
             self._disk.fsync_dir(self._directory)
             self._new_names = False
-        return lost
+        return lost + self._repaired
 
     def _load(self, file: IndexFile, clean: bool, trusted_ms: int, *, last: bool) -> str | None:
         """Return None if the file is valid, otherwise the problem. `file` then holds the valid part."""
@@ -135,11 +138,13 @@ class KeyIndex:
             if not file.empty and file.begin_offset < before:
                 file.count = 1
                 return f"begins at {file.begin_offset}, before the end {before} of the previous file; dropped"
-            if clean or (file.full and file.end_ms <= trusted_ms):
+            if file.is_linked() if clean else file.full and file.end_ms <= trusted_ms:
                 return None
             counted = file.count
             if not file.rebuild():
                 return f"entry {file.count} of {counted - 1} is damaged; truncated there"
+            if clean:
+                self._repaired.append(f"index file {_name(file)}: its hash slots lacked entries and were rebuilt")
             if not last:
                 if not file.full:
                     # A file is complete on disk before the header of the next one counts entries.
@@ -354,6 +359,11 @@ class KeyIndex:
         self.full_ms = min(self.full_ms, max((file.end_ms for file in self.files[:-1]), default=0))
         if changed:
             self._disk.fsync_dir(self._directory)
+
+    def names_before(self, min_offset: int) -> list[str]:
+        """Return the files that `delete_before` would delete."""
+        with self._lock:
+            return [_name(file) for file in self.files[:-1] if file.end_offset < min_offset]
 
     def delete_before(self, min_offset: int) -> list[str]:
         """Delete the oldest files that refer only to records below `min_offset`, never the newest. Return their names."""
