@@ -26,7 +26,6 @@ EXCEPTIONS = {
     ("broker/send/replies.py", "conn.state.in_flight"): "hot path: a counter",
     ("broker/send/replies.py", "last.state.in_flight"): "hot path: a counter",
     ("broker/send/group_commit.py", "self._stats.put_failed"): "a counter",
-    ("broker/pull/handler.py", "pull.conn.state.parked"): "hot path: a counter",
     ("broker/dedup/dedup.py", "self.producers.changes"): "hot path: a counter",
     ("broker/deferred/retry.py", "header.*"): "the decoded header of a send, which is redirected to the dead-letter topic",
     ("broker/timer/service.py", "*progress.*"): "the progress record of the timer files",

@@ -20,6 +20,8 @@ OURS = [
     "logFileMaxSize",
     "logFileMaxNum",
     "stayAwakeMicros",
+    "maxParkedPullsPerQueue",
+    "maxParkedPulls",
 ]
 
 

@@ -75,9 +75,10 @@ class Echo:
         self.conns.append(conn)
         self.met.set()
 
-    def received(self, conn: Connection, commands: list[Command]) -> None:
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command] | None:
         self.batches.append([c.code for c in commands])
         conn.write(b"".join(encode_response(c, 0, ext={}, body=c.body) for c in commands if not c.is_oneway))
+        return None
 
     def disconnected(self, conn: Connection) -> None:
         self.gone.append(conn)

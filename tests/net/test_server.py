@@ -294,6 +294,32 @@ def test_service_exception_is_logged_with_the_request_and_closes_the_connection(
     assert "a fault of ours" in caplog.text
 
 
+class OneAtATime(Echo):
+    """A service that serves one request in each turn."""
+
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command]:
+        super().received(conn, commands[:1])
+        return commands[1:]
+
+
+def test_requests_that_a_service_leaves_are_served_in_order_in_later_turns() -> None:
+    async def scenario() -> None:
+        service = OneAtATime()
+        listener = await serve(service)
+        peer, other = await Peer.dial(listener), await Peer.dial(listener)
+        asked = 150
+        peer.send(b"".join(request(11, opaque=n) for n in range(asked)))
+        other.send(request(12, opaque=1))
+        assert [(await peer.frame()).opaque for _ in range(asked)] == list(range(asked))
+        await other.frame()
+        assert service.batches.index([12]) < asked  # it did not wait for all of them
+        peer.send(request(11, opaque=7))  # reading was resumed
+        assert (await peer.frame()).opaque == 7
+        await listener.close()
+
+    run(scenario())
+
+
 # Limits.
 
 

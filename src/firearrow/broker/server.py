@@ -296,7 +296,8 @@ class Broker:
             on_order_config=self._mark_ordered,
             on_master=self._registered,
         )
-        stats, self.long_polling, replies = BrokerStats(settings.broker_cluster_name, now), LongPolling(), PendingReplies()
+        stats, replies = BrokerStats(settings.broker_cluster_name, now), PendingReplies()
+        self.long_polling = LongPolling(loop.call_soon)
         self.flow, self.commit = self._make_commit(store, replies, stats)
         writer = InternalWriter(store, stats, self.commit.schedule_commit)
         delay = DelayService(parse_delay_levels(settings.message_delay_level), store, writer)

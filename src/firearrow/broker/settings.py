@@ -225,7 +225,9 @@ class BrokerSettings(AuthSettings):
         1_000, "ms without an acknowledgement after which sends are rejected", low=1, high=600_000, runtime=True
     )
     send_thread_pool_queue_capacity: int = setting(10_000, "unanswered sends of one connection", low=1, high=10_000_000)
-    pull_thread_pool_queue_capacity: int = setting(100_000, "parked pulls of one connection", low=1, high=10_000_000)
+    pull_thread_pool_queue_capacity: int = setting(10_000, "parked pulls of one connection", low=1, high=10_000_000)
+    max_parked_pulls_per_queue: int = setting(10_000, "parked pulls of one queue", low=1, high=10_000_000, runtime=True)
+    max_parked_pulls: int = setting(100_000, "parked pulls of all connections", low=1, high=10_000_000, runtime=True)
 
     def check(self) -> None:
         """Raise SettingError for settings that contradict each other."""

@@ -22,6 +22,7 @@ from firearrow.config.properties_file import format_properties, parse_properties
 from firearrow.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from firearrow.namesrv.route_table import TOPIC_SYS_FLAG_UNIT, TOPIC_SYS_FLAG_UNIT_SUB, BrokerRegistration, RouteTable
 from firearrow.namesrv.settings import NamesrvSettings
+from firearrow.net.slow_requests import SLICE_MS, SlowRequestLog
 from firearrow.wire import fastjson
 from firearrow.wire.bodies.registration import RegisterBrokerBody
 from firearrow.wire.bodies.route import (
@@ -79,6 +80,7 @@ class NamesrvService:
         self.kv_config = kv_config or KvConfig()
         self._save_kv_config = save_kv_config
         self._now_ms = now_ms
+        self._slow_requests = SlowRequestLog(log)
         self._ready_at_ms = now_ms() + settings.wait_seconds_for_service * 1000 if settings.need_wait_for_service else 0
         self._settings_changed()
 
@@ -87,15 +89,22 @@ class NamesrvService:
     def connected(self, conn: Connection) -> None:
         pass
 
-    def received(self, conn: Connection, commands: list[Command]) -> None:
-        answers = []
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command] | None:
+        answers, left = [], None
+        started_ms = self._now_ms()
         for request in commands:
             answer = self.answer(conn, request)
             if not request.is_oneway:
                 answers.append(answer)
+            ended_ms = self._now_ms()
+            if ended_ms - started_ms >= SLICE_MS:  # let other connections have a turn
+                self._slow_requests.served(conn, request, ended_ms - started_ms, ended_ms)
+                left = commands[commands.index(request) + 1 :]
+                break
         if answers:
             conn.write(b"".join(answers))
         self._send_notices()
+        return left
 
     def disconnected(self, conn: Connection) -> None:
         for address in self.routes.channel_closed(conn):

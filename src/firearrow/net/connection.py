@@ -52,8 +52,11 @@ class Service(Protocol):
 
     def connected(self, conn: Connection) -> None: ...
 
-    def received(self, conn: Connection, commands: list[Command]) -> None:
-        """Handle requests (never responses) in order of arrival. Responses go to `conn.write`, now or later, in any order."""
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command] | None:
+        """Handle requests (never responses) in order of arrival. Responses go to `conn.write`, now or later, in any order.
+
+        Returns the requests that are left if the first ones took long. They are passed again after other connections had a turn.
+        """
 
     def disconnected(self, conn: Connection) -> None:
         """Handle the end of a connection. Called once for every `connected`."""
@@ -264,12 +267,26 @@ class Connection(asyncio.Protocol):
                     return
                 break
         if at_once or (len(commands) <= SLICE and not self._held):
-            self._serve(commands)
+            left = self._serve(commands)
+            while left and at_once:
+                left = self._serve(left)
+            if left and not self.closed:
+                self._hold(left)
+                self._schedule_turn()
             return
+        self._hold(commands)
+        self._serve_held()
+
+    def _hold(self, commands: list[Command]) -> None:
+        """Keep requests for a later turn, and read no more until they are served."""
         if not self._held and self._transport is not None:
             self._transport.pause_reading()
         self._held += commands
-        self._serve_held()
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._next_turn)
 
     def _serve_held(self) -> None:
         """Serve one slice of the held requests and yield to other connections. Resume reading when none is left."""
@@ -277,11 +294,11 @@ class Connection(asyncio.Protocol):
             return
         commands = self._held[:SLICE]
         del self._held[:SLICE]
-        self._serve(commands)
+        left = self._serve(commands)
+        if left and not self.closed:
+            self._held[:0] = left
         if self._held:
-            if not self._turn_scheduled:
-                self._turn_scheduled = True
-                self._loop.call_soon(self._next_turn)
+            self._schedule_turn()
         elif not self._full and not self.closed and self._transport is not None:
             self._transport.resume_reading()
 
@@ -290,12 +307,14 @@ class Connection(asyncio.Protocol):
         if self._held:
             self._serve_held()
 
-    def _serve(self, commands: list[Command]) -> None:
+    def _serve(self, commands: list[Command]) -> list[Command] | None:
+        """Pass requests to the service. Return those that are left for another turn."""
         try:
-            self._received(self, commands)
+            return self._received(self, commands)
         except Exception:
             log.exception("closing connection to %s: serving request codes %s failed", self.peer, [c.code for c in commands[:16]])
             self.close("internal error")
+            return None
 
     def _without_responses(self, commands: list[Command]) -> list[Command]:
         requests = []

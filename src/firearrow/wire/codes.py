@@ -264,9 +264,14 @@ class ResponseCode(IntEnum):
 TRUNCATED_CODES: Final[dict[int, RequestCode]] = {code & 0xFFFF: code for code in RequestCode if code > 0x7FFF}
 
 
+def code_name(code: int) -> str:
+    """Return the name of a request code, or the number if the code is unknown."""
+    return RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
+
+
 def not_supported(code: int) -> str:
     """Return the remark for an unsupported request, with its name if the code is known."""
-    name = f" ({RequestCode(code).name})" if code in RequestCode._value2member_map_ else ""
+    name = f" ({code_name(code)})" if code in RequestCode._value2member_map_ else ""
     return f" request type {code}{name} not supported"
 
 

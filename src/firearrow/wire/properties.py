@@ -73,15 +73,16 @@ def encode(properties: Mapping[str, str]) -> bytes:
 def find(raw: bytes, name: bytes) -> bytes | None:
     """Return the value of one property or None, as `parse` would, without building the map."""
     wanted = name + NAME_END
-    before, found, rest = raw.rpartition(wanted)
-    while found:
-        if not before or before[-1] == 2:
-            value = rest.partition(VALUE_END)[0]
+    at = raw.rfind(wanted)
+    while at >= 0:
+        if not at or raw[at - 1] == 2:
+            start = at + len(wanted)
+            end = raw.find(VALUE_END, start)
+            value = raw[start:end] if end >= 0 else raw[start:]
             if value:
                 return value
         # The end of another name, part of a value, or an empty value: an earlier occurrence counts.
-        before, found, _ = before.rpartition(wanted)
-        rest = raw[len(before) + len(wanted) :]
+        at = raw.rfind(wanted, 0, at + len(wanted) - 1)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode, ResponseCode
 from tests.broker.running import SUSPEND, WITH_EXPRESSION, Client, bodies, broker, client
-from tests.support.waiting import run
+from tests.support.waiting import run, until
 
 
 async def fill(c: Client, count: int) -> None:
@@ -124,3 +124,39 @@ async def check(c: Client, expression: str) -> int:
     wanted = {"topic": "Orders", "subString": expression, "expressionType": "SQL92"}
     body = fastjson.dumps({"clientId": "c", "group": "G", "subscriptionData": wanted})
     return (await c.call(RequestCode.CHECK_CLIENT_CONFIG, {}, body)).code
+
+
+def test_pull_with_an_expensive_filter_inspects_fewer_messages_at_once(tmp_path: Path) -> None:
+    """The cost of a pull is bounded: the consumer asks again behind the messages that were inspected."""
+
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as c:
+            digits = "1" * 10_000
+            for _ in range(20):
+                await c.send("Orders", b"x", price=digits)
+            await c.send("Orders", b"cheap", price="1")
+            condition = " OR ".join(["price < 5.5"] + [f"price = {number}.5" for number in range(10, 100)])
+            offset, pulls = 0, 0
+            while (answer := await c.pull("Orders", offset, **sql(condition))).code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+                assert int(answer.ext["nextBeginOffset"]) > offset
+                offset, pulls = int(answer.ext["nextBeginOffset"]), pulls + 1
+            assert bodies(answer) == [b"cheap"]
+            assert pulls > 5
+
+    run(story())
+
+
+def test_resumed_pull_that_has_not_inspected_all_messages_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path, store={"max_filter_message_size": 20}) as running, client(running) as c:
+            await c.send("Orders", b"x", price="1")
+            wish = sql("price = 7", flags=WITH_EXPRESSION | SUSPEND, hold_ms=15_000)
+            waiting = asyncio.ensure_future(c.pull("Orders", 1, **wish))
+            await until(lambda: running.long_polling.count == 1)
+            many = [(0, b"x", b"price\x011\x02")] * 100
+            await c.send_batch("Orders", many)
+            answer = await asyncio.wait_for(waiting, 10)
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert 1 < int(answer.ext["nextBeginOffset"]) < 101
+
+    run(story())

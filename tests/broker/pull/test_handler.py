@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.record import decode_all
 from tests.broker.running import COMMIT, SUSPEND, WITH_EXPRESSION, bodies, broker, client
-from tests.support.waiting import run
+from tests.support.waiting import run, until
 
 
 @pytest.mark.parametrize("size", [200, 5_000])
@@ -113,3 +114,41 @@ def test_bulk_pull_returns_as_many_messages_as_requested(tmp_path: Path) -> None
         assert [record.queue_offset for record in decode_all(some.body)] == list(range(10, 60))
 
     run(scenario())
+
+
+def test_parked_pulls_end_with_their_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with broker(tmp_path) as running, client(running) as producer:
+            await producer.send("Orders", b"0")
+            async with client(running) as consumer:
+                flags = WITH_EXPRESSION | SUSPEND
+                pulls = [asyncio.ensure_future(consumer.pull("Orders", 1, flags=flags, hold_ms=30_000)) for _ in range(10)]
+                await until(lambda: running.long_polling.count == 10)
+            await until(lambda: running.long_polling.count == 0)  # long before their time is up
+            await asyncio.gather(*pulls, return_exceptions=True)
+
+    run(story())
+
+
+@pytest.mark.parametrize("limit", ["pull_thread_pool_queue_capacity", "max_parked_pulls_per_queue", "max_parked_pulls"])
+def test_pull_beyond_a_limit_of_parked_pulls_is_rejected(tmp_path: Path, limit: str) -> None:
+    async def story() -> None:
+        limits: dict[str, Any] = {limit: 1}
+        async with broker(tmp_path, **limits) as running, client(running) as c:
+            await c.send("Orders", b"0")
+            flags = WITH_EXPRESSION | SUSPEND
+            first = asyncio.ensure_future(c.pull("Orders", 1, flags=flags, hold_ms=30_000))
+            await until(lambda: running.long_polling.count == 1)
+            second = await c.pull("Orders", 1, flags=flags, hold_ms=30_000)
+            assert second.code == ResponseCode.SYSTEM_BUSY
+            assert f"{_camel(limit)}" in (second.remark or "")
+            assert not first.done()
+            await c.send("Orders", b"1")
+            assert (await first).code == ResponseCode.SUCCESS
+
+    run(story())
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

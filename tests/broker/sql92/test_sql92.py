@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firearrow.broker.sql92 import MAX_CHARACTERS, Filter, SqlError, compile_expression, parser
+from firearrow.broker.sql92 import MAX_CHARACTERS, Filter, FilterCache, SqlError, compile_expression, parser
+from firearrow.broker.sql92.conversions import double
 from firearrow.wire import properties
 from tests.broker import sql92_cases, sql92_reference
 
@@ -138,7 +139,8 @@ def test_limits() -> None:
     assert not selects(wide)
     assert refused(wide + " ").position == MAX_CHARACTERS
 
-    assert selects("(" * 30_000 + "price = 42" + ")" * 30_000)  # brackets cost nothing
+    assert selects("(" * 4_000 + "price = 42" + ")" * 4_000)  # brackets cost nothing
+    assert "words" in refused("(" * 5_000 + "price = 42" + ")" * 5_000).expected
 
     operands = parser.MAX_OPERANDS // 2
     assert selects(" OR ".join(["price = 1"] * (operands - 1) + ["price = 42"]))
@@ -197,12 +199,89 @@ def test_the_deepest_conditions_compile_and_deeper_ones_are_refused(wrap: str, l
         "." + "1" * (MAX_CHARACTERS - 1),
         "a AND " * 10000,
         "(a OR " * 10000,
+        "a > " + "-" * 60_000 + "1",
+        "a > " + "- + " * 15_000 + "1",
     ],
     ids=lambda text: text[:12],
 )
 def test_hostile_texts_are_answered_quickly(text: str) -> None:
     started = time.process_time()
     refused(text)
+    assert time.process_time() - started < 2.0
+
+
+def test_nested_between_is_compiled_in_linear_time() -> None:
+    """The subject of BETWEEN is compared with two bounds, and its code must not double at every level."""
+    expression = "a"
+    for depth in range(1, 25):
+        expression = f"-({expression} BETWEEN 1 AND 2)"
+        started = time.process_time()
+        assert compile_expression(f"{expression} IS NULL").matches(b"a\x011\x02")
+        assert time.process_time() - started < 2.0, f"{depth} levels"
+
+
+def test_the_cache_of_filters_is_bounded_by_their_size() -> None:
+    cache = FilterCache(1_000)
+    for number in range(50):
+        cache.compiled(" OR ".join(f"a = {number + term}" for term in range(50)))
+        assert cache.size <= 1_000
+    assert cache.compiled("a = 1") is cache.compiled("a = 1")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1" * 30_000, False),  # infinite
+        ("0." + "0" * 30_000 + "1", True),
+        ("0" * 30_000 + "1.5", True),
+        ("1.5" + "0" * 30_000, True),
+        ("1.5" + "0" * 30_000 + "1", True),  # rounds to 1.5
+        ("1.5000000000000003" + "0" * 30_000, False),
+        ("15" + "0" * 20_000 + "e-20001", True),
+        ("1e" + "0" * 30_000 + "1", False),
+        ("1e-" + "9" * 30_000, True),
+        ("-1e" + "9" * 30_000, True),
+        ("0x" + "0" * 30_000 + "1p0", True),
+        ("1" * 30_000 + "x", False),
+    ],
+    ids=lambda value: str(value)[:8],
+)
+def test_long_numbers_are_read_like_short_ones_in_linear_time(value: str, expected: bool) -> None:
+    raw = properties.encode({"n": value})
+    matches = compile_expression("n <= 1.5").matches
+    started = time.process_time()
+    for _ in range(200):
+        assert matches(raw) is expected
+    assert time.process_time() - started < 2.0
+
+
+def test_a_long_decimal_is_rounded_like_the_exact_value() -> None:
+    """Digits far behind the point decide on which side of a midpoint between two doubles the number is."""
+    midpoint = "1.00000000000000011102230246251565404236316680908203125"  # 1 + 2**-53
+    below, above = midpoint + "0" * 1_000, midpoint + "0" * 1_000 + "1"
+    assert (double(below.encode()), double(above.encode())) == (1.0, 1.0 + 2.0**-52)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["0" * 30_000 + "42", "\u0660" * 15_000 + "\u0664\u0662", "\u0664\u0662"],
+    ids=["ascii", "arabic", "short"],
+)
+def test_long_whole_numbers_are_read_in_linear_time(value: str) -> None:
+    raw = properties.encode({"n": value})
+    matches = compile_expression("n = 42").matches
+    started = time.process_time()
+    for _ in range(200):
+        assert matches(raw)
+    assert time.process_time() - started < 2.0
+
+
+def test_empty_values_of_the_same_name_are_skipped_in_linear_time() -> None:
+    raw = b"a\x01\x02" * 10_000
+    matches = compile_expression("a = '1'").matches
+    started = time.process_time()
+    for _ in range(200):
+        assert not matches(raw)
     assert time.process_time() - started < 2.0
 
 

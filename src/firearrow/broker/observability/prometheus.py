@@ -127,7 +127,7 @@ def _broker(page: ExpositionWriter, broker: BrokerContext, sources: Sources) -> 
     sends = sum(conn.state.in_flight for conn in conns)
     yield page.one("rocketmq_processor_watermark", "gauge", "Requests that wait to be answered", sends, {"processor": "send"})
     yield page.line("rocketmq_processor_watermark", {"processor": "pull"}, 0)
-    held = sum(conn.state.parked for conn in conns)
+    held = sum(len(conn.state.parked) for conn in conns)
     yield page.one("firearrow_held_pulls", "gauge", "Pulls that wait for messages", held)
     yield page.one("firearrow_connections", "gauge", "Connections to the listen port and the fast port", len(conns))
     text = "When the broker was started, seconds since 1970"

@@ -48,6 +48,9 @@ COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 0x1, 0x2, 0x4  # bits of a pull's sysFlag
 MAX_SUSPEND_MS = 30_000  # some clients send nanoseconds
 MAX_SUSPEND_AT_SLAVE_MS = 500  # answering at once would make a client that does not know the master yet ask in a tight loop
 
+MAX_PARKED_FILTER_SIZE = 100_000  # nodes of distinct SQL92 filters; a compiled node takes about 450 bytes
+_MAX_KEPT_TEXT = 256  # characters of a parked pull's header
+
 _MAX_TARGETS = 100_000
 _MAX_FILTERED = 32  # messages of one pull through an SQL92 filter, as for pulls near the end of the log
 
@@ -129,7 +132,10 @@ class PullHandler:
             if self._master_alive():
                 max_ms = MAX_SUSPEND_AT_SLAVE_MS
         if code == ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND and not request.flag & 2:
-            self._park(Pull(conn, request, header, target, tag_codes, sql, header.queue_offset), now_ms, max_ms)
+            # Keep only what the response needs: the frame may be large.
+            asked = Command(request.code, request.opaque, request.flag, binary=request.binary)
+            pull = Pull(conn, asked, _without_texts(header), target, tag_codes, sql, header.queue_offset)
+            self._park(pull, now_ms, max_ms)
             return None
         if self._master_alive is not None and code == ResponseCode.PULL_NOT_FOUND:
             code, result = self._not_here(result, header.queue_offset)
@@ -142,7 +148,7 @@ class PullHandler:
     def resume(self, parked: ParkedPull) -> None:
         """Answer a parked pull: messages have arrived, or its time is up."""
         pull = parked.pull
-        pull.conn.state.parked -= 1
+        pull.conn.state.parked.discard(parked)
         if pull.conn.closed:
             return
         header, target = pull.header, pull.target
@@ -154,11 +160,15 @@ class PullHandler:
         code = _code(result.status, pull.offset)
         if self._master_alive is not None and code not in _INSPECTED:
             code, result = self._not_here(result, pull.offset)
-        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and not parked.expired:
-            # The filter selects none of the new messages: park the pull behind them.
+        elif (
+            code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            and not parked.expired
+            and result.next_begin_offset >= target.queue.max_offset
+        ):
+            # The filter selects none of the new messages: park the pull behind them. If some are not inspected, the consumer
+            # asks for them.
             pull.offset = result.next_begin_offset
-            pull.conn.state.parked += 1
-            self._long_polling.park(ParkedPull(target.queue, pull.offset, parked.deadline_ms, pull.tag_codes, pull, self.resume))
+            self._hold(pull, parked.deadline_ms)
             return
         pull.conn.write(self._response(pull.request, header, target, code, result))
 
@@ -172,18 +182,45 @@ class PullHandler:
         code = ResponseCode.PULL_RETRY_IMMEDIATELY if self._master_alive() else ResponseCode.PULL_NOT_FOUND
         return code, replace(result, next_begin_offset=offset)
 
+    def disconnected(self, conn: Connection) -> None:
+        """Drop the parked pulls of a closed connection."""
+        self._long_polling.drop(conn.state.parked)
+        conn.state.parked.clear()
+
     def _park(self, pull: Pull, now_ms: int, max_ms: int) -> None:
         settings = self._context.settings
-        if pull.conn.state.parked >= settings.pull_thread_pool_queue_capacity:
-            raise Refused(
-                ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]system busy, start flow control for a while: {pull.conn.state.parked} pulls of this connection wait, "
-                f"pullThreadPoolQueueCapacity is {settings.pull_thread_pool_queue_capacity}; use more connections",
-            )
-        pull.conn.state.parked += 1
+        excess = self._excess(pull)
+        if excess is not None:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy, start flow control for a while: {excess}")
         wait_ms = pull.header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
-        deadline_ms = now_ms + min(max(wait_ms, 0), max_ms)
-        self._long_polling.park(ParkedPull(pull.target.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume))
+        self._hold(pull, now_ms + min(max(wait_ms, 0), max_ms))
+
+    def _hold(self, pull: Pull, deadline_ms: int) -> None:
+        parked = ParkedPull(pull.target.queue, pull.offset, deadline_ms, pull.tag_codes, pull, self.resume, pull.sql)
+        pull.conn.state.parked.add(parked)
+        self._long_polling.park(parked)
+
+    def _excess(self, pull: Pull) -> str | None:
+        """Return which limit another parked pull would exceed."""
+        settings, polling = self._context.settings, self._long_polling
+        if len(pull.conn.state.parked) >= settings.pull_thread_pool_queue_capacity:
+            return (
+                f"{len(pull.conn.state.parked)} pulls of this connection wait, pullThreadPoolQueueCapacity is "
+                f"{settings.pull_thread_pool_queue_capacity}; use more connections"
+            )
+        if polling.parked_at(pull.target.queue) >= settings.max_parked_pulls_per_queue:
+            return (
+                f"{settings.max_parked_pulls_per_queue} pulls of this queue wait (maxParkedPullsPerQueue); "
+                "use fewer consumers, or pull without suspending"
+            )
+        if polling.count >= settings.max_parked_pulls:
+            return f"{polling.count} pulls wait, maxParkedPulls is {settings.max_parked_pulls}; try another broker, or later"
+        if pull.sql is not None and polling.filter_size + pull.sql.size > MAX_PARKED_FILTER_SIZE:
+            return (
+                f"the SQL92 filters of all waiting pulls have {polling.filter_size} terms, and {MAX_PARKED_FILTER_SIZE} is the "
+                "maximum; use shorter expressions, or the same one in all consumers of a group"
+            )
+        return None
 
     def _target(self, conn: Connection, header: PullMessageRequestHeader, now_ms: int) -> ReadTarget:
         context = self._context
@@ -295,7 +332,7 @@ class PullHandler:
     ) -> GetResult:
         count, queue = header.max_msg_nums, target.queue
         if sql is not None:
-            return get_filtered(self._store, queue, offset, min(max(count, 1), _MAX_FILTERED), sql.matches)
+            return get_filtered(self._store, queue, offset, min(max(count, 1), _MAX_FILTERED), sql)
         return self._store.get_messages(queue, offset, count, tag_codes=tag_codes, may_be_part=may_be_part, bulk=header.bulk)
 
     def _offset_moved(self, request: Command, header: PullMessageRequestHeader, target: ReadTarget, offset: int) -> bytes:
@@ -337,6 +374,24 @@ class PullHandler:
             min_offset=result.min_offset,
             topic_sys_flag=target.topic_sys_flag,
         )
+
+
+def _without_texts(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
+    """Return the header without long texts that are not needed after the filter was built."""
+    texts = (header.subscription, header.expression_type, header.proxy_froward_client_id)
+    if sum(len(text) for text in texts if text) <= _MAX_KEPT_TEXT:
+        return header
+    return PullMessageRequestHeader(
+        consumer_group=header.consumer_group,
+        topic=header.topic,
+        queue_id=header.queue_id,
+        queue_offset=header.queue_offset,
+        max_msg_nums=header.max_msg_nums,
+        sys_flag=header.sys_flag,
+        commit_offset=header.commit_offset,
+        suspend_timeout_millis=header.suspend_timeout_millis,
+        bulk=header.bulk,
+    )
 
 
 def _code(status: GetStatus, asked_offset: int) -> ResponseCode:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 TAG = "TAG"
 SQL92 = "SQL92"
+MAX_TAG_CHARACTERS = 32_768  # of an expression; a tag costs about 1 us
 
 
 def build(topic: str, expression: str | None, sub_version: int = 0, expression_type: str | None = TAG) -> SubscriptionData:
-    """Return the subscription for an expression. Rejects (23) an expression without tags."""
+    """Return the subscription for an expression. Rejects (23) an expression without tags, or a very long one."""
     if expression_type and expression_type != TAG:
         return SubscriptionData(
             topic=topic, sub_string=expression or "", sub_version=sub_version, expression_type=expression_type
@@ -34,6 +35,11 @@ def build(topic: str, expression: str | None, sub_version: int = 0, expression_t
     if is_everything(expression):
         return SubscriptionData(topic=topic, sub_string="*", sub_version=sub_version, expression_type=TAG)
     assert expression is not None
+    if len(expression) > MAX_TAG_CHARACTERS:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"the subscription expression of topic {topic} has {len(expression)} characters; {MAX_TAG_CHARACTERS} is the maximum",
+        )
     tags = split_tags(expression)
     if not tags:
         raise Refused(

@@ -1,7 +1,8 @@
 """Dispatch of requests to their handlers: the service behind the broker's listeners.
 
 Sends and pulls have paths of their own; all other requests have a handler in a table. The requests of a read are served in their
-order, in one pass. The messages appended by sends are written at the end of the event-loop iteration (group_commit.py).
+order. If they take long, the rest waits until other connections had a turn. The messages appended by sends are written at the end
+of the event-loop iteration (group_commit.py).
 
 An error of the peer is answered with a code and a reason; an error of the broker is answered with code 1 and logged. In both
 cases the connection stays open, and the requests behind the bad one are served.
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firearrow.broker.context import BrokerContext, Handler
 from firearrow.broker.pull.handler import PullHandler
+from firearrow.broker.pull.long_polling import ParkedPull
 from firearrow.broker.requests.flow_control import FlowControl
 from firearrow.broker.requests.responses import Refused
 from firearrow.broker.roles.replication import Forward
@@ -22,6 +24,7 @@ from firearrow.broker.send.group_commit import GroupCommit
 from firearrow.broker.send.handler import PERM_WRITE, SendHandler
 from firearrow.broker.tables import clients
 from firearrow.net.server import Connection
+from firearrow.net.slow_requests import SLICE_MS, SlowRequestLog
 from firearrow.store.errors import StoreError, TooLargeError
 from firearrow.wire.accelerated import enable_native_headers
 from firearrow.wire.codes import RequestCode, ResponseCode, not_supported
@@ -46,7 +49,7 @@ class ConnectionState:
     """The dispatcher's state of a connection."""
 
     in_flight: int = 0  # unanswered sends
-    parked: int = 0  # parked pulls
+    parked: set[ParkedPull] = field(default_factory=set)
 
 
 class RequestDispatcher:
@@ -71,6 +74,7 @@ class RequestDispatcher:
         self._pulls = pulls
         self._commit = commit
         self._flow = flow
+        self._slow_requests = SlowRequestLog(log)
         self._closed: str | None = None  # the reason why sends are rejected; None: they are accepted
         self._forward: Forward | None = None  # forwards sends instead of rejecting them
 
@@ -78,10 +82,12 @@ class RequestDispatcher:
         conn.state = ConnectionState()
 
     def disconnected(self, conn: Connection) -> None:
+        self._pulls.disconnected(conn)
         clients.connection_closed(self._context, conn)
 
-    def received(self, conn: Connection, commands: list[Command]) -> None:
+    def received(self, conn: Connection, commands: list[Command]) -> list[Command] | None:
         now = self._now_ms()
+        took_ms = 0  # for all requests so far; read after those that may take long
         refused: Refused | None = None
         checked = False  # once per read: does the broker accept sends at all?
         for request in commands:
@@ -105,22 +111,32 @@ class RequestDispatcher:
                     continue
                 if code in _PULLS:
                     response = self._pulls.pull(conn, request, now)
+                    took_ms = self._now_ms() - now
                     if response is not None:
-                        self._stats.served(code, self._pulls.last_response_code, self._now_ms() - now)
+                        self._stats.served(code, self._pulls.last_response_code, took_ms)
                 else:
                     handler = self._handlers.get(code)
                     if handler is None:
                         raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(code))
                     response = handler(conn, request, now)
+                    took_ms = self._now_ms() - now
                     if response is not None:
-                        self._stats.served(code, ResponseCode.SUCCESS, self._now_ms() - now)
+                        self._stats.served(code, ResponseCode.SUCCESS, took_ms)
             except Exception as error:  # noqa: BLE001 (every error is answered)
                 refusal = _refusal(conn, request, error)
                 response = encode_response(request, refusal.code, refusal.remark, refusal.ext)
                 unknown = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED  # all of these count as one
-                self._stats.served(-1 if unknown else code, refusal.code, self._now_ms() - now)
+                took_ms = self._now_ms() - now
+                self._stats.served(-1 if unknown else code, refusal.code, took_ms)
             if response and not request.flag & 2:
                 conn.write(response)
+            if took_ms >= SLICE_MS:
+                self._slow_requests.served(conn, request, took_ms, now + took_ms)
+                return commands[commands.index(request) + 1 :]
+        ended = self._now_ms()
+        if ended - now >= SLICE_MS:
+            self._slow_requests.served(conn, commands[-1], ended - now, ended)
+        return None
 
     def use_handlers(self, handlers: dict[int, Handler]) -> None:
         """Serve requests with another table of handlers from now on, after a change of role."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from firearrow.wire import fastjson
 from firearrow.wire.body_schema import Body
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import ResponseCode, code_name
 from firearrow.wire.frame import Command, ExtValue, encode_response
 
 STANDARD_JSON_VERSION = 401  # 4.9.4
@@ -65,8 +65,4 @@ def read_body(request: Command, from_json: Callable[[dict[str, Any]], T]) -> T:
 
 
 def _invalid_body(request: Command, problem: str) -> Refused:
-    try:
-        name = RequestCode(request.code).name
-    except ValueError:
-        name = str(request.code)
-    return Refused(ResponseCode.INVALID_PARAMETER, f"the body of {name} {problem}")
+    return Refused(ResponseCode.INVALID_PARAMETER, f"the body of {code_name(request.code)} {problem}")

@@ -109,7 +109,7 @@ class RoleController:
                 now_ms,
                 lead=self._lead,
                 follow=self._follow,
-                serve=lambda conn, request: parts.dispatcher.received(conn, [request]),
+                serve=self._serve,
                 set_proxy=self._set_proxy,
                 pause=self._pause,
             )
@@ -164,6 +164,9 @@ class RoleController:
         self._serve_as_slave(reason)
         parts.registration.become(broker_id)
         parts.services.deactivate()
+
+    def _serve(self, conn: Connection, request: Command) -> None:
+        self._context.dispatcher.received(conn, [request])
 
     def _pause(self, paused: bool) -> None:
         """Stop accepting sends while another member takes over, and accept them again if it did not."""

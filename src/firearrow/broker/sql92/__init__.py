@@ -3,8 +3,8 @@
     compiled = compile_expression("price > 5 AND region = 'EU'")     SqlError if it cannot be used
     compiled.matches(b"price\\x0112\\x02region\\x01EU\\x02")             the stored properties of a message -> True
 
-An expression is compiled once (a millisecond); evaluating a message costs about a microsecond, mostly for finding the properties.
-The grammar is in parser.py, the tokens in lexer.py, number conversion in conversions.py.
+An expression is compiled once. That takes a millisecond, and some tens at the limits of parser.py and lexer.py. Evaluating a
+message costs about a microsecond, mostly for finding the properties.
 
 A property is a string, or null if it is absent or empty. A message is selected if the expression is true, not if it is false or
 null, and not if its evaluation fails.
@@ -30,9 +30,10 @@ clients may depend on it; `Filter.unread` is the ignored text, for a warning.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 
+from firearrow.broker.sql92.ast import walk
 from firearrow.broker.sql92.compiler import Matches, compile_tree
 from firearrow.broker.sql92.lexer import SqlError
 from firearrow.broker.sql92.parser import MAX_CHARACTERS, parse
@@ -45,10 +46,31 @@ class Filter:
     expression: str
     matches: Matches  # a plain function in a field, so that a call is one call
     unread: str  # ignored text after the condition; usually ""
+    size: int  # nodes of the syntax tree, to which the cost of an evaluation is proportional
 
 
-@lru_cache(maxsize=128)  # every heartbeat of every consumer repeats its expressions
-def compile_expression(text: str) -> Filter:
-    """Compile an expression. Raises SqlError."""
-    root, end = parse(text)
-    return Filter(text, compile_tree(root), text[end:])
+class FilterCache:
+    """The compiled filters used last, up to a total size. Every pull and every heartbeat of a consumer repeats its expression."""
+
+    def __init__(self, max_size: int) -> None:
+        self.size = 0
+        self._max_size = max_size
+        self._filters: OrderedDict[str, Filter] = OrderedDict()
+
+    def compiled(self, text: str) -> Filter:
+        """Return the filter of an expression. Raises SqlError."""
+        found = self._filters.get(text)
+        if found is not None:
+            self._filters.move_to_end(text)
+            return found
+        root, end = parse(text)
+        found = Filter(text, compile_tree(root), text[end:], sum(1 for _ in walk(root)))
+        self._filters[text] = found
+        self.size += found.size
+        while self.size > self._max_size:
+            self.size -= self._filters.popitem(last=False)[1].size
+        return found
+
+
+_MAX_CACHED = 100_000  # nodes of syntax trees; the compiled code of one takes about 450 bytes
+compile_expression = FilterCache(_MAX_CACHED).compiled

@@ -211,6 +211,9 @@ class _Writer:
             low, high = self._bind(ast.number_of(node.low)), self._bind(ast.number_of(node.high))
             inside = f"{low} <= {_READ[kind]} <= {high}"
             return self._tested(node.subject, f"(not {inside})" if node.negated else inside, form)
+        if ast.kind_of(node.subject) is ast.Kind.NULL:
+            # Null, whatever the bounds are. The subject may be a large condition: its code must not be emitted twice.
+            return _formed(self._operand(node.subject), form)
         first, second, join = ("<", ">", ast.Or) if node.negated else (">=", "<=", ast.And)
         bounds = (
             ast.Order(first, node.subject, node.low, node.position),

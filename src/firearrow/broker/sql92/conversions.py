@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -20,8 +19,12 @@ Value = bytes | int | float | bool | None
 
 _INFINITY: Final = float("inf")
 _CONTROLS: Final = bytes(range(0x21))
-_DECIMAL: Final = re.compile(rb"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(rb"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_LONG_DOUBLE: Final = 400  # characters; reading a decimal costs time quadratic in its length
+_DIGITS_OF_DOUBLE: Final = 800  # no double, and no midpoint between two doubles, has more significant decimal digits
+_DIGITS_AT_ONCE: Final = 256
+# Possessive quantifiers: with backtracking, digits that do not end as a number cost time quadratic in their number.
+_DECIMAL: Final = re.compile(rb"([+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(rb"([+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?")
 _NAMED: Final = {
     **dict.fromkeys((b"NaN", b"+NaN", b"-NaN"), math.nan),
     **dict.fromkeys((b"Infinity", b"+Infinity"), _INFINITY),
@@ -48,6 +51,8 @@ def double(text: bytes) -> float:
 
 
 def any_double(text: bytes) -> float:
+    if len(text) > _LONG_DOUBLE:
+        return _unusual_double(text)
     try:
         value = float(text)
     except ValueError:
@@ -102,22 +107,20 @@ def _whole(text: bytes, low: int, high: int) -> int:
 
 
 def _other_digits(text: str, too_much: int) -> int:
-    if not text:
+    # Java iterates over UTF-16 units: digits outside the basic plane are two units that are not digits.
+    if not text.isdecimal() or len(text.encode("utf-16-le")) != 2 * len(text):
         raise ConversionError
     value = 0
-    for character in text:
-        digit = unicodedata.decimal(character, -1)
-        # Java iterates over UTF-16 units: digits outside the basic plane are two units that are not digits.
-        if digit < 0 or character > "\uffff":
-            raise ConversionError
-        value = min(value * 10 + digit, too_much)
+    for start in range(0, len(text), _DIGITS_AT_ONCE):
+        portion = text[start : start + _DIGITS_AT_ONCE]
+        value = min(value * 10 ** len(portion) + int(portion), too_much)
     return value
 
 
 def _unusual_double(text: bytes) -> float:
     text = text.strip(_CONTROLS)
     if (decimal := _DECIMAL.fullmatch(text)) is not None:
-        return float(decimal[1])
+        return float(decimal[1] if len(text) <= _LONG_DOUBLE else _shortened(decimal[1]))
     if (hexadecimal := _HEXADECIMAL.fullmatch(text)) is not None:
         try:
             return float.fromhex(hexadecimal[1].decode())
@@ -126,6 +129,29 @@ def _unusual_double(text: bytes) -> float:
     if (named := _NAMED.get(text)) is not None:
         return named
     raise ConversionError
+
+
+def _shortened(decimal: bytes) -> bytes:
+    """Return a decimal number of bounded length that is read as the same double.
+
+    Digits behind the first `_DIGITS_OF_DOUBLE` matter only if one of them is not 0. A 1 in their place then has the same effect.
+    """
+    mantissa, _, exponent = decimal.lower().partition(b"e")
+    sign = mantissa[:1] if mantissa[:1] in (b"+", b"-") else b""
+    whole, _, fraction = mantissa[len(sign) :].partition(b".")
+    digits = (whole + fraction).lstrip(b"0")
+    dropped = digits[_DIGITS_OF_DOUBLE:]
+    scale = _bounded_exponent(exponent) - len(fraction) + len(dropped)
+    kept = digits[:_DIGITS_OF_DOUBLE] or b"0"
+    if dropped.strip(b"0"):
+        kept, scale = kept + b"1", scale - 1
+    return b"%s%se%d" % (sign, kept, scale)
+
+
+def _bounded_exponent(text: bytes) -> int:
+    """Return the exponent, or one that outweighs any number of digits in the same direction."""
+    sign, digits = (-1 if text.startswith(b"-") else 1), text.lstrip(b"+-").lstrip(b"0")
+    return sign * (int(digits or b"0") if len(digits) <= 9 else 10**9)
 
 
 def _order_key(value: float) -> tuple[bool, float, float]:

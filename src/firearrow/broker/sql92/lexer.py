@@ -19,8 +19,7 @@ follows a complete condition, not even characters that cannot start a word.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 KEYWORDS: Final = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -41,6 +40,7 @@ _WORD: Final = re.compile(
     r"|<>|>=|<=|[=<>(),+\-]"
 )
 _SHOWN_CHARACTERS: Final = 40
+MAX_WORDS: Final = 8192  # a word costs about 2 us; the strings of a long IN are two words each
 
 
 class SqlError(ValueError):
@@ -53,8 +53,7 @@ class SqlError(ValueError):
         self.found = found
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     kind: str  # a keyword or a symbol as itself (upper case), else ID, DECIMAL, FLOAT, STRING or END
     text: str
     position: int
@@ -73,6 +72,7 @@ class Lexer:
         self._text = text
         self._at = 0
         self._next: Word | None = None
+        self._words = 0
         # After it "--" is not a comment. Without this, every "--" would search the rest of the text for a line end.
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
 
@@ -91,6 +91,9 @@ class Lexer:
         if start == len(self._text):
             self._at = start
             return Word(END, "", start)
+        self._words += 1
+        if self._words > MAX_WORDS:
+            raise SqlError(start, f"at most {MAX_WORDS} words", "more")
         match = _WORD.match(self._text, start)
         if match is None:
             raise self._unreadable(start)

@@ -21,7 +21,7 @@ from firearrow.broker.sql92.lexer import STRING, Lexer, SqlError, Word, shorten,
 
 MAX_CHARACTERS: Final = 65536
 MAX_DEPTH: Final = 60  # of nested conditions; consecutive ANDs, parenthesised or not, are one level, and so are ORs
-MAX_OPERANDS: Final = 2048  # properties and literals; the strings of IN and CONTAINS do not count
+MAX_OPERANDS: Final = 1024  # properties and literals; the strings of IN and CONTAINS do not count
 
 # Precedence of operators. An opening parenthesis is the weakest; only its closing one completes it.
 _OPENING = _NONE = 0
@@ -49,8 +49,12 @@ def parse(text: str) -> tuple[ast.Node, int]:
     rest = parser.words.peek()
     for depth, node in ast.walk(root):
         if depth > MAX_DEPTH:
-            raise SqlError(node.position, f"conditions nested at most {MAX_DEPTH} deep", "deeper ones")
+            raise _too_deep(node.position)
     return root, rest.position
+
+
+def _too_deep(position: int) -> SqlError:
+    return SqlError(position, f"conditions nested at most {MAX_DEPTH} deep", "deeper ones")
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ class _Parser:
     def __init__(self, words: Lexer) -> None:
         self.words = words
         self._pending: list[_Pending] = []
-        self._operands = 0
+        self._prefixes = 0  # pending minus signs and NOTs; each is a level of the tree
+        self.operands = 0
 
     def condition(self) -> ast.Node:
         """Return the longest condition at the start of the words."""
@@ -82,9 +87,15 @@ class _Parser:
     def _operand(self) -> ast.Node:
         """Return the next property or literal, after pushing the prefixes and parentheses before it."""
         while (word := self.words.take()).kind in ("+", "-", "NOT", "("):
-            self._pending.append(_Pending(word, _OPENING if word.kind == "(" else _PREFIX))
-        self._operands += 1
-        if self._operands > MAX_OPERANDS:
+            if word.kind == "(":
+                self._pending.append(_Pending(word, _OPENING))
+            elif word.kind != "+":  # a plus sign has no effect
+                self._pending.append(_Pending(word, _PREFIX))
+                self._prefixes += 1
+                if self._prefixes > MAX_DEPTH:
+                    raise _too_deep(word.position)
+        self.operands += 1
+        if self.operands > MAX_OPERANDS:
             raise SqlError(word.position, f"at most {MAX_OPERANDS} properties and literals", "more")
         match word.kind:
             case "ID":
@@ -135,7 +146,9 @@ class _Parser:
     def _complete(self, node: ast.Node, weakest: int) -> ast.Node:
         """Apply pending operators with at least the precedence `weakest` to their operand."""
         while self._pending and self._pending[-1].strength >= weakest:
-            node = _applied(self._pending.pop(), node)
+            operator = self._pending.pop()
+            self._prefixes -= operator.strength == _PREFIX
+            node = _applied(operator, node)
         return node
 
     def _operator(self, left: ast.Node, strength: int) -> ast.Node | None:
@@ -191,8 +204,6 @@ def _applied(pending: _Pending, operand: ast.Node) -> ast.Node:
     word, left = pending.word, pending.left
     at = word.position
     if left is None:
-        if word.kind == "+":
-            return operand
         return ast.Negate(operand, at) if word.kind == "-" else ast.Not(_condition(operand), at)
     if word.kind in ("AND", "OR"):
         return _joined(ast.And if word.kind == "AND" else ast.Or, left, operand, at)
