@@ -27,6 +27,7 @@ from firearrow.admin.topics import list_topics, topic_status
 from firearrow.client.connection.instance import ClientInstance
 from firearrow.client.errors import FirearrowError
 from firearrow.client.message import ReceivedMessage
+from firearrow.escaping import escape_json
 from firearrow.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 from firearrow.wire.properties import PROPERTY_ORIGIN_MESSAGE_ID, PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
@@ -157,7 +158,7 @@ def dead_letter(message: ReceivedMessage, group: str) -> DeadLetter:
 
 def export_line(letter: DeadLetter) -> str:
     """Return a dead letter as a line of an export."""
-    return json.dumps(
+    text = json.dumps(
         {
             "msg_id": letter.msg_id, "group": letter.group, "topic": letter.topic, "tags": letter.tags, "keys": list(letter.keys),
             "properties": dict(letter.properties), "flag": letter.flag, "stored_ms": letter.stored_ms,
@@ -165,6 +166,7 @@ def export_line(letter: DeadLetter) -> str:
         },
         ensure_ascii=False,
     )  # fmt: skip
+    return escape_json(text)
 
 
 def import_line(line: str) -> DeadLetter:

@@ -131,7 +131,7 @@ class Name(click.ParamType[str]):
 def _items(words: Iterable[str], incomplete: str) -> list[click.shell_completion.CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+    return [CompletionItem(word) for word in words if word.startswith(incomplete) and word.isprintable()]
 
 
 def _known_names(kind: str, namesrv: str | None) -> list[str]:

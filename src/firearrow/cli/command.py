@@ -19,6 +19,7 @@ import click
 
 from firearrow.cli.arguments import DURATION, NAMESRV_ADDR, did_you_mean
 from firearrow.cli.security import SECURITY_OPTIONS, SecurityArguments
+from firearrow.escaping import escape_controls, log_to_stderr
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -223,14 +224,13 @@ def run_admin(
 def run_async(work: Coroutine[Any, Any, int], *, log_level: str, namesrv: str = "") -> int:
     """Run a command's coroutine and return its exit code; print its failure as one line."""
     import asyncio
-    import logging
 
     from firearrow.cli.terminal import NotConfirmedError
     from firearrow.client.errors import BrokerError, FirearrowError, InvalidMessageError
     from firearrow.net.event_loop import run as run_loop
     from firearrow.wire.codes import ResponseCode
 
-    logging.basicConfig(format="firearrow: %(message)s", level=log_level.upper(), stream=sys.stderr)
+    log_to_stderr("firearrow: %(message)s", log_level)
     try:
         return run_loop(work)
     except BrokenPipeError:
@@ -266,7 +266,8 @@ def explain(error: Exception, namesrv: str) -> str:
 def fail(text: str) -> None:
     """Print an error as one line that begins with the command's name."""
     context = click.get_current_context(silent=True)
-    print(f"{context.command_path if context is not None else 'firearrow'}: {' '.join(text.split())}", file=sys.stderr)
+    name = context.command_path if context is not None else "firearrow"
+    print(f"{name}: {escape_controls(' '.join(text.split()))}", file=sys.stderr)
 
 
 def discard_output() -> None:

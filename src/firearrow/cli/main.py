@@ -14,6 +14,7 @@ import click
 from firearrow import __version__
 from firearrow.cli.arguments import did_you_mean
 from firearrow.cli.command import CONTEXT, FAILURE, USAGE, Group, LazyCommand
+from firearrow.escaping import escape_controls
 
 SERVERS: Final = "Servers"
 MESSAGES: Final = "Messages"
@@ -76,13 +77,13 @@ def run(words: Sequence[str]) -> int:
         return USAGE
     except click.UsageError as error:
         prog = error.ctx.command_path if error.ctx is not None else "firearrow"
-        print(f"{prog}: {usage_message(error)}", file=sys.stderr)
+        print(f"{prog}: {escape_controls(usage_message(error))}", file=sys.stderr)
         return USAGE
     except click.Abort:
         print("firearrow: aborted", file=sys.stderr)
         return FAILURE
     except click.ClickException as error:
-        print(f"firearrow: {error.format_message()}", file=sys.stderr)
+        print(f"firearrow: {escape_controls(error.format_message())}", file=sys.stderr)
         return FAILURE
 
 

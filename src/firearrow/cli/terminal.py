@@ -4,6 +4,8 @@ A row is a mapping. The keys decide how a table shows the values: `last_stored_m
 thousands separators, lists are joined by commas, and a missing value is `-`. JSON and CSV contain the values unchanged, times in
 milliseconds since 1970.
 
+Text comes from peers: control characters in it are escaped, except in CSV that does not go to a terminal.
+
 rich is imported for terminals only. Output to a pipe or file is plain text without line breaks inside a row.
 """
 
@@ -19,6 +21,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
+
+from firearrow.escaping import escape_controls, escape_json, escape_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +81,7 @@ class Output:
     def item(self, item: Row, text: str) -> None:
         """Print one item of a stream: a line for people, a JSON object or CSV record per line for programs."""
         if not self._write_for_programs(item, [item], list(item), indent=None, header=not self._header_written):
-            self._write(text)
+            self._write(escape_controls(text))
         self._header_written = True
 
     def done(self, sentence: str, **facts: Any) -> None:
@@ -88,16 +92,23 @@ class Output:
             self.record(facts)
 
     def text(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line for people. A part is a text, or a text with a rich style."""
+        """Print a line for people. A part is a text, or a text with a rich style. Control characters are escaped."""
         if not self.for_people:
             return
         self._end_activity()
+        safe = [escape_controls(part) if isinstance(part, str) else (escape_controls(part[0]), part[1]) for part in parts]
         if self._stream.isatty():
             from rich.text import Text
 
-            self._console().print(Text.assemble(*parts), soft_wrap=True)
+            self._console().print(Text.assemble(*safe), soft_wrap=True)
         else:
-            self._write("".join(part if isinstance(part, str) else part[0] for part in parts))
+            self._write("".join(part if isinstance(part, str) else part[0] for part in safe))
+
+    def paragraph(self, text: str) -> None:
+        """Print text of several lines for people, after an empty line. Control characters other than tabs are escaped."""
+        if self.for_people:
+            self._end_activity()
+            self._write(f"\n{escape_lines(text)}")
 
     def flush(self) -> None:
         self._stream.flush()
@@ -111,13 +122,13 @@ class Output:
         """
         self._end_activity()
         if self._dry_run:
-            print(f"dry run: would {action}", file=sys.stderr)
+            print(f"dry run: would {escape_controls(action)}", file=sys.stderr)
             return False
         if self._yes:
             return True
         if not sys.stdin.isatty():
             raise click.UsageError(f"this would {action}; without a terminal, pass --yes or --dry-run")
-        print(f"This will {action}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"This will {escape_controls(action)}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise NotConfirmedError("nothing was changed")
         return True
@@ -167,12 +178,13 @@ class Output:
         """Write a value as JSON, or rows as CSV. Return False without writing if the output is for people."""
         self._end_activity()
         if self.form == "json":
-            self._write(json.dumps(value, default=_plain, ensure_ascii=False, indent=indent))
+            self._write(escape_json(json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)))
         elif self.form == "csv":
             writer = csv.writer(self._stream, lineterminator="\n")
             if header:
                 writer.writerow(keys)
-            writer.writerows([_csv_cell(row.get(key)) for key in keys] for row in rows)
+            cell = _escaped_csv_cell if self._stream.isatty() else _csv_cell
+            writer.writerows([cell(row.get(key)) for key in keys] for row in rows)
         return not self.for_people
 
     def _write_rich_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
@@ -256,7 +268,11 @@ class StatusLine:
 
 
 def format_value(key: str, value: Any) -> str:
-    """Return a value as a table shows it."""
+    """Return a value as a table shows it, in one line without control characters."""
+    return escape_controls(_format_value(key, value))
+
+
+def _format_value(key: str, value: Any) -> str:
     if value is None or value in ("", (), [], {}):
         return "-"
     if isinstance(value, bool):
@@ -341,6 +357,11 @@ def _csv_cell(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return ";".join(str(one) for one in value)
     return value
+
+
+def _escaped_csv_cell(value: Any) -> Any:
+    cell = _csv_cell(value)
+    return escape_controls(cell) if isinstance(cell, str) else cell
 
 
 def _plain(value: Any) -> Any:

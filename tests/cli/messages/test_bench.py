@@ -42,7 +42,7 @@ def test_figures_and_report() -> None:
     assert figures["messages_per_s"] == pytest.approx(33 / recorder.elapsed_s, rel=0.01)
     assert figures["latency_ms"]["p50"] == pytest.approx(1, rel=0.02)
     assert figures["latency_ms"]["max"] == 2
-    first, second, third, last = recorder.report("sent").splitlines()
+    first, second, third, last = recorder.report("sent")
     assert first.startswith("sent 33 messages in ")
     assert first.endswith(" 1 failed")
     assert second.startswith("latency ms: p50 1.0")
@@ -53,7 +53,7 @@ def test_figures_and_report() -> None:
 def test_nothing_happened() -> None:
     recorder = LatencyRecorder()
     assert "0 messages" in recorder.progress_text()
-    assert recorder.report("sent").startswith("sent 0 messages in 0.00 s: 0 per second")
+    assert recorder.report("sent")[0].startswith("sent 0 messages in 0.00 s: 0 per second")
 
 
 @pytest.mark.parametrize("more", [["--in-flight", "50"], ["--in-flight", "1"], ["--batch", "10"]])

@@ -121,7 +121,8 @@ async def _measure(verb: str, work: Callable[[LatencyRecorder], Awaitable[None]]
         await asyncio.wait([progress])  # it removes its line before the summary is printed
     out = Output(shared.output)
     if out.for_people:
-        out.text(recorder.report(verb))
+        for line in recorder.report(verb):
+            out.text(line)
     else:
         out.item(recorder.figures(), "")
     return FAILURE if recorder.failed else SUCCESS
@@ -308,8 +309,8 @@ class LatencyRecorder:
             "cpu_us_per_message": round(self._cpu_s / self.count * 1e6, 2) if self.count else None,
         }
 
-    def report(self, verb: str) -> str:
-        """Return the summary for people."""
+    def report(self, verb: str) -> list[str]:
+        """Return the lines of the summary for people."""
         figures = self.figures()
         lines = [
             f"{verb} {plural(self.count, 'message')} in {figures['seconds']:.2f} s: {figures['messages_per_s']:,.0f} per second, "
@@ -320,7 +321,7 @@ class LatencyRecorder:
             lines.append(f"CPU: {figures['cpu_us_per_message']:.1f} us per message")
         if self.first_failure:
             lines.append(f"first failure: {self.first_failure}")
-        return "\n".join(lines)
+        return lines
 
 
 def _upper_us(bucket: int) -> int:

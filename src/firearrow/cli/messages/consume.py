@@ -20,6 +20,7 @@ from firearrow.cli.terminal import Output, local_time
 from firearrow.client.consumer.pull_consumer import PullConsumer
 from firearrow.client.consumer.subscription import Expression, Sql
 from firearrow.client.message import ReceivedMessage
+from firearrow.escaping import escape_lines
 from firearrow.wire.names import TOOLS_CONSUMER_GROUP
 
 POLL: Final = timedelta(seconds=1)
@@ -54,7 +55,7 @@ class ConsumeArguments:
 @click.option("--count", metavar="N", type=COUNT, help="Stop after N messages.")
 @click.option("--wait", type=DURATION, help="Stop when no message arrives for this time.")
 @click.option("--group", type=GROUP, help="Consume as a member of this group and commit offsets.")
-@click.option("--body", "only_body", is_flag=True, help="Print the bodies only, unchanged.")
+@click.option("--body", "only_body", is_flag=True, help="Print the bodies only: unchanged, on a terminal escaped.")
 @client_options
 def consume(**parameters: Any) -> int:
     """Print the messages of TOPIC until --count, --wait or Ctrl-C. Without --group, no offset is committed."""
@@ -94,7 +95,7 @@ async def _print_messages(consumer: PullConsumer, options: ConsumeArguments, out
         quiet = timedelta() if messages else quiet + timeout
         for message in messages:
             if options.only_body:
-                sys.stdout.buffer.write(message.body + b"\n")
+                _print_body(message.body)
             else:
                 out.item(describe(message), _line(message))
         if messages:
@@ -103,6 +104,13 @@ async def _print_messages(consumer: PullConsumer, options: ConsumeArguments, out
             return
         if remaining is not None:
             remaining -= len(messages)
+
+
+def _print_body(body: bytes) -> None:
+    """Print a body unchanged, or without control characters if it goes to a terminal."""
+    if sys.stdout.isatty():
+        body = escape_lines(body.decode(errors="backslashreplace")).encode(sys.stdout.encoding, "backslashreplace")
+    sys.stdout.buffer.write(body + b"\n")
 
 
 def _line(message: ReceivedMessage) -> str:

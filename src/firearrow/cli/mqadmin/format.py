@@ -13,6 +13,7 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.offsets import Target
+from firearrow.escaping import escape_controls
 
 
 async def targets_of(admin: Admin, options: SimpleNamespace) -> list[BrokerAddress]:
@@ -24,21 +25,27 @@ async def targets_of(admin: Admin, options: SimpleNamespace) -> list[BrokerAddre
     raise click.UsageError("no broker given; expected -b ADDRESS or -c CLUSTER")
 
 
+def print_lines(*lines: str) -> None:
+    """Print each text as a line, with control characters escaped."""
+    for line in lines:
+        print(escape_controls(line))
+
+
 def print_titles(template: str, *titles: str) -> Callable[..., None]:
     """Print the titles of a table and return a function that prints a row in the same columns."""
 
     def print_row(*cells: object) -> None:
-        print(template.format(*cells))
+        print_lines(template.format(*(escape_controls(cell) if isinstance(cell, str) else cell for cell in cells)))
 
     print_row(*titles)
     return print_row
 
 
 def print_config(address: str, config: Mapping[str, str], like: str = "") -> None:
-    print(f"============{address}============")
+    print_lines(f"============{address}============")
     for key, value in sorted(config.items()):
         if like in key:
-            print(f"{key:<50}=  {value}")
+            print_lines(f"{key:<50}=  {value}")
 
 
 def attributes_of(text: str | None) -> dict[str, str | None]:

@@ -8,9 +8,20 @@ from typing import Any
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.offsets import OffsetChange, Target
-from firearrow.cli.mqadmin.format import bool_of, int_of, java_text, ms_of, print_titles, targets_of, time_of, time_text
+from firearrow.cli.mqadmin.format import (
+    bool_of,
+    int_of,
+    java_text,
+    ms_of,
+    print_lines,
+    print_titles,
+    targets_of,
+    time_of,
+    time_text,
+)
 from firearrow.cli.operator.client import version_name
 from firearrow.cli.operator.offset import describe_reset
+from firearrow.escaping import escape_controls
 
 
 async def update_sub_group(admin: Admin, options: SimpleNamespace) -> None:
@@ -30,7 +41,7 @@ async def update_sub_group(admin: Admin, options: SimpleNamespace) -> None:
             await admin.alter_group(options.groupName, settings, broker=broker.address)
         else:
             await admin.create_group(options.groupName, settings, broker=broker.address)
-        print(f"create subscription group to {broker.address} success.")
+        print_lines(f"create subscription group to {broker.address} success.")
 
 
 async def delete_sub_group(admin: Admin, options: SimpleNamespace) -> None:
@@ -38,15 +49,15 @@ async def delete_sub_group(admin: Admin, options: SimpleNamespace) -> None:
         return
     for broker in await targets_of(admin, options):
         await admin.delete_group(options.groupName, keep_offsets=not bool_of(options, "removeOffset"), broker=broker.address)
-        print(f"delete subscription group [{options.groupName}] from broker [{broker.address}] success.")
+        print_lines(f"delete subscription group [{options.groupName}] from broker [{broker.address}] success.")
 
 
 async def get_consumer_config(admin: Admin, options: SimpleNamespace) -> None:
     clusters = {one.name: one.cluster for one in await admin.list_brokers()}
     for broker, config in sorted((await admin.group_configs(options.groupName)).items()):
-        print(f"============================={clusters.get(broker, '')}:{broker}=============================")
+        print_lines(f"============================={clusters.get(broker, '')}:{broker}=============================")
         for key, value in config.to_json().items():
-            print(f"{key:<40}=  {java_text(value)}")
+            print_lines(f"{key:<40}=  {java_text(value)}")
 
 
 async def consumer_progress(admin: Admin, options: SimpleNamespace) -> None:
@@ -74,9 +85,9 @@ async def consumer_progress(admin: Admin, options: SimpleNamespace) -> None:
         client = f"{(one.client_id or 'N/A').partition('@')[0]:<20} " if members else ""
         offsets = (one.broker_offset, one.consumer_offset, client, one.lag, one.in_flight)
         print_row(one.topic, one.broker, one.queue_id, *offsets, time_text(one.last_consumed_ms))
-    print(f"\nConsume TPS: {await admin.group_rate(options.groupName):.2f}")
-    print(f"Consume Diff Total: {sum(one.lag for one in queues)}")
-    print(f"Consume Inflight Total: {sum(one.in_flight for one in queues)}")
+    print_lines("", f"Consume TPS: {await admin.group_rate(options.groupName):.2f}")
+    print_lines(f"Consume Diff Total: {sum(one.lag for one in queues)}")
+    print_lines(f"Consume Inflight Total: {sum(one.in_flight for one in queues)}")
 
 
 async def consumer_connection(admin: Admin, options: SimpleNamespace) -> None:
@@ -84,18 +95,20 @@ async def consumer_connection(admin: Admin, options: SimpleNamespace) -> None:
     print_row = print_titles("{:<36} {:<22} {:<10} {}", "#ClientId", "#ClientAddr", "#Language", "#Version")
     for one in connection.connection_set:
         print_row(one.client_id, one.client_addr, one.language or "", version_name(one.version))
-    print("\nBelow is subscription:")
+    print_lines("", "Below is subscription:")
     print_row = print_titles("{:<20}  {}", "#Topic", "#SubExpression")
     for topic, wanted in sorted(connection.subscription_table.items()):
         print_row(topic, wanted.sub_string)
-    print(f"\nConsumeType: {connection.consume_type}")
-    print(f"MessageModel: {connection.message_model}")
-    print(f"ConsumeFromWhere: {connection.consume_from_where}")
+    print_lines("", f"ConsumeType: {connection.consume_type}")
+    print_lines(f"MessageModel: {connection.message_model}")
+    print_lines(f"ConsumeFromWhere: {connection.consume_from_where}")
 
 
 async def producer_connection(admin: Admin, options: SimpleNamespace) -> None:
     for number, one in enumerate(await admin.producer_connection(options.producerGroup, options.topic), 1):
-        print(f"{number:04d}  {one.client_id:<32} {one.client_addr:<22} {one.language or '':<8} {version_name(one.version)}")
+        print_lines(
+            f"{number:04d}  {one.client_id:<32} {one.client_addr:<22} {one.language or '':<8} {version_name(one.version)}"
+        )
 
 
 async def producer(admin: Admin, options: SimpleNamespace) -> None:
@@ -104,8 +117,9 @@ async def producer(admin: Admin, options: SimpleNamespace) -> None:
         line = f"client-id={one.client_id},remoteIP={one.address}, lang={one.language}, version={version_name(one.version)}"
         groups.setdefault(one.group, []).append(line)
     for group, lines in groups.items():
-        print(f"producer group ({group}) instances are : ")
-        print("\n".join(f"\t{line}" for line in lines))
+        print_lines(f"producer group ({group}) instances are : ")
+        for line in lines:
+            print(f"\t{escape_controls(line)}")
 
 
 async def reset_offset_by_time(admin: Admin, options: SimpleNamespace) -> None:
@@ -120,7 +134,7 @@ async def reset_offset_by_time(admin: Admin, options: SimpleNamespace) -> None:
     if not options.confirmed(describe_reset(options.group, options.topic, plan)):
         return
     changes = await admin.reset_offset(options.group, options.topic, to, broker=brokers[0], queue_id=queue_id)
-    print(f"rollback consumer offset by specified group[{options.group}], topic[{options.topic}], force[true], "
+    print_lines(f"rollback consumer offset by specified group[{options.group}], topic[{options.topic}], force[true], "
           f"timestamp(string)[{options.timestamp}], timestamp(long)[{ms_of(to)}]")  # fmt: skip
     _print_changes(changes)
 
@@ -134,7 +148,7 @@ async def skip_accumulated_message(admin: Admin, options: SimpleNamespace) -> No
 async def clone_group_offset(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"give {options.destGroup} the offsets of {options.srcGroup} in {options.topic}"):
         await admin.clone_offsets(options.srcGroup, options.destGroup, options.topic, offline=bool_of(options, "offline"))
-        print(
+        print_lines(
             f"clone group offset success. srcGroup[{options.srcGroup}], destGroup=[{options.destGroup}], topic[{options.topic}]"
         )
 

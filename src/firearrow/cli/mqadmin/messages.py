@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from firearrow.admin.aio import Admin
 from firearrow.admin.errors import NotFoundError
 from firearrow.admin.trace import TraceEvent
-from firearrow.cli.mqadmin.format import bool_of, int_of, java_text, print_titles, time_range_of, time_text
+from firearrow.cli.mqadmin.format import bool_of, int_of, java_text, print_lines, print_titles, time_range_of, time_text
 from firearrow.client.message import MessageQueue, ReceivedMessage
 
 
@@ -44,13 +44,13 @@ async def print_msg(admin: Admin, options: SimpleNamespace) -> None:
     for message in await admin.messages_between(options.topic, begin=begin, end=end, max_messages=2**31):
         if tags is None or message.tags in tags:
             body = message.body.decode(errors="replace") if bool_of(options, "printBody") else "NOT PRINT BODY"
-            print(f"MSGID: {message.msg_id} {message!r} BODY: {body}")
+            print_lines(f"MSGID: {message.msg_id} {message!r} BODY: {body}")
 
 
 async def query_msg_trace_by_id(admin: Admin, options: SimpleNamespace) -> None:
     events = await admin.message_trace(options.msgId, trace_topic=options.traceTopic)
     _print_events([one for one in events if one.kind == "Pub"], "Pub", "#ProducerGroup", "#SendTime")
-    print()
+    print_lines("")
     _print_events([one for one in events if one.kind == "SubAfter"], "Sub", "#ConsumerGroup", "#ConsumerTime")
 
 
@@ -73,7 +73,7 @@ async def _print_message(admin: Admin, message: ReceivedMessage) -> None:
         "Message Body": message.body.decode(errors="backslashreplace"),
     }  # fmt: skip
     for title, value in lines.items():
-        print(f"{title + ':':<20} {value}")
-    print()
+        print_lines(f"{title + ':':<20} {value}")
+    print_lines("")
     for one in await admin.track(message):
-        print(f"MessageTrack [consumerGroup={one.group}, trackType={one.status}, exceptionDesc={one.detail or 'null'}]")
+        print_lines(f"MessageTrack [consumerGroup={one.group}, trackType={one.status}, exceptionDesc={one.detail or 'null'}]")

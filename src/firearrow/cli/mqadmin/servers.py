@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from firearrow.admin.aio import Admin
 from firearrow.admin.brokers import decimal
-from firearrow.cli.mqadmin.format import day_total, int_of, print_config, print_titles, targets_of, time_text
+from firearrow.cli.mqadmin.format import day_total, int_of, print_config, print_lines, print_titles, targets_of, time_text
 
 
 async def cluster_list(admin: Admin, options: SimpleNamespace) -> None:
@@ -47,7 +47,7 @@ async def broker_status(admin: Admin, options: SimpleNamespace) -> None:
     targets = await targets_of(admin, options)
     for broker in targets:
         for key, value in sorted((await admin.broker_status(broker.address)).items()):
-            print(f"{broker.address:<24} {key:<32}: {value}" if len(targets) > 1 else f"{key:<32}: {value}")
+            print_lines(f"{broker.address:<24} {key:<32}: {value}" if len(targets) > 1 else f"{key:<32}: {value}")
 
 
 async def broker_consume_stats(admin: Admin, options: SimpleNamespace) -> None:
@@ -62,7 +62,7 @@ async def broker_consume_stats(admin: Admin, options: SimpleNamespace) -> None:
                 total += one.lag
                 offsets = (one.broker_offset, one.consumer_offset, one.lag)
                 print_row(one.topic, group, one.broker, one.queue_id, *offsets, time_text(one.last_consumed_ms))
-    print(f"\nDiff Total: {total}")
+    print_lines("", f"Diff Total: {total}")
 
 
 async def get_broker_config(admin: Admin, options: SimpleNamespace) -> None:
@@ -75,7 +75,7 @@ async def update_broker_config(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"set {options.key}={options.value} on {', '.join(one.name for one in targets)}"):
         for broker in targets:
             await admin.set_broker_config(broker.address, {options.key: options.value})
-            print(f"update broker config success, {broker.address}")
+            print_lines(f"update broker config success, {broker.address}")
 
 
 async def get_namesrv_config(admin: Admin, options: SimpleNamespace) -> None:
@@ -86,29 +86,29 @@ async def get_namesrv_config(admin: Admin, options: SimpleNamespace) -> None:
 async def update_namesrv_config(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"set {options.key}={options.value} on all name servers"):
         await admin.set_name_server_config({options.key: options.value})
-        print(f"update name server config success!{list(admin.options.name_servers)}\n{options.key} : {options.value}")
+        print_lines(f"update name server config success!{list(admin.options.name_servers)}", f"{options.key} : {options.value}")
 
 
 async def update_kv_config(admin: Admin, options: SimpleNamespace) -> None:
     await admin.kv_put(options.namespace, options.key, options.value)
-    print("create or update kv config to namespace success.")
+    print_lines("create or update kv config to namespace success.")
 
 
 async def delete_kv_config(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"delete {options.key} of {options.namespace} on all name servers"):
         await admin.kv_delete(options.namespace, options.key)
-        print("delete kv config from namespace success.")
+        print_lines("delete kv config from namespace success.")
 
 
 async def wipe_write_perm(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"remove the write permission of {options.brokerName}"):
         for address, count in (await admin.wipe_write_permission(options.brokerName)).items():
-            print(f"wipe write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
+            print_lines(f"wipe write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
 
 
 async def add_write_perm(admin: Admin, options: SimpleNamespace) -> None:
     for address, count in (await admin.add_write_permission(options.brokerName)).items():
-        print(f"add write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
+        print_lines(f"add write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}")
 
 
 async def clean(admin: Admin, options: SimpleNamespace) -> None:
@@ -121,4 +121,4 @@ async def clean(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"clean up {', '.join(one.name for one in targets)}"):
         for broker in targets:
             await action(broker.address)
-        print("success")
+        print_lines("success")

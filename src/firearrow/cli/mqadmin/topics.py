@@ -12,7 +12,17 @@ from firearrow.admin.aio import Admin
 from firearrow.admin.cluster import BrokerAddress
 from firearrow.admin.errors import AdminError, NotFoundError
 from firearrow.admin.name_servers import format_order, parse_order
-from firearrow.cli.mqadmin.format import attributes_of, bool_of, int_of, permission_text, print_titles, targets_of, time_text
+from firearrow.cli.mqadmin.format import (
+    attributes_of,
+    bool_of,
+    int_of,
+    permission_text,
+    print_lines,
+    print_titles,
+    targets_of,
+    time_text,
+)
+from firearrow.escaping import escape_json
 from firearrow.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
@@ -35,8 +45,8 @@ async def update_topic(admin: Admin, options: SimpleNamespace) -> None:
             attributes=attributes if exists else {name: value for name, value in attributes.items() if value is not None},
             broker=broker.address,
         )
-        print(f"create topic to {broker.address} success.")
-    print(
+        print_lines(f"create topic to {broker.address} success.")
+    print_lines(
         f"TopicConfig [topicName={options.topic}, readQueueNums={read}, writeQueueNums={write}, perm={permission_text(perm)}, "
         f"topicFilterType=SINGLE_TAG, topicSysFlag=0, order={str(order).lower()}, attributes={options.attributes or '{}'}]"
     )
@@ -45,8 +55,8 @@ async def update_topic(admin: Admin, options: SimpleNamespace) -> None:
 async def delete_topic(admin: Admin, options: SimpleNamespace) -> None:
     if options.confirmed(f"delete the topic {options.topic}"):
         await admin.delete_topic(options.topic, cluster=options.clusterName)
-        print(f"delete topic [{options.topic}] from cluster [{options.clusterName or 'all'}] success.")
-        print(f"delete topic [{options.topic}] from NameServer success.")
+        print_lines(f"delete topic [{options.topic}] from cluster [{options.clusterName or 'all'}] success.")
+        print_lines(f"delete topic [{options.topic}] from NameServer success.")
 
 
 async def update_topic_perm(admin: Admin, options: SimpleNamespace) -> None:
@@ -57,12 +67,12 @@ async def update_topic_perm(admin: Admin, options: SimpleNamespace) -> None:
     for broker in await targets_of(admin, options):
         if broker.name in configs:
             await admin.alter_topic(options.topic, perm=perm, broker=broker.address)
-            print(f"update topic perm from {configs[broker.name].perm} to {perm} in {broker.address} success.")
+            print_lines(f"update topic perm from {configs[broker.name].perm} to {perm} in {broker.address} success.")
 
 
 async def topic_list(admin: Admin, options: SimpleNamespace) -> None:
     if not options.clusterModel:
-        print("\n".join(await admin.topic_names()))
+        print_lines(*await admin.topic_names())
         return
     print_row = print_titles("{:<20.20}  {:<48.48}  {:<48.48}", "#Cluster Name", "#Topic", "#Consumer Group")
     for cluster in sorted({one.cluster for one in await admin.list_brokers()}):
@@ -91,7 +101,7 @@ async def topic_route(admin: Admin, options: SimpleNamespace) -> None:
         [BrokerData(route.clusters.get(name, ""), name, addresses) for name, addresses in sorted(route.brokers.items())],
         [QueueData(one.broker_name, one.read, one.write, one.perm) for one in route.queue_counts],
     )
-    print(json.dumps(data.to_json(), indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True))
+    print(escape_json(json.dumps(data.to_json(), indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True)))
 
 
 async def topic_status(admin: Admin, options: SimpleNamespace) -> None:
@@ -99,12 +109,12 @@ async def topic_status(admin: Admin, options: SimpleNamespace) -> None:
     print_row = print_titles("{:<32.32}  {:<4}  {:<20}  {:<20}    {}", *titles)
     for one in await admin.topic_status(options.topic):
         print_row(one.broker, one.queue_id, one.min_offset, one.max_offset, time_text(one.last_stored_ms))
-    print()
+    print_lines("")
 
 
 async def topic_cluster_list(admin: Admin, options: SimpleNamespace) -> None:
     route = await admin.topic_route(options.topic)
-    print("\n".join(sorted(set(route.clusters.values()))))
+    print_lines(*sorted(set(route.clusters.values())))
 
 
 async def update_order_conf(admin: Admin, options: SimpleNamespace) -> None:
@@ -118,16 +128,16 @@ async def update_order_conf(admin: Admin, options: SimpleNamespace) -> None:
             raise click.UsageError(f"argument -v: {error}") from None
         if options.confirmed(f"fix the queues of {topic} to {format_order(queues)} on all name servers"):
             await admin.set_order_config(topic, queues)
-            print(f"update orderConf success. topic=[{topic}], orderConf=[{format_order(queues)}]")
+            print_lines(f"update orderConf success. topic=[{topic}], orderConf=[{format_order(queues)}]")
     elif options.method == "get":
         known = await admin.order_config(topic)
         if known is None:
             raise NotFoundError(f"topic {topic!r} has no order configuration")
-        print(f"get orderConf success. topic=[{topic}], orderConf=[{format_order(known)}] ")
+        print_lines(f"get orderConf success. topic=[{topic}], orderConf=[{format_order(known)}] ")
     elif options.method == "delete":
         if options.confirmed(f"delete the order configuration of {topic} on all name servers"):
             await admin.delete_order_config(topic)
-            print(f"delete orderConf success. topic=[{topic}]")
+            print_lines(f"delete orderConf success. topic=[{topic}]")
     else:
         raise click.UsageError(f"argument -m: {options.method!r} is not a method; expected get, put or delete")
 

@@ -83,7 +83,7 @@ async def show(admin: Admin, out: Output, group: str, client_id: str, stack: boo
         ["topic", "pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS", "consumeFailedMsgs"],
     )
     if info.jstack:
-        out.text(f"\n{info.jstack}")
+        out.paragraph(info.jstack)
 
 
 def version_name(version: int) -> str:

@@ -170,7 +170,7 @@ def print_record(out: Output, record: dict[str, Any], body: bytes, body_form: st
     out.record(record)
     for name, value in properties.items():
         out.text(f"  {name}={value}")
-    out.text(f"\n{body_text(body, body_form)}")
+    out.paragraph(body_text(body, body_form))
 
 
 def print_messages(out: Output, messages: list[ReceivedMessage], body_form: str) -> None:

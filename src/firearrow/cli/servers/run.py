@@ -6,7 +6,6 @@ A server that cannot start prints one line on standard error and exits with code
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from firearrow.cli.servers.config import (
 )
 from firearrow.cli.servers.data_dir import DataDir, DataDirError
 from firearrow.cli.servers.ready_file import ServerReady, announce
+from firearrow.escaping import log_to_stderr
 from firearrow.net.address import parse_address_list
 from firearrow.net.event_loop import run as run_loop
 from firearrow.store.errors import StoreError
@@ -134,7 +134,7 @@ def broker(
 
 
 def _serve(server: Callable[[], Coroutine[Any, Any, int]], log_level: str) -> int:
-    logging.basicConfig(format=LOG_FORMAT, level=log_level.upper(), stream=sys.stderr)
+    log_to_stderr(LOG_FORMAT, log_level)
     try:
         return run_loop(server())
     except (OSError, ValueError, StoreError, DataDirError) as error:  # SettingError is a ValueError

@@ -15,7 +15,13 @@ import click
 from firearrow.cli.command import SUCCESS
 from firearrow.cli.spark.commands import needs_spark
 from firearrow.cli.terminal import Output, ProgressBar
+from firearrow.escaping import escape_controls, escape_json
 from firearrow.spark.pipelines.engine import LOCAL, SMALL_BYTES, SPARK, Engine, LocalEngine, SparkEngine
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print an object as one line."""
+    print(escape_json(json.dumps(value, ensure_ascii=False, default=str)), flush=True)
 
 
 class JobContext:
@@ -79,7 +85,7 @@ class JobContext:
 
     def report(self, event: Mapping[str, Any]) -> None:
         if self.as_json:
-            print(json.dumps(event, ensure_ascii=False), flush=True)
+            print_json(event)
         elif event["event"] == "increment":
             self._bar(event["done"], event["total"])
 
@@ -87,9 +93,9 @@ class JobContext:
         """Print the result and return the exit code of a success."""
         self._bar.close()
         if self.as_json:
-            print(json.dumps({"job": self._options.job, "event": "done", **facts}, ensure_ascii=False, default=str), flush=True)
+            print_json({"job": self._options.job, "event": "done", **facts})
         else:
-            print(sentence)
+            print(escape_controls(sentence))
         return SUCCESS
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -16,10 +15,11 @@ import click
 
 from firearrow.cli.command import FAILURE, SUCCESS, discard_output, fail, milliseconds
 from firearrow.cli.spark.commands import client_options, reader_options, source_options
-from firearrow.cli.spark.job_context import JobContext
+from firearrow.cli.spark.job_context import JobContext, print_json
 from firearrow.cli.terminal import plural
 from firearrow.client.errors import FirearrowError
 from firearrow.clock import wall_ms
+from firearrow.escaping import log_to_stderr
 from firearrow.spark.errors import SparkOptionError
 from firearrow.spark.pipelines.engine import Engine, task_error
 
@@ -28,7 +28,7 @@ DIFFERENCES_FOUND = 3
 
 def run(options: SimpleNamespace) -> int:
     """Run a job and return the exit code."""
-    logging.basicConfig(format="firearrow: %(message)s", level=options.log_level.upper(), stream=sys.stderr)
+    log_to_stderr("firearrow: %(message)s", options.log_level)
     context = JobContext(options)
     try:
         return _JOBS[options.job](options, context)
@@ -145,7 +145,7 @@ def audit(options: SimpleNamespace, context: JobContext) -> int:
     if context.as_json:
         context.finish("", **found.as_dict())
         return 0 if found.equal else DIFFERENCES_FOUND
-    print(f"{left.name}: {plural(found.rows_left, 'message')}, {right.name}: {found.rows_right:,}, by {options.key}")
+    context.out.text(f"{left.name}: {plural(found.rows_left, 'message')}, {right.name}: {found.rows_right:,}, by {options.key}")
     if found.equal:
         return context.finish("no differences")
     kinds = {"missing_right": f"missing in {right.name}", "missing_left": f"missing in {left.name}"}
@@ -153,7 +153,8 @@ def audit(options: SimpleNamespace, context: JobContext) -> int:
     for kind, text in kinds.items():
         number = getattr(found, kind)
         if number:
-            print(f"\n{number:,} {text}")
+            context.out.text("")
+            context.out.text(f"{number:,} {text}")
             context.out.rows(found.samples.get(kind, []), ["key", "nLeft", "nRight", "placeLeft", "placeRight"])
     return DIFFERENCES_FOUND
 
@@ -177,7 +178,7 @@ def lag(options: SimpleNamespace, context: JobContext) -> int:
         Path(options.html).write_text(lag_page(found, options.namesrv), encoding="utf-8")
     if context.as_json:
         for one in found:
-            print(json.dumps({"job": "lag", "event": "group", **asdict(one)}, ensure_ascii=False))
+            print_json({"job": "lag", "event": "group", **asdict(one)})
         return context.finish("", groups=len(found), lag=sum(one.lag for one in found), html=options.html)
     columns = ["group", "topic", "lag", "in_flight", "queues", "worst_queue", "worst_lag", "consumed_a_second", "lost"]
     context.out.rows([asdict(one) for one in found], columns)
@@ -223,7 +224,7 @@ def sql(options: SimpleNamespace, context: JobContext) -> int:
     shown = [{name: _shown(value) for name, value in row.items()} for row in rows]
     if context.as_json:
         for row in shown:
-            print(json.dumps(row, ensure_ascii=False))
+            print_json(row)
     else:
         context.out.rows(shown, frame.columns)
     if more:
