@@ -148,8 +148,6 @@ def test_a_filter_that_the_broker_cannot_compute_is_refused_when_the_consumer_st
 
 def test_offsets_are_committed_and_queried(kit: Kit) -> None:
     kit.topic("T")
-    unknown = kit.ask(14, consumerGroup="G", topic="T", queueId=0)
-    assert (unknown.code, unknown.remark) == (26, "Group G not exist!")
     assert kit.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset=3).code == 26
     kit.context.groups.find_or_create("G", kit.now)
     assert kit.ask(15, consumerGroup="G", topic="Nope", queueId=0, commitOffset=3).code == 17
@@ -169,17 +167,32 @@ def test_commits_of_what_cannot_be_are_refused_and_not_kept(kit: Kit, ext: dict[
     assert kit.context.offsets.is_empty()
 
 
-def test_a_group_without_an_offset_starts_at_zero_while_the_first_message_is_there(kit: Kit) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_a_group_without_an_offset_starts_at_zero_while_the_first_message_is_there(kit: Kit, known: bool) -> None:
+    """Also a group that the broker does not know yet: pull consumers of Java 4.9 query before their first heartbeat."""
     kit.topic("T")
-    kit.context.groups.find_or_create("G", kit.now)
-    empty = kit.ask(14, consumerGroup="G", topic="T", queueId=0)
-    assert (empty.code, empty.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
-    assert empty.ext == {}
+    if known:
+        kit.context.groups.find_or_create("G", kit.now)
     kit.put("T", 0, b"one")
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).ext == {"offset": "0"}
+    assert (kit.context.groups.find("G") is not None) is known
     assert kit.ask(14, consumerGroup="G", topic="T", queueId=0, setZeroIfNotFound="false").code == 22
     kit.context.store_settings.access_message_in_memory_max_ratio = 0  # no message counts as recent
-    assert kit.ask(14, consumerGroup="G", topic="T", queueId=0).code == 22
+    absent = kit.ask(14, consumerGroup="G", topic="T", queueId=0)
+    assert (absent.code, absent.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+    assert absent.ext == {}
+
+
+def test_a_group_without_an_offset_starts_at_zero_in_an_empty_queue(kit: Kit) -> None:
+    """Otherwise the consumer asks for the end of the queue next, and skips a message stored in between."""
+    kit.topic("T", queues=4)
+    asked: dict[str, Any] = {"consumerGroup": "G", "topic": "T"}
+    assert kit.ask(14, **asked, queueId=3).ext == {"offset": "0"}
+    kit.store.queue("T", 3)  # created by a pull or by the first, still unconfirmed message
+    assert kit.ask(14, **asked, queueId=3).ext == {"offset": "0"}
+    assert kit.ask(14, **asked, queueId=3, setZeroIfNotFound="false").code == 22
+    assert kit.ask(14, **asked, queueId=4).code == 22
+    assert kit.ask(14, **asked | {"topic": "Nope"}, queueId=0).code == 22
 
 
 # ---- locks

@@ -260,8 +260,8 @@ def handlers(broker: BrokerContext) -> dict[int, Handler]:
 
     def query_consumer_offset(conn: Connection, request: Command, now_ms: int) -> bytes:
         header = QueryConsumerOffsetRequestHeader.decode(request.ext)
-        if broker.groups.find(header.consumer_group) is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!", {})
+        # The group need not exist. Pull consumers of Java 4.9 query before their first heartbeat, and take any error as "no
+        # offset": they would skip everything stored so far.
         offset = offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False or not _begins_at_zero(broker, header.topic, header.queue_id):
@@ -291,10 +291,20 @@ def _begins_at_zero(broker: BrokerContext, topic: str, queue_id: int) -> bool:
 
     It does while the first message of the queue still exists and is in memory. Clients rely on it: the first messages of a topic
     are often older than its first consumer.
+
+    It also does in a queue that never had a message, as in Apache RocketMQ 4.9. Apache 5.5 answers "not found" there. The client
+    then asks for the end of the queue in a second request and skips a message stored between the two. Every start position means
+    offset 0 in such a queue, so the answer is right for all clients. Those that need to know whether an offset was committed set
+    `setZeroIfNotFound` to false.
     """
     queue = broker.store.find_queue(topic, queue_id)
-    if queue is None or queue.min_offset > 0:
+    if queue is None:
+        config = broker.topics.find(topic)
+        return config is not None and 0 <= queue_id < config.read_queue_nums
+    if queue.min_offset > 0:
         return False
+    if queue.max_offset == 0:
+        return True
     first = queue.entry(0)
     near = _MEMORY_BYTES * broker.store_settings.access_message_in_memory_max_ratio // 100
     return first is not None and broker.store.max_offset - first[0] <= near
