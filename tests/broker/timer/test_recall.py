@@ -46,7 +46,7 @@ def ask(kit: Kit, *, topic: str = "Orders", handle: str | None = None) -> Comman
 
 def test_recall_stores_a_marker_for_the_same_slot(kit: Kit) -> None:
     answer = ask(kit)
-    assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"msgId": "U"})
+    assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"msgId": "U", "MSG_REGION": "DefaultRegion"})
     kit.store.write_out()
     kit.store.confirm(kit.store.max_offset)
     result = kit.store.get_messages(kit.store.queue(TIMER_TOPIC, 0), 0, 32)
@@ -92,6 +92,7 @@ def encoded(text: str | bytes) -> str:
 def test_invalid_request_is_rejected_and_stores_nothing(kit: Kit, fields: dict[str, Any], code: int, words: str) -> None:
     answer = ask(kit, **fields)
     assert (answer.code, words in (answer.remark or "")) == (code, True), answer.remark
+    assert answer.ext == {"MSG_REGION": "DefaultRegion"}  # Java clients trace failed recalls too
     assert kit.store.appended_offset == 0
 
 

@@ -6,6 +6,8 @@ The reply to a send contains a `recallHandle`, the URL-safe Base64 of
 
 A recall stores a marker: a timer message for the same slot of the wheel that names the recalled one (service.py). Neither is
 delivered. A recall before the delivery time takes effect. The broker does not check that the message exists.
+
+Every response, also a rejection, has the region of the broker in MSG_REGION: Java clients trace only recalls that have it.
 """
 
 from __future__ import annotations
@@ -56,14 +58,16 @@ class RecallHandle(NamedTuple):
 
 
 def handlers(broker: BrokerContext) -> dict[int, Handler]:
+    region = {"MSG_REGION": broker.settings.region_id}
+
     def recall_message(conn: Connection, request: Command, now_ms: int) -> bytes | None:
         header = RecallMessageRequestHeader.decode(request.ext)
-        _check_allowed(broker)
-        if broker.topics.find(header.topic) is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
-        handle = _validated_handle(broker, header, now_ms)
-        broker.deferral.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
-        response = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key})
+        try:
+            handle = _validated_handle(broker, header, now_ms)
+            broker.deferral.put(_marker(handle, header.producer_group, conn.peer_host, now_ms), now_ms)
+        except Refused as refused:
+            raise Refused(refused.code, refused.remark, region) from None
+        response = encode_response(request, ResponseCode.SUCCESS, None, {"msgId": handle.unique_key} | region)
         broker.answer_when_stored(conn, request, response)
         return None
 
@@ -78,6 +82,9 @@ def _check_allowed(broker: BrokerContext) -> None:
 
 
 def _validated_handle(broker: BrokerContext, header: RecallMessageRequestHeader, now_ms: int) -> RecallHandle:
+    _check_allowed(broker)
+    if broker.topics.find(header.topic) is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
     try:
         handle = RecallHandle.parse(header.recall_handle)
     except ValueError as error:
